@@ -1,0 +1,70 @@
+# `make` lists the targets. Each sets up .venv by itself when it is missing or out of date.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+KERNELS := src/pumpline/core/_kernels
+JS := tests/interop/js
+PYTEST = $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast check bench fuzz interop-js clean
+
+help: ## list these targets
+	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer)"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED) ## see it work on this machine
+	@$(BIN)/pumpline demo
+
+test: check interop-js ## all checks and tests but the soak tests
+	$(PYTEST) -m "not soak"
+
+test-fast: $(INSTALLED) ## the tests that take seconds
+	$(PYTEST) -m "not slow and not soak"
+
+check: $(INSTALLED) ## lint, format, types, layers, sizes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(PYTEST) tests/test_source.py
+
+bench: $(INSTALLED) ## measure the broker (takes minutes, wants an idle machine)
+	$(BIN)/python -m bench.broker
+
+fuzz: $(INSTALLED) ## the soak tests: long fuzzing and crash runs
+	$(PYTEST) -m soak
+
+interop-js: $(INSTALLED) ## install the JavaScript client for the interop tests, where npm exists
+	@if ! [ -f $(JS)/package.json ]; then :; \
+	elif ! command -v npm >/dev/null; then \
+	  echo "npm was not found: the interop tests with nsqjs will be skipped."; \
+	elif ! [ $(JS)/node_modules/.package-lock.json -nt $(JS)/package.json ]; then \
+	  npm install --prefix $(JS) --no-audit --no-fund --loglevel=error \
+	    || echo "npm install failed: the interop tests with nsqjs will be skipped."; \
+	fi
+
+clean: ## remove .venv and everything built or cached
+	rm -rf $(VENV) build dist src/*.egg-info $(JS)/node_modules
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -f $(KERNELS).c $(KERNELS)*.so
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(INSTALLED): pyproject.toml setup.py $(wildcard $(KERNELS).pyx)
+	@command -v $(PYTHON) >/dev/null \
+	  || { echo "$(PYTHON) was not found: install Python 3.11 or newer, or say make PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "pumpline needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1)."; \
+	       echo "Name a newer one, as in: make PYTHON=python3.12"; exit 1; }
+	@command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null \
+	  || { echo "No C compiler was found: the plain-Python kernels will be used, which are slower."; \
+	       echo "For the compiled ones install gcc or clang and the Python headers"; \
+	       echo "(Debian and Ubuntu: apt install gcc python3-dev), then run make clean and make again."; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) \
+	  || { echo "No virtual environment could be made (Debian and Ubuntu: apt install python3-venv)."; exit 1; }
+	@rm -f $(KERNELS)*.so
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@ls $(KERNELS)*.so >/dev/null 2>&1 || echo "kernels: plain Python (the compiled ones were not built)"
+	@touch $@

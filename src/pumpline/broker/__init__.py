@@ -1,0 +1,1 @@
+"""nsqd: topics, channels and the connections that use them."""

@@ -1,0 +1,127 @@
+"""The broker: topics by name, connections, and what makes and unmakes them. Servers are around it
+(`broker.server`), files below it (`pumpline.log`)."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from pumpline import NSQ_VERSION
+from pumpline.broker.loading import load_topics, new_log
+from pumpline.broker.metadata import MetadataWriter
+from pumpline.broker.options import Options
+from pumpline.broker.topic import Topic
+from pumpline.core.ids import new_base
+from pumpline.core.names import is_ephemeral
+from pumpline.log.directory import ChannelMetadata, Manifest, Metadata, TopicMetadata
+from pumpline.log.ring import Ring
+
+if TYPE_CHECKING:
+    from pumpline.broker.connection import Connection
+    from pumpline.broker.services import Services
+
+TAIL_BYTES_MAX = 4 << 20  # of one topic
+TAILS_BYTES_MAX = 64 << 20  # of all topics together
+
+_LOG = logging.getLogger(__name__)
+
+
+class Broker:
+    def __init__(self, services: "Services", loop: asyncio.AbstractEventLoop) -> None:
+        self.services = services
+        self.options: Options = services.options
+        self.loop = loop
+        self.topics: dict[str, Topic] = {}
+        self.connections: dict[Connection, None] = {}
+        self.refused_connections = 0
+        self.started_at_s = services.tick.wall_ns // 1_000_000_000
+        self.metadata = MetadataWriter(services, self.describe)
+        services.registration_changed = self._registration_changed
+        services.topic_gone = self.delete_topic
+
+    def load(self) -> None:
+        """Bring back what is in the data directory."""
+        self.topics = load_topics(self.services)
+        self._share_memory()
+
+    # -- topics -------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name, created if need be; OSError when it cannot be."""
+        topic = self.topics.get(name)
+        return topic if topic is not None else self._create_topic(name)
+
+    def _create_topic(self, name: str) -> Topic:
+        services = self.services
+        base_id = new_base(self.options.node_id, services.tick.wall_ns)
+        if is_ephemeral(name):
+            log: Ring = Ring(base_id=base_id, messages_max=self.options.mem_queue_size)
+            topic = Topic(services, name, log, pumped=0, paused=False)
+        else:
+            services.directory.create_topic(name, Manifest(base_id=base_id))
+            topic = Topic(services, name, new_log(services, name, base_id), pumped=0, paused=False)
+        self.topics[name] = topic
+        self._share_memory()
+        _LOG.info("TOPIC(%s): created", name)
+        self._registration_changed(name, None)
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """KeyError if there is none."""
+        topic = self.topics[name]
+        _LOG.info("TOPIC(%s): deleting", name)
+        topic.delete()
+        del self.topics[name]
+        self._share_memory()
+        self._registration_changed(name, None)
+
+    def _share_memory(self) -> None:
+        share = TAILS_BYTES_MAX // max(len(self.topics), 1)
+        self.services.tail_bytes_max = min(TAIL_BYTES_MAX, share)
+
+    def _registration_changed(self, topic: str, channel: str | None) -> None:
+        if not is_ephemeral(channel or topic):
+            self.metadata.changed()
+
+    def describe(self) -> Metadata:
+        """nsqd.dat as of now."""
+        topics = []
+        for topic in self.topics.values():
+            if topic.ephemeral:
+                continue
+            channels = [
+                ChannelMetadata(name=channel.name, paused=channel.paused)
+                for channel in topic.channels.values()
+                if not channel.ephemeral
+            ]
+            topics.append(
+                TopicMetadata(name=topic.name, paused=topic.paused, channels=channels or None)
+            )
+        return Metadata(topics=topics or None, version=NSQ_VERSION)
+
+    # -- connections --------------------------------------------------------------------------
+
+    def admit(self, connection: "Connection") -> bool:
+        limit = self.options.max_connections
+        if limit and len(self.connections) >= limit:
+            self.refused_connections += 1
+            _LOG.error("TCP: refused client(%s): limit of %d reached", connection.peer, limit)
+            return False
+        self.connections[connection] = None
+        return True
+
+    def dismiss(self, connection: "Connection") -> None:
+        self.connections.pop(connection, None)
+
+    # -- the end ------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Everything to disk; connections and listeners are closed by now."""
+        for topic in self.topics.values():
+            for channel in topic.channels.values():
+                channel.close()
+                channel.note_change()
+        self.services.checkpoints.write_now()
+        await self.metadata.persist()
+        for topic in self.topics.values():
+            topic.close()
+        self.services.files.close()

@@ -1,0 +1,348 @@
+"""A channel: a cursor into its topic's log, and the consumers that share what it passes.
+
+`share` is the channel's part of a tick. Consumers with credit stand in a line; each turn gives the
+first one at most its fair part, `max(1, waiting // consumers in line)`, and sends it to the back.
+A turn costs nothing for consumers without credit, so a thousand idle ones slow nobody down.
+
+Frames are slices of the log's batches: a first delivery copies nothing; a redelivery is one frame,
+copied to set its attempts.
+"""
+
+import random
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from pumpline.broker.consumer import Consumer
+from pumpline.core.delivery import NEVER_NS, Delivery, Span
+from pumpline.core.names import is_ephemeral
+from pumpline.log.cursor import CursorFile
+
+if TYPE_CHECKING:
+    from pumpline.broker.topic import Topic
+
+_NS_PER_S = 1_000_000_000
+
+
+class TimerHandle(Protocol):
+    def cancel(self) -> None: ...
+
+
+class ChannelError(Exception):
+    """A command about a message cannot be carried out; the text is the reason in NSQ's words."""
+
+
+NOT_IN_FLIGHT = "ID not in flight"
+NOT_OWNED = "client does not own message"
+EXITING = "exiting"
+
+
+class Channel:
+    def __init__(self, topic: "Topic", name: str, delivery: Delivery, *, paused: bool) -> None:
+        self.topic = topic
+        self.name = name
+        self.ephemeral = is_ephemeral(name)
+        self.delivery = delivery
+        self.paused = paused
+        self.exiting = False
+        self.deleted = False
+        self.cursor_file: CursorFile | None = None  # none: the channel does not outlive us
+        self.consumers: dict[Consumer, None] = {}
+        self.requeue_count = 0
+        self.timeout_count = 0
+        self.dropped_count = 0  # an ephemeral channel's overflow, and what is gone from the log
+        self.changed = False  # since the last checkpoint
+        self._counted_from = delivery.next - len(delivery.ready) - delivery.deferred_count
+        self._line: deque[Consumer] = deque()
+        self._forward = topic.log.reader(self.announce)
+        self._backward = topic.log.reader(self.announce)
+        self._tick = topic.services.tick
+        self._timer: TimerHandle | None = None
+        self._timer_ns = NEVER_NS
+
+    # -- numbers ------------------------------------------------------------------------------
+
+    @property
+    def depth(self) -> int:
+        return self.delivery.waiting(self.topic.pumped)
+
+    @property
+    def in_flight_count(self) -> int:
+        return sum(len(consumer.leases) for consumer in self.consumers)
+
+    @property
+    def message_count(self) -> int:
+        """Messages given to this channel since the process started."""
+        return self.topic.pumped - self._counted_from
+
+    # -- consumers ----------------------------------------------------------------------------
+
+    def add(self, consumer: Consumer) -> None:
+        self.consumers[consumer] = None
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer is gone: what it had in flight is available at once, attempts kept."""
+        if consumer not in self.consumers:
+            return
+        del self.consumers[consumer]
+        consumer.rdy = 0
+        if self.exiting:
+            return
+        self.delivery.release(consumer.leases.clear())
+        self.note_change()
+        self.announce()
+        if self.ephemeral and not self.consumers:
+            self.topic.delete_channel(self.name)
+
+    def offer(self, consumer: Consumer) -> None:
+        """The consumer may have credit: let it stand in line."""
+        if not consumer.queued and consumer.credit > 0:
+            consumer.queued = True
+            self._line.append(consumer)
+        self.announce()
+
+    def announce(self) -> None:
+        """Something may be ready and somebody may want it."""
+        if self._line and not self.paused and self._has_news():
+            self._tick.share(self)
+
+    def _has_news(self) -> bool:
+        return bool(self.delivery.ready) or self.delivery.next < self.topic.pumped
+
+    # -- delivery -----------------------------------------------------------------------------
+
+    def share(self) -> None:
+        limit = self.topic.pumped
+        if self.ephemeral:
+            self._drop_overflow(limit)
+        line = self._line
+        if self.paused or self.exiting or not line:
+            return
+        waiting = self.delivery.waiting(limit)
+        while waiting > 0 and line:
+            consumer = line[0]
+            credit = consumer.credit
+            if credit <= 0:
+                line.popleft().queued = False
+                continue
+            given = self._give(consumer, min(credit, max(1, waiting // len(line))), limit)
+            if not given:
+                break  # nothing in memory: the reader calls when it came, or the timer does
+            waiting -= given
+            line.rotate(-1)
+        if self._timer_ns > self.delivery.next_due_ns():
+            self._arm(self.delivery.next_due_ns())
+
+    def _give(self, consumer: Consumer, count: int, limit: int) -> int:
+        """Deliver up to `count` messages; returns how many are off the channel's hands."""
+        given = self._give_again(consumer, count) if self.delivery.ready else 0
+        delivery = self.delivery
+        while given < count:
+            end = delivery.fresh_until(limit)
+            at = delivery.next
+            if at >= end:
+                break
+            batch = self._forward.batch(at)
+            if batch is None:
+                break
+            if batch.first > at:
+                given += self._step_over(at, min(batch.first, end))
+                continue
+            end = min(end, batch.end)
+            if batch.due_ns and batch.due_ns > self._tick.wall_ns:
+                due_ns = batch.due_ns - self._tick.wall_ns + self._tick.steady_ns
+                delivery.defer_fresh(end, due_ns)
+                self.note_change()
+                given += end - at
+                continue
+            end = batch.fit(at, min(end, at + count - given), consumer.outlet.output_room_bytes)
+            delivery.next = end
+            if consumer.sample_rate:
+                self._send_sample(consumer, at, end)
+            else:
+                self._lend(consumer, at, end)
+                consumer.outlet.send_messages(batch.cut(at, end))
+            given += end - at
+            if consumer.outlet.output_room_bytes <= 0:
+                break
+        return given
+
+    def _give_again(self, consumer: Consumer, count: int) -> int:
+        """Deliver messages that came back, one by one: each frame has its own attempts."""
+        delivery = self.delivery
+        given = 0
+        while delivery.ready and given < count and consumer.outlet.output_room_bytes > 0:
+            offset = delivery.ready[0]
+            batch = self._backward.batch(offset)
+            if batch is None:
+                break
+            given += 1
+            if batch.first > offset:
+                delivery.ready.popleft()
+                delivery.finish([(offset, offset + 1)])
+                self.dropped_count += 1
+                self.note_change()
+                continue
+            offset, attempts = delivery.redeliver()
+            self._lend(consumer, offset, offset + 1)
+            consumer.outlet.send_messages(batch.redelivery(offset, attempts))
+        return given
+
+    def _send_sample(self, consumer: Consumer, start: int, end: int) -> None:
+        """Deliver each message with probability (rate + 1) / 100; the others are finished."""
+        for offset in range(start, end):
+            if random.randrange(100) > consumer.sample_rate:
+                self.delivery.finish([(offset, offset + 1)])
+            else:
+                batch = self._forward.batch(offset)
+                if batch is not None:
+                    self._lend(consumer, offset, offset + 1)
+                    consumer.outlet.send_messages(batch.cut(offset, offset + 1))
+        self.note_change()
+
+    def _lend(self, consumer: Consumer, start: int, end: int) -> None:
+        deadline_ns = self._tick.steady_ns + consumer.msg_timeout_ns
+        consumer.leases.add(start, end, deadline_ns)
+        consumer.message_count += end - start
+        if deadline_ns < self._timer_ns:
+            self._arm(deadline_ns)
+        if not self.changed:
+            self.note_change()
+
+    def _step_over(self, start: int, end: int) -> int:
+        """[start, end) is gone from the log."""
+        self.delivery.skip(start, end)
+        self.dropped_count += end - start
+        self.note_change()
+        return end - start
+
+    def _drop_overflow(self, limit: int) -> None:
+        """An ephemeral channel keeps the oldest `mem-queue-size` messages and drops the rest."""
+        keep = self.topic.services.options.mem_queue_size
+        over = self.delivery.waiting(limit) - keep
+        if over > 0:
+            self.delivery.skip(limit - over, limit)
+            self.dropped_count += over
+
+    # -- what consumers say -------------------------------------------------------------------
+
+    def finish(self, consumer: Consumer, spans: list[Span]) -> None:
+        """Spans whose leases were removed already are finished."""
+        for start, end in spans:
+            consumer.finish_count += end - start
+        self.delivery.finish(spans)
+        if not self.changed:
+            self.note_change()
+        self.offer(consumer)
+
+    def finish_one(self, consumer: Consumer, offset: int) -> None:
+        self._check_owned(consumer, offset)
+        consumer.leases.remove(offset)
+        self.finish(consumer, [(offset, offset + 1)])
+
+    def requeue(self, consumer: Consumer, offset: int, delay_ns: int) -> None:
+        self._check_owned(consumer, offset)
+        consumer.leases.remove(offset)
+        consumer.requeue_count += 1
+        self.requeue_count += 1
+        if delay_ns > 0:
+            due_ns = self._tick.steady_ns + delay_ns
+            self.delivery.defer(offset, due_ns)
+            if due_ns < self._timer_ns:
+                self._arm(due_ns)
+        else:
+            self.delivery.requeue(offset)
+        self.note_change()
+        self.offer(consumer)
+
+    def touch(self, consumer: Consumer, offset: int) -> None:
+        self._check_owned(consumer, offset)
+        consumer.leases.touch(
+            offset,
+            now_ns=self._tick.steady_ns,
+            timeout_ns=consumer.msg_timeout_ns,
+            timeout_max_ns=self.topic.services.options.max_msg_timeout_ns,
+        )
+
+    def _check_owned(self, consumer: Consumer, offset: int) -> None:
+        if self.exiting:
+            raise ChannelError(EXITING)
+        if offset in consumer.leases.deadlines:
+            return
+        if any(offset in other.leases.deadlines for other in self.consumers):
+            raise ChannelError(NOT_OWNED)
+        raise ChannelError(NOT_IN_FLIGHT)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _arm(self, due_ns: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ns = due_ns
+        delay_s = max(due_ns - self._tick.steady_ns, 0) / _NS_PER_S
+        self._timer = self.topic.services.later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """A lease may have run out, or a deferred message be due."""
+        now_ns = self._tick.steady_ns
+        self._timer = None
+        self._timer_ns = NEVER_NS
+        for consumer in self.consumers:
+            if consumer.leases.floor_ns <= now_ns:
+                expired = consumer.leases.expire(now_ns)
+                self.timeout_count += len(expired)
+                self.delivery.release(expired)
+                if expired:
+                    self.note_change()
+                    self.offer(consumer)
+        self.delivery.wake(now_ns)
+        self.announce()
+        floors = (consumer.leases.floor_ns for consumer in self.consumers)
+        due_ns = min(self.delivery.next_due_ns(), *floors, NEVER_NS)
+        if due_ns < NEVER_NS:
+            self._arm(due_ns)
+
+    # -- management ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """After a restart: deferred messages need a timer."""
+        if self.delivery.next_due_ns() < NEVER_NS:
+            self._arm(self.delivery.next_due_ns())
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def unpause(self) -> None:
+        self.paused = False
+        self.announce()
+
+    def empty(self) -> None:
+        """Drop everything: waiting, in flight and deferred."""
+        for consumer in self.consumers:
+            consumer.leases.clear()
+        self.delivery.empty(self.topic.pumped)
+        self._forward.release()
+        self._backward.release()
+        self.note_change()
+        for consumer in self.consumers:
+            self.offer(consumer)
+
+    def close(self) -> None:
+        """Disconnect everybody; the state stays as it is."""
+        self.exiting = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for consumer in list(self.consumers):
+            self.delivery.release(consumer.leases.clear())
+            consumer.outlet.close()
+        self.consumers.clear()
+        self._line.clear()
+
+    def note_change(self) -> None:
+        """The delivery state differs from the cursor file."""
+        if not self.changed and self.cursor_file is not None:
+            self.changed = True
+            self.topic.services.checkpoints.add(self)
+
+    def remove_cursor(self) -> None:
+        if self.cursor_file is not None:
+            self.topic.services.directory.remove_cursor(self.topic.name, self.name)

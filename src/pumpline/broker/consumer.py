@@ -1,0 +1,61 @@
+"""A consumer: one subscribed connection as its channel sees it, a socket with credit.
+
+Credit is RDY minus what is in flight; a consumer whose output is backed up has none, so that a
+slow socket holds back its own messages and nobody else's.
+"""
+
+from typing import TYPE_CHECKING, Protocol
+
+from pumpline.core.delivery import Leases
+
+if TYPE_CHECKING:
+    from pumpline.broker.channel import Channel
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Outlet(Protocol):
+    """The connection behind a consumer."""
+
+    output_room_bytes: int  # what may still be sent in this tick; 0 or less: backed up
+
+    def send_messages(self, data: Buffer) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Consumer:
+    __slots__ = (
+        "channel",
+        "closing",
+        "finish_count",
+        "leases",
+        "message_count",
+        "msg_timeout_ns",
+        "outlet",
+        "queued",
+        "rdy",
+        "requeue_count",
+        "sample_rate",
+    )
+
+    def __init__(
+        self, channel: "Channel", outlet: Outlet, *, msg_timeout_ns: int, sample_rate: int
+    ) -> None:
+        self.channel = channel
+        self.outlet = outlet
+        self.msg_timeout_ns = msg_timeout_ns
+        self.sample_rate = sample_rate
+        self.leases = Leases()
+        self.rdy = 0
+        self.queued = False  # is in the channel's line of consumers to be served
+        self.closing = False  # after CLS: nothing new
+        self.message_count = 0
+        self.finish_count = 0
+        self.requeue_count = 0
+
+    @property
+    def credit(self) -> int:
+        if self.outlet.output_room_bytes <= 0 or self.closing:
+            return 0
+        return self.rdy - len(self.leases.deadlines)

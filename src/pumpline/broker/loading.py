@@ -1,0 +1,129 @@
+"""Loading: topics and channels as the data directory has them.
+
+A topic is loaded if it has a directory or nsqd.dat names it; a channel if it has a cursor or
+nsqd.dat names it. The rules where files disagree all prefer delivering twice to losing:
+- a cursor that cannot be read starts at the oldest message there is;
+- a cursor beyond the end of its log (the log lost unsynced messages to a power failure) keeps its
+  offsets: the log goes on after them, so that no new message takes an offset that was finished.
+"""
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from pumpline.broker.channel import Channel
+from pumpline.broker.topic import Topic
+from pumpline.core.batches import BadBatch, read_batch
+from pumpline.core.delivery import Delivery, restore
+from pumpline.core.frames import ID_BYTES
+from pumpline.core.ids import new_base
+from pumpline.core.names import is_ephemeral, is_valid_name
+from pumpline.log import cursor
+from pumpline.log.cursor import CursorFile
+from pumpline.log.directory import Manifest, TopicMetadata
+from pumpline.log.log import Log
+
+if TYPE_CHECKING:
+    from pumpline.broker.services import Services
+
+_LOG = logging.getLogger(__name__)
+_ID_AT = 18
+_BASE_SEARCH_BYTES = 8 << 20
+
+
+def load_topics(services: "Services") -> dict[str, Topic]:
+    metadata = services.directory.read_metadata()
+    named: dict[str, TopicMetadata] = {}
+    for entry in metadata.topics or ():
+        if is_valid_name(entry.name):
+            named[entry.name] = entry
+        else:
+            _LOG.warning("skipping creation of invalid topic %s", entry.name)
+    names = sorted({*named, *services.directory.topic_names()})
+    topics = {}
+    for name in names:
+        if not is_ephemeral(name):
+            topics[name] = _load_topic(services, named.get(name) or TopicMetadata(name))
+    return topics
+
+
+def new_log(
+    services: "Services", name: str, base_id: int, clean: tuple[int, int, int] | None = None
+) -> Log:
+    return Log(
+        services.directory.topic_path(name),
+        base_id=base_id,
+        files=services.files,
+        offload=services.offload,
+        later=services.later,
+        segment_bytes_max=services.options.max_bytes_per_file,
+        clean=clean,
+    )
+
+
+def _load_topic(services: "Services", entry: TopicMetadata) -> Topic:
+    directory = services.directory
+    manifest = directory.read_manifest(entry.name)
+    if manifest is None:
+        base_id = new_base(services.options.node_id, services.tick.wall_ns)
+        manifest = Manifest(base_id=base_id)
+        directory.create_topic(entry.name, manifest)
+        found = _base_in_log(directory.topic_path(entry.name))
+        if found is not None:
+            manifest.base_id = found
+            directory.write_manifest(entry.name, manifest)
+    log = new_log(services, entry.name, manifest.base_id, manifest.clean)
+    paused = {c.name: c.paused for c in entry.channels or ()}
+    for name in [n for n in paused if not is_valid_name(n)]:
+        _LOG.warning("skipping creation of invalid channel %s", name)
+        del paused[name]
+    states = {
+        name: _load_delivery(services, entry.name, name, log, manifest)
+        for name in sorted({*paused, *directory.channel_names(entry.name)})
+        if not is_ephemeral(name)
+    }
+    log.skip_to(max((state.next for state in states.values()), default=0))
+    pumped = log.end if states and not entry.paused else min(manifest.pumped, log.end)
+    topic = Topic(services, entry.name, log, pumped=pumped, paused=entry.paused)
+    for name, state in states.items():
+        channel = Channel(topic, name, state, paused=paused.get(name, False))
+        channel.cursor_file = CursorFile(directory.cursor_path(entry.name, name))
+        channel.note_change()
+        topic.adopt(channel)
+    return topic
+
+
+def _load_delivery(
+    services: "Services", topic: str, name: str, log: Log, manifest: Manifest
+) -> Delivery:
+    try:
+        data = services.directory.read_cursor(topic, name)
+    except FileNotFoundError:
+        return Delivery(max(manifest.pumped, log.first))
+    journals, used = cursor.decode(data, wall_ahead_ns=services.tick.wall_ahead_ns)
+    if used < len(data):
+        _LOG.warning(
+            "CHANNEL(%s:%s): ignored %d bytes at the end of the cursor",
+            topic,
+            name,
+            len(data) - used,
+        )
+    if not journals:
+        _LOG.error("CHANNEL(%s:%s): cursor unreadable, starting at the oldest message", topic, name)
+        return Delivery(log.first)
+    return restore(journals)
+
+
+def _base_in_log(path: str) -> int | None:
+    """The base of the ids in a log whose manifest is lost."""
+    for name in sorted(os.listdir(path)):
+        if not name.endswith(".log"):
+            continue
+        with open(os.path.join(path, name), "rb") as file:
+            data = memoryview(file.read(_BASE_SEARCH_BYTES))
+        try:
+            batch = read_batch(data, 0)
+            return int(bytes(batch.frames[_ID_AT : _ID_AT + ID_BYTES]), 16) - batch.first
+        except (BadBatch, ValueError):
+            continue
+    return None

@@ -1,0 +1,256 @@
+"""Protocol V2, server side: bytes in, commands carried out.
+
+`feed` takes what a connection received and carries out every whole command in it. Runs of FIN and
+PUB, and MPUBs, go through kernels; everything else, and everything unusual about those, through the
+slow path, which knows every error text. The verbs are in `broker.publishing` and
+`broker.consuming`; this module knows lines, states and their order.
+
+Nothing here writes to a socket: replies go to the connection in order, and leave at the tick's end.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from pumpline.broker import consuming, identify, publishing
+from pumpline.broker.commands import SIZE, STATE_INIT, Incomplete
+from pumpline.broker.options import TlsRequired
+from pumpline.core import frames
+from pumpline.core.errors import (
+    E_AUTH_DISABLED,
+    E_BAD_BODY,
+    E_BAD_PROTOCOL,
+    E_INVALID,
+    ProtocolError,
+)
+from pumpline.core.kernels import fins, mpub, pubs
+
+if TYPE_CHECKING:
+    from pumpline.broker.connection import Connection
+    from pumpline.broker.topic import Topic
+
+LINE_BYTES_MAX = 16_384  # with the newline
+
+_SIZE_COUNT = Struct(">ii")
+_NO_LINE = b"\n\n"  # no command line looks like this
+
+
+class Dropped(Exception):
+    """The connection is to be closed without a word."""
+
+
+Handler = Callable[["Protocol", list[bytes], bytearray, int, int], int]
+
+
+class Protocol:
+    __slots__ = (
+        "_mpub_line",
+        "_pub_line",
+        "_pub_topic",
+        "broker",
+        "connection",
+        "greeted",
+        "incomplete",
+        "settings",
+        "state",
+    )
+
+    def __init__(self, connection: "Connection", peer: str) -> None:
+        self.connection = connection
+        self.broker = connection.broker
+        self.settings = identify.default_settings(self.broker.options, peer)
+        self.state = STATE_INIT
+        self.greeted = False
+        self.incomplete = ""
+        self._pub_line = self._mpub_line = _NO_LINE
+        self._pub_topic: Topic | None = None
+
+    def feed(self, buf: bytearray, end: int) -> tuple[int, int]:
+        """Carry out the whole commands in buf[:end].
+
+        Returns how many bytes were used, and how many there must be from there on before it is
+        worth calling again. ProtocolError and Dropped end the connection.
+        """
+        pos = 0
+        self.incomplete = ""
+        try:
+            if not self.greeted:
+                pos = self._greet(buf, end)
+            while pos < end:
+                pos = self._next(buf, pos, end)
+        except Incomplete as more:
+            self.incomplete = more.what
+            return pos, more.end - pos
+        return pos, 1
+
+    def _next(self, buf: bytearray, pos: int, end: int) -> int:
+        """Carry out the command at `pos`, with the run of its like that follows."""
+        if buf.startswith(self._pub_line, pos):
+            after = self._pub_run(buf, pos, end)
+        elif buf.startswith(b"FIN ", pos):
+            after = self._fin_run(buf, pos, end)
+        elif buf.startswith(self._mpub_line, pos):
+            after = self._mpub_whole(buf, pos, end)
+        else:
+            after = pos
+        return after if after > pos else self._command(buf, pos, end)
+
+    def remember_publish(self, line: bytes, topic: "Topic") -> None:
+        """A publish with this line was allowed and valid: take the short way next time."""
+        self._pub_topic = topic
+        if line.startswith(b"M"):
+            self._mpub_line, self._pub_line = line, _NO_LINE
+        else:
+            self._pub_line, self._mpub_line = line, _NO_LINE
+
+    # -- the short ways -----------------------------------------------------------------------
+
+    def _pub_run(self, buf: bytearray, pos: int, end: int) -> int:
+        topic = self._pub_topic
+        if topic is None or topic.exiting:
+            return pos
+        builder = topic.builder()
+        first_id = topic.log.base_id + builder.end
+        after, count = pubs(
+            buf,
+            pos,
+            end,
+            self._pub_line,
+            builder.frames,
+            builder.ends,
+            first_id,
+            builder.timestamp_ns,
+            self.broker.options.max_msg_size,
+        )
+        if count:
+            self.connection.reply_published(topic, count, "PUB")
+        return after
+
+    def _mpub_whole(self, buf: bytearray, pos: int, end: int) -> int:
+        topic = self._pub_topic
+        body_at = pos + len(self._mpub_line) + 4
+        if topic is None or topic.exiting or end - body_at < 4:
+            return pos
+        size, count = _SIZE_COUNT.unpack_from(buf, body_at - 4)
+        after: int = body_at + size
+        options = self.broker.options
+        if not 4 < size <= options.max_body_size or after > end or not 0 < count <= size // 5:
+            return pos
+        builder = topic.builder()
+        first_id = topic.log.base_id + builder.end
+        bad = mpub(
+            buf,
+            body_at + 4,
+            after,
+            count,
+            builder.frames,
+            builder.ends,
+            first_id,
+            builder.timestamp_ns,
+            options.max_msg_size,
+        )
+        if bad >= 0:
+            return pos
+        self.connection.reply_published(topic, count, "MPUB")
+        return after
+
+    def _fin_run(self, buf: bytearray, pos: int, end: int) -> int:
+        consumer = self.connection.consumer
+        if consumer is None or consumer.channel.exiting:
+            return pos
+        spans: list[tuple[int, int]] = []
+        channel = consumer.channel
+        after = fins(buf, pos, end, channel.topic.log.base_id, consumer.leases.deadlines, spans)
+        if spans:
+            channel.finish(consumer, spans)
+        return after
+
+    # -- the long way -------------------------------------------------------------------------
+
+    def _greet(self, buf: bytearray, end: int) -> int:
+        if end < len(frames.MAGIC_V2):
+            raise Incomplete(len(frames.MAGIC_V2))
+        if buf[:4] != frames.MAGIC_V2:
+            raise ProtocolError(E_BAD_PROTOCOL)
+        self.greeted = True
+        return len(frames.MAGIC_V2)
+
+    def _command(self, buf: bytearray, pos: int, end: int) -> int:
+        newline = buf.find(b"\n", pos, min(end, pos + LINE_BYTES_MAX))
+        if newline < 0:
+            if end - pos >= LINE_BYTES_MAX:
+                raise Dropped("command line too long")
+            raise Incomplete(end + 1)
+        line = bytes(buf[pos:newline])
+        params = line.removesuffix(b"\r").split(b" ")
+        verb = params[0]
+        handler = _HANDLERS.get(verb)
+        name = verb.decode("utf-8", "surrogateescape")
+        if self.broker.options.tls_required is not TlsRequired.NO and verb != b"IDENTIFY":
+            raise ProtocolError(E_INVALID, f"cannot {name} in current state (TLS required)")
+        if handler is None:
+            raise ProtocolError(E_INVALID, f"invalid command {name}")
+        try:
+            return handler(self, params, buf, newline + 1, end)
+        except ProtocolError as error:
+            if error.fatal:
+                raise
+            self.connection.reply(frames.encode_frame(frames.ERROR, error.data))
+            return newline + 1  # soft errors belong to commands without a body
+
+
+def _nop(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+    return pos
+
+
+def _identify(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+    if protocol.state != STATE_INIT:
+        raise ProtocolError(E_INVALID, "cannot IDENTIFY in current state")
+    options = protocol.broker.options
+    body, pos = read_body(buf, pos, end, "IDENTIFY", options.max_body_size)
+    settings = identify.parse(body, options)
+    protocol.settings = settings
+    protocol.connection.identified(settings)
+    data = identify.response(settings, options) if settings.feature_negotiation else b"OK"
+    protocol.connection.reply(frames.encode_frame(frames.RESPONSE, data))
+    return pos
+
+
+def _auth(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+    if protocol.state != STATE_INIT:
+        raise ProtocolError(E_INVALID, "cannot AUTH in current state")
+    if len(params) != 1:
+        raise ProtocolError(E_INVALID, "AUTH invalid number of parameters")
+    read_body(buf, pos, end, "AUTH", protocol.broker.options.max_body_size)
+    raise ProtocolError(E_AUTH_DISABLED, "AUTH disabled")
+
+
+def read_body(buf: bytearray, pos: int, end: int, verb: str, size_max: int) -> tuple[bytes, int]:
+    """The body of IDENTIFY or AUTH and the position after it."""
+    if end - pos < 4:
+        raise Incomplete(pos + 4, f"{E_BAD_BODY} {verb} failed to read body size")
+    size = SIZE.unpack_from(buf, pos)[0]
+    if size > size_max:
+        raise ProtocolError(E_BAD_BODY, f"{verb} body too big {size} > {size_max}")
+    if size <= 0:
+        raise ProtocolError(E_BAD_BODY, f"{verb} invalid body size {size}")
+    after = pos + 4 + size
+    if after > end:
+        raise Incomplete(after, f"{E_BAD_BODY} {verb} failed to read body")
+    return bytes(buf[pos + 4 : after]), after
+
+
+_HANDLERS: dict[bytes, Handler] = {
+    b"IDENTIFY": _identify,
+    b"AUTH": _auth,
+    b"NOP": _nop,
+    b"PUB": publishing.pub,
+    b"MPUB": publishing.mpub,
+    b"DPUB": publishing.dpub,
+    b"SUB": consuming.sub,
+    b"RDY": consuming.rdy,
+    b"FIN": consuming.fin,
+    b"REQ": consuming.req,
+    b"TOUCH": consuming.touch,
+    b"CLS": consuming.cls,
+}

@@ -1,0 +1,36 @@
+"""What the broker's parts share: options, the tick, the disk, timers and threads."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pumpline.broker.checkpoints import Checkpoints
+from pumpline.broker.health import Health
+from pumpline.broker.options import Options
+from pumpline.broker.syncs import Syncs
+from pumpline.broker.tick import Tick
+from pumpline.log.directory import Directory
+from pumpline.log.files import FilePool
+from pumpline.log.log import Offload
+
+if TYPE_CHECKING:
+    from pumpline.broker.channel import TimerHandle
+
+
+@dataclass(slots=True, kw_only=True)
+class Services:
+    options: Options
+    tick: Tick
+    directory: Directory
+    files: FilePool
+    health: Health
+    checkpoints: Checkpoints
+    syncs: Syncs
+    offload: Offload
+    later: "Callable[[float, Callable[[], None]], TimerHandle]"
+    registration_changed: Callable[[str, str | None], None]
+    """Called with a topic, and a channel of it, that came or went."""
+    topic_gone: Callable[[str], None]
+    """Called when an ephemeral topic has deleted itself."""
+    tail_bytes_max: int
+    """How much of its log a topic may keep in memory, for readers that keep up."""

@@ -1,0 +1,78 @@
+"""When logs are fsynced: after `--sync-every` messages of a topic, and every `--sync-timeout`.
+
+An fsync runs in a thread, one at a time for each topic. With `--sync-every=1` a publisher's answer
+waits for it (group commit): what arrives while one runs shares the next.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pumpline.log.log import Later, Offload, sync_paths
+
+_NS_PER_S = 1_000_000_000
+
+
+class Synced(Protocol):
+    """A topic, as seen from here."""
+
+    @property
+    def unsynced(self) -> int: ...
+
+    def take_dirty(self) -> list[str]: ...
+
+    def sync_done(self, paths: list[str], error: OSError | None) -> None: ...
+
+
+class Syncs:
+    def __init__(self, *, every: int, timeout_ns: int, offload: Offload, later: Later) -> None:
+        self.group_commit = every <= 1
+        self._every = every
+        self._timeout_s = timeout_ns / _NS_PER_S
+        self._offload = offload
+        self._later = later
+        self._waiting: dict[Synced, None] = {}
+        self._running: set[Synced] = set()
+        self._timer_set = False
+
+    def appended(self, topic: Synced) -> None:
+        """A topic's log grew."""
+        if topic.unsynced >= self._every:
+            self._start(topic)
+        elif topic not in self._waiting:
+            self._waiting[topic] = None
+            if not self._timer_set:
+                self._timer_set = True
+                self._later(self._timeout_s, self._on_timer)
+
+    def forget(self, topic: Synced) -> None:
+        self._waiting.pop(topic, None)
+
+    def _on_timer(self) -> None:
+        self._timer_set = False
+        waiting, self._waiting = self._waiting, {}
+        for topic in waiting:
+            self._start(topic)
+
+    def _start(self, topic: Synced) -> None:
+        if topic in self._running:
+            return
+        paths = topic.take_dirty()
+        if not paths:
+            return
+        self._running.add(topic)
+
+        def job() -> None:
+            sync_paths(paths)
+
+        self._offload(job, self._finisher(topic, paths))
+
+    def _finisher(self, topic: Synced, paths: list[str]) -> Callable[[Any], None]:
+        def done(result: BaseException | None) -> None:
+            self._running.discard(topic)
+            if isinstance(result, BaseException) and not isinstance(result, OSError):
+                raise result
+            topic.sync_done(paths, result)
+            if topic.unsynced:
+                self.appended(topic)
+
+        return done

@@ -1,0 +1,23 @@
+"""A ticket: the outcome, still to come, of what a topic was given to publish in one tick."""
+
+from collections.abc import Callable
+
+
+class Ticket:
+    __slots__ = ("_waiting", "done", "error")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: str | None = None  # why it failed, once done
+        self._waiting: list[Callable[[], None]] = []
+
+    def wait(self, callback: Callable[[], None]) -> None:
+        """Call back when done, which it must not be yet."""
+        self._waiting.append(callback)
+
+    def settle(self, error: str | None) -> None:
+        self.done = True
+        self.error = error
+        waiting, self._waiting = self._waiting, []
+        for callback in waiting:
+            callback()

@@ -1,0 +1,310 @@
+"""A topic: a log, and the channels that read it.
+
+Publishing goes through three hands in a tick: a connection fills the topic's open builder
+(`builder`), the tick seals and appends it (`commit`), and the outcome is on the ticket that the
+connection was given. Nothing is pumped anywhere: channels see the log up to `pumped`.
+
+`pumped` follows the log's end while the topic has channels and is not paused. While it has none or
+is paused, `pumped` stands still: what lies beyond is the topic's own depth, kept for whichever
+channels there are when it moves again.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from pumpline.broker.channel import Channel
+from pumpline.broker.ticket import Ticket
+from pumpline.core.batches import Batch, Builder
+from pumpline.core.delivery import Delivery
+from pumpline.core.frames import encode_message
+from pumpline.core.names import is_ephemeral
+from pumpline.log.cursor import CursorFile
+from pumpline.log.directory import Manifest
+from pumpline.log.log import Log
+from pumpline.log.ring import Ring
+
+if TYPE_CHECKING:
+    from pumpline.broker.services import Services
+
+BATCH_BYTES_MAX = 1 << 20  # a batch is sealed once it has this size; the last message may exceed it
+
+_LOG = logging.getLogger(__name__)
+
+
+class Topic:
+    def __init__(
+        self, services: "Services", name: str, log: Log | Ring, *, pumped: int, paused: bool
+    ) -> None:
+        self.services = services
+        self.name = name
+        self.ephemeral = is_ephemeral(name)
+        self.log = log
+        self.paused = paused
+        self.exiting = False
+        self.channels: dict[str, Channel] = {}
+        self.pumped = pumped
+        self.message_count = 0
+        self.message_bytes = 0
+        self._visible = log.end  # of the log; behind its end while a group commit is under way
+        self._builders: list[Builder] = []
+        self._ticket: Ticket | None = None
+        self._committing: list[Ticket] = []  # waiting for an fsync
+        self._synced_mark = log.mark() if isinstance(log, Log) else None
+        self._synced_next = self._synced_mark, log.end, self._committing
+
+    @property
+    def depth(self) -> int:
+        """Messages that no channel has been given."""
+        return self._visible - self.pumped
+
+    # -- publishing ---------------------------------------------------------------------------
+
+    def builder(self, due_ns: int = 0) -> Builder:
+        """Where to put messages now; follow up with `ticket`."""
+        builders = self._builders
+        if builders:
+            last = builders[-1]
+            if last.due_ns == due_ns and len(last.frames) < BATCH_BYTES_MAX:
+                return last
+            first = last.end
+        else:
+            first = self.log.end
+            self.services.tick.publish(self)
+        builder = Builder(first=first, timestamp_ns=self.services.tick.wall_ns, due_ns=due_ns)
+        builders.append(builder)
+        return builder
+
+    def put(self, body: bytes, *, delay_ns: int = 0) -> None:
+        """One message; `ticket` has the outcome."""
+        due_ns = self.services.tick.wall_ns + delay_ns if delay_ns else 0
+        builder = self.builder(due_ns)
+        frame = encode_message(
+            timestamp_ns=builder.timestamp_ns,
+            attempts=1,
+            message_id=self.log.base_id + builder.end,
+            body=body,
+        )
+        builder.add(frame)
+
+    def ticket(self) -> Ticket:
+        """The outcome of what was put in this tick."""
+        if self._ticket is None:
+            self._ticket = Ticket()
+        return self._ticket
+
+    def commit(self) -> None:
+        builders, self._builders = self._builders, []
+        ticket, self._ticket = self._ticket or Ticket(), None
+        batches = [builder.seal() for builder in builders if builder.ends]
+        if not batches:
+            ticket.settle(None)
+            return
+        if self.exiting:
+            ticket.settle("exiting")
+            return
+        try:
+            self._append(batches)
+        except OSError as error:
+            ticket.settle(self.services.health.failed(error, f"topic {self.name}"))
+            return
+        for batch in batches:
+            self.message_count += batch.count
+            self.message_bytes += batch.body_bytes
+        if isinstance(self.log, Ring):
+            self._show(self.log.end)
+            ticket.settle(None)
+            return
+        self.services.health.succeeded()
+        if self.services.syncs.group_commit:
+            self._committing.append(ticket)
+        else:
+            self._show(self.log.end)
+            ticket.settle(None)
+        self.services.syncs.appended(self)
+
+    def _append(self, batches: list[Batch]) -> None:
+        try:
+            self.log.append(batches)
+        except OSError:
+            # Consumed history is the first thing to go when the disk is full.
+            if not self.drop_history():
+                raise
+            self.log.append(batches)
+
+    def _show(self, end: int) -> None:
+        """Messages below `end` may be delivered."""
+        self._visible = end
+        if self.channels and not self.paused:
+            self._pump()
+
+    def _pump(self) -> None:
+        self.pumped = self._visible
+        share = self.services.tick.share
+        for channel in self.channels.values():
+            share(channel)
+        self.services.tick.share(self)
+
+    def share(self) -> None:
+        """After the channels had their share: keep only what of the log they will want."""
+        lows = [channel.delivery.next for channel in self.channels.values()]
+        if isinstance(self.log, Ring):
+            self.log.forget(min((c.delivery.low for c in self.channels.values()), default=0))
+        else:
+            self.log.trim(
+                min(lows, default=self.pumped),
+                messages_max=self.services.options.mem_queue_size,
+                bytes_max=self.services.tail_bytes_max,
+            )
+
+    # -- syncing (see broker.syncs) -----------------------------------------------------------
+
+    @property
+    def unsynced(self) -> int:
+        return self.log.unsynced
+
+    def take_dirty(self) -> list[str]:
+        if not isinstance(self.log, Log) or self.exiting:
+            return []
+        self._synced_next = self.log.mark(), self.log.end, self._committing
+        self._committing = []
+        return self.log.take_dirty()
+
+    def sync_done(self, paths: list[str], error: OSError | None) -> None:
+        mark, end, tickets = self._synced_next
+        if self.exiting or not isinstance(self.log, Log):
+            reason: str | None = "exiting"
+        elif error is None:
+            reason = None
+            self._synced_mark = mark
+            if self.services.syncs.group_commit:
+                self._show(end)
+        else:
+            reason = self.services.health.failed(error, f"topic {self.name}")
+            self.log.sync_failed(paths)
+            if self.services.syncs.group_commit:
+                tickets += self._committing
+                self._committing = []
+                self._take_back()
+        for ticket in tickets:
+            ticket.settle(reason)
+
+    def _take_back(self) -> None:
+        """Nothing since the last fsync was acknowledged or delivered: it never was."""
+        assert isinstance(self.log, Log)
+        try:
+            self.log.cut_back(self._synced_mark)
+        except OSError as error:
+            _LOG.error("TOPIC(%s): cannot take back unsynced messages: %s", self.name, error)
+
+    # -- channels -----------------------------------------------------------------------------
+
+    def channel(self, name: str) -> Channel:
+        """The channel of that name, created if need be."""
+        channel = self.channels.get(name)
+        if channel is None:
+            channel = self._create_channel(name)
+        return channel
+
+    def _create_channel(self, name: str) -> Channel:
+        channel = Channel(self, name, Delivery(self.pumped), paused=False)
+        if not self.ephemeral and not channel.ephemeral:
+            file = CursorFile(self.services.directory.cursor_path(self.name, name))
+            self.services.checkpoints.write_first(channel, file)
+            channel.cursor_file = file
+        self.adopt(channel)
+        _LOG.info("TOPIC(%s): new channel(%s)", self.name, name)
+        self.services.registration_changed(self.name, name)
+        return channel
+
+    def adopt(self, channel: Channel) -> None:
+        """Take in a channel, new or from disk."""
+        self.channels[channel.name] = channel
+        if not self.paused:
+            self._pump()
+        channel.start()
+
+    def delete_channel(self, name: str) -> None:
+        channel = self.channels.get(name)
+        if channel is None:
+            raise KeyError(name)
+        _LOG.info("TOPIC(%s): deleting channel %s", self.name, name)
+        if len(self.channels) == 1:
+            self.write_manifest()
+        del self.channels[name]
+        channel.deleted = True
+        channel.close()
+        channel.remove_cursor()
+        self.services.registration_changed(self.name, name)
+        if self.ephemeral and not self.channels:
+            self.services.topic_gone(self.name)
+
+    # -- management ---------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        self.paused = True
+        self.write_manifest()
+
+    def unpause(self) -> None:
+        self.paused = False
+        self._show(self._visible)
+
+    def empty(self) -> None:
+        """Drop what no channel has been given."""
+        for channel in self.channels.values():
+            channel.delivery.skip(self.pumped, self._visible)
+            channel.note_change()
+        self.pumped = self._visible
+        self.write_manifest()
+
+    def write_manifest(self, *, clean: bool = False) -> None:
+        if not isinstance(self.log, Log):
+            return
+        manifest = Manifest(
+            base_id=self.log.base_id,
+            pumped=self.pumped,
+            clean=self.log.mark() if clean else None,
+        )
+        try:
+            self.services.directory.write_manifest(self.name, manifest)
+        except OSError as error:
+            self.services.health.failed(error, f"manifest of topic {self.name}")
+
+    def close(self) -> None:
+        """Stop, with everything on disk; the caller writes the checkpoints first."""
+        self.exiting = True
+        if isinstance(self.log, Log):
+            self.write_manifest(clean=True)
+        self.log.close()
+
+    def delete(self) -> None:
+        self.exiting = True
+        for channel in list(self.channels.values()):
+            channel.deleted = True
+            channel.close()
+        self.channels.clear()
+        self.services.syncs.forget(self)
+        for ticket in self._committing:
+            ticket.settle("exiting")
+        self.log.close()
+        if isinstance(self.log, Log):
+            directory = self.services.directory
+            removed = directory.remove_topic(self.name)
+            self.services.offload(lambda: directory.shred(removed), lambda _: None)
+
+    # -- history ------------------------------------------------------------------------------
+
+    @property
+    def low(self) -> int:
+        """Everything below is finished by every channel that counts."""
+        lows = [c.delivery.low for c in self.channels.values() if c.cursor_file is not None]
+        return min(lows, default=self.pumped)
+
+    def drop_history(self) -> bool:
+        """Delete all consumed segments; whether there were any."""
+        if not isinstance(self.log, Log):
+            return False
+        count = len(self.log.consumed(self.low))
+        if count:
+            _LOG.warning("TOPIC(%s): dropping %d consumed segments to free disk", self.name, count)
+            self.log.retire(count)
+        return bool(count)

@@ -1,0 +1,1 @@
+"""Clients of nsqd and nsqlookupd."""

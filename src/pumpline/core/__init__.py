@@ -1,0 +1,1 @@
+"""What pumpline knows without touching the world: no sockets, files, clock or logging."""

@@ -1,0 +1,176 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The compiled form of the kernels; `_kernels_py` is the same in plain Python.
+
+A kernel is a loop over messages that plain Python would spend its time in. It sees bytes and
+integers, never a connection, topic or channel, and does the valid, complete, common case only:
+at anything else it stops, and the caller's slow path finds out what is wrong and says so.
+`pumpline.core.kernels` documents each function and picks the form.
+"""
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Contains, PyDict_DelItem
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+cdef enum:
+    FRAME_OVERHEAD = 34  # size, type, timestamp, attempts, id
+
+cdef const char* HEX = b"0123456789abcdef"
+
+
+cdef inline uint32_t get_u32(const unsigned char* p) noexcept nogil:
+    return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
+
+
+cdef inline void put_u32(unsigned char* p, uint32_t v) noexcept nogil:
+    p[0] = v >> 24
+    p[1] = (v >> 16) & 255
+    p[2] = (v >> 8) & 255
+    p[3] = v & 255
+
+
+cdef inline void put_frame(
+    unsigned char* p, uint64_t message_id, uint64_t timestamp, const unsigned char* body, uint32_t n
+) noexcept nogil:
+    cdef int i
+    put_u32(p, n + FRAME_OVERHEAD - 4)
+    put_u32(p + 4, 2)
+    put_u32(p + 8, <uint32_t>(timestamp >> 32))
+    put_u32(p + 12, <uint32_t>timestamp)
+    p[16] = 0
+    p[17] = 1
+    for i in range(16):
+        p[18 + i] = HEX[(message_id >> (60 - 4 * i)) & 15]
+    memcpy(p + FRAME_OVERHEAD, body, n)
+
+
+cdef unsigned char* grow(bytearray target, Py_ssize_t extra) except NULL:
+    """Lengthen `target` by `extra` bytes; return where the new bytes begin."""
+    cdef Py_ssize_t old = PyByteArray_GET_SIZE(target)
+    if PyByteArray_Resize(target, old + extra) < 0:
+        raise MemoryError
+    return <unsigned char*>PyByteArray_AS_STRING(target) + old
+
+
+def pubs(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes line, bytearray frames,
+         bytearray ends, uint64_t first_id, uint64_t timestamp, uint32_t limit):
+    cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
+    cdef const char* head = PyBytes_AS_STRING(line)
+    cdef Py_ssize_t head_len = PyBytes_GET_SIZE(line)
+    cdef Py_ssize_t at = pos
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t i
+    cdef uint32_t n
+    cdef uint32_t frame_end = PyByteArray_GET_SIZE(frames)
+    cdef unsigned char* out
+    cdef unsigned char* out_ends
+    while end - at >= head_len + 4 and memcmp(p + at, head, head_len) == 0:
+        n = get_u32(p + at + head_len)
+        if n == 0 or n > limit or end - at - head_len - 4 < <Py_ssize_t>n:
+            break
+        at += head_len + 4 + n
+        total += n + FRAME_OVERHEAD
+        count += 1
+    if count == 0:
+        return pos, 0
+    out = grow(frames, total)
+    out_ends = grow(ends, 4 * count)
+    for i in range(count):
+        n = get_u32(p + pos + head_len)
+        put_frame(out, first_id + <uint64_t>i, timestamp, p + pos + head_len + 4, n)
+        out += n + FRAME_OVERHEAD
+        frame_end += n + FRAME_OVERHEAD
+        put_u32(out_ends + 4 * i, frame_end)
+        pos += head_len + 4 + n
+    return pos, count
+
+
+def mpub(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint32_t count, bytearray frames,
+         bytearray ends, uint64_t first_id, uint64_t timestamp, uint32_t limit):
+    cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
+    cdef Py_ssize_t at = pos
+    cdef uint32_t i
+    cdef uint32_t n
+    cdef uint32_t frame_end = PyByteArray_GET_SIZE(frames)
+    cdef unsigned char* out
+    cdef unsigned char* out_ends
+    for i in range(count):
+        if end - at < 4:
+            return i
+        n = get_u32(p + at)
+        if n == 0 or n > limit or end - at - 4 < <Py_ssize_t>n:
+            return i
+        at += 4 + n
+    out = grow(frames, at - pos + <Py_ssize_t>count * (FRAME_OVERHEAD - 4))
+    out_ends = grow(ends, 4 * <Py_ssize_t>count)
+    for i in range(count):
+        n = get_u32(p + pos)
+        put_frame(out, first_id + i, timestamp, p + pos + 4, n)
+        out += n + FRAME_OVERHEAD
+        frame_end += n + FRAME_OVERHEAD
+        put_u32(out_ends + 4 * <Py_ssize_t>i, frame_end)
+        pos += 4 + n
+    return -1
+
+
+def fins(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint64_t base_id, dict leases,
+         list spans):
+    cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
+    cdef uint64_t message_id
+    cdef uint64_t span_start = 0
+    cdef uint64_t span_end = 0
+    cdef int i
+    cdef unsigned char c
+    while end - pos >= 21 and memcmp(p + pos, b"FIN ", 4) == 0 and p[pos + 20] == 10:
+        message_id = 0
+        for i in range(4, 20):
+            c = p[pos + i]
+            if 48 <= c <= 57:
+                message_id = (message_id << 4) | (c - 48)
+            elif 97 <= c <= 102:
+                message_id = (message_id << 4) | (c - 87)
+            else:
+                break
+        else:
+            i = 20
+        if i != 20 or message_id < base_id:
+            break
+        message_id -= base_id
+        key = message_id
+        if PyDict_Contains(leases, key) != 1:
+            break
+        PyDict_DelItem(leases, key)
+        if message_id != span_end or span_start == span_end:
+            if span_start != span_end:
+                spans.append((span_start, span_end))
+            span_start = message_id
+        span_end = message_id + 1
+        pos += 21
+    if span_start != span_end:
+        spans.append((span_start, span_end))
+    return pos
+
+
+def fin_commands(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytearray out):
+    cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
+    cdef Py_ssize_t at = pos
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t i
+    cdef int32_t n
+    cdef unsigned char* q
+    while end - at >= FRAME_OVERHEAD and get_u32(p + at + 4) == 2:
+        n = <int32_t>get_u32(p + at)
+        if n < FRAME_OVERHEAD - 4 or end - at - 4 < n:
+            break
+        at += 4 + n
+        count += 1
+    if count:
+        q = grow(out, 21 * count)
+        for i in range(count):
+            memcpy(q, b"FIN ", 4)
+            memcpy(q + 4, p + pos + 18, 16)
+            q[20] = 10
+            q += 21
+            pos += 4 + <int32_t>get_u32(p + pos)
+    return at, count

@@ -1,0 +1,62 @@
+"""Which offsets of a log a channel is done with: a low-water mark and the spans above it.
+
+Everything below `low` is finished; above it, disjoint spans, joined as soon as they touch. Adding
+a span costs two dictionary look-ups, whatever the order; memory is one entry a gap.
+"""
+
+
+class Finished:
+    __slots__ = ("_end_of", "_start_of", "above", "low")
+
+    def __init__(self, low: int) -> None:
+        self.low = low
+        self.above = 0  # finished offsets above the low-water mark
+        self._end_of: dict[int, int] = {}  # span start -> span end
+        self._start_of: dict[int, int] = {}  # span end -> span start
+
+    def add(self, start: int, end: int) -> None:
+        """Finish [start, end), which must not overlap anything finished before."""
+        if start == self.low:
+            self.low = self._absorb(end)
+            return
+        self.above += end - start
+        left = self._start_of.pop(start, start)
+        right = self._end_of.pop(end, None)
+        if right is None:
+            right = end
+        else:
+            del self._start_of[right]
+        self._end_of[left] = right
+        self._start_of[right] = left
+
+    def spans(self) -> list[tuple[int, int]]:
+        """The finished spans above the low-water mark, in order."""
+        return sorted(self._end_of.items())
+
+    def gaps(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The unfinished parts of [start, end), in order."""
+        at = max(start, self.low)
+        result = []
+        for a, b in self.spans():
+            if b <= at:
+                continue
+            if a >= end:
+                break
+            if a > at:
+                result.append((at, a))
+            at = b
+        if at < end:
+            result.append((at, end))
+        return result
+
+    def __contains__(self, offset: int) -> bool:
+        return offset < self.low or any(a <= offset < b for a, b in self._end_of.items())
+
+    def _absorb(self, end: int) -> int:
+        """The new low-water mark once everything below `end` is finished."""
+        right = self._end_of.pop(end, None)
+        if right is None:
+            return end
+        del self._start_of[right]
+        self.above -= right - end
+        return right

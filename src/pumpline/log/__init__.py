@@ -1,0 +1,1 @@
+"""The topic log: the only code that opens data files."""

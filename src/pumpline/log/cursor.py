@@ -1,0 +1,112 @@
+"""A channel's cursor file: its delivery state, as a snapshot and the changes since.
+
+The file is a run of records, each complete in itself, big-endian:
+
+| field    | type                  | meaning                                                    |
+|----------|-----------------------|------------------------------------------------------------|
+| length   | u32                   | bytes after this field                                     |
+| crc      | u32                   | crc32 of everything after this field                       |
+| low      | u64                   | everything below is finished                               |
+| next     | u64                   | nothing from here on was delivered                         |
+| finished | u32                   | number of spans                                            |
+| pending  | u32                   | number of pending messages                                 |
+| spans    | (u64, u64)[finished]  | finished above `low`                                       |
+| messages | (u64, u16, i64)[...]  | offset, attempts so far, due (ns since 1970; 0: at once)   |
+
+The first record is a snapshot and later ones are changes; what a record says replaces what earlier
+ones said. A record cut short by a crash is ignored with all after it. Writing costs what changed:
+when the changes outgrow the snapshot, the file is replaced by a new snapshot.
+"""
+
+from struct import Struct
+from zlib import crc32
+
+from pumpline.core.delivery import Journal, Pending, Span
+from pumpline.log.files import append_whole, write_whole
+
+SUFFIX = ".cursor"
+_JOURNAL_BYTES_MIN = 64 * 1024  # changes are cheap to read back up to here
+_JOURNAL_RATIO = 4
+
+_HEAD = Struct(">II")
+_FIXED = Struct(">QQII")
+_SPAN = Struct(">QQ")
+_PENDING = Struct(">QHq")
+
+
+class CursorFile:
+    """Decides between appending and replacing; the bytes are written by `write`, in any thread."""
+
+    __slots__ = ("_journal_bytes", "_snapshot_bytes", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._journal_bytes = 0
+        self._snapshot_bytes = 0
+
+    @property
+    def wants_snapshot(self) -> bool:
+        limit = max(_JOURNAL_BYTES_MIN, _JOURNAL_RATIO * self._snapshot_bytes)
+        return not self._snapshot_bytes or self._journal_bytes > limit
+
+    def note_snapshot(self, data: bytes) -> None:
+        self._snapshot_bytes = len(data)
+        self._journal_bytes = 0
+
+    def note_change(self, data: bytes) -> None:
+        self._journal_bytes += len(data)
+
+    def note_failure(self) -> None:
+        """The file may lack a change: the next write must be a snapshot."""
+        self._snapshot_bytes = 0
+
+
+def write(path: str, data: bytes, *, snapshot: bool) -> None:
+    if snapshot:
+        write_whole(path, data, sync=False)
+    else:
+        append_whole(path, data)
+
+
+def encode(journal: Journal, *, wall_ahead_ns: int) -> bytes:
+    """One record; `wall_ahead_ns` turns due times of the steady clock into dates."""
+    parts = [
+        _FIXED.pack(journal.low, journal.next, len(journal.finished), len(journal.pending)),
+        *(_SPAN.pack(start, end) for start, end in journal.finished),
+        *(
+            _PENDING.pack(
+                item.offset,
+                item.attempts & 0xFFFF,
+                item.due_ns + wall_ahead_ns if item.due_ns else 0,
+            )
+            for item in journal.pending
+        ),
+    ]
+    payload = b"".join(parts)
+    return _HEAD.pack(4 + len(payload), crc32(payload)) + payload
+
+
+def decode(data: bytes, *, wall_ahead_ns: int) -> tuple[list[Journal], int]:
+    """The valid records at the start of `data`, and how many bytes they take."""
+    journals = []
+    at = 0
+    while len(data) - at >= _HEAD.size + _FIXED.size:
+        length, crc = _HEAD.unpack_from(data, at)
+        payload = data[at + _HEAD.size : at + 4 + length]
+        if len(payload) != length - 4 or crc32(payload) != crc:
+            break
+        journals.append(_decode_payload(payload, wall_ahead_ns))
+        at += 4 + length
+    return journals, at
+
+
+def _decode_payload(payload: bytes, wall_ahead_ns: int) -> Journal:
+    low, following, span_count, pending_count = _FIXED.unpack_from(payload)
+    spans_end = _FIXED.size + _SPAN.size * span_count
+    spans: list[Span] = list(_SPAN.iter_unpack(payload[_FIXED.size : spans_end]))
+    raw = payload[spans_end : spans_end + _PENDING.size * pending_count]
+    pending = [
+        Pending(offset, attempts, max(due_ns - wall_ahead_ns, 1) if due_ns else 0)
+        for offset, attempts, due_ns in _PENDING.iter_unpack(raw)
+    ]
+    return Journal(low, following, spans, pending)

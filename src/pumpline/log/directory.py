@@ -1,0 +1,180 @@
+"""The data directory: its lock, the metadata file, and where each topic keeps its log.
+
+```
+nsqd.dat                              topics, channels and pauses, as NSQ writes it
+topics/<topic>/                       one directory a topic
+topics/<topic>/topic.json             manifest: base of the message ids, position of the pump
+topics/<topic>/<first offset>.log     segments (log.segment)
+topics/<topic>/<channel>.cursor       channels (log.cursor)
+trash/                                deleted topics on their way out
+```
+A topic or channel exists if its directory or cursor does, so neither is lost by a crash before
+nsqd.dat is written; nsqd.dat adds what was paused, and topics that came from another nsqd.
+"""
+
+import fcntl
+import os
+import shutil
+from contextlib import suppress
+from random import randrange
+
+import msgspec
+
+from pumpline.core.names import is_ephemeral, is_valid_name
+from pumpline.log import cursor
+from pumpline.log.files import sync_file, write_whole
+
+METADATA = "nsqd.dat"
+_MANIFEST = "topic.json"
+
+
+class ChannelMetadata(msgspec.Struct):
+    name: str
+    paused: bool = False
+
+
+class TopicMetadata(msgspec.Struct):
+    name: str
+    paused: bool = False
+    channels: list[ChannelMetadata] | None = None
+
+
+class Metadata(msgspec.Struct):
+    """nsqd.dat."""
+
+    topics: list[TopicMetadata] | None = None
+    version: str = ""
+
+
+class Manifest(msgspec.Struct):
+    """topic.json: what of a topic's state is not in the log or a cursor."""
+
+    base_id: int
+    pumped: int = 0  # while paused or without channels: what channels have been given so far
+    clean: tuple[int, int, int] | None = None  # the log's mark at a clean stop
+    imported: bool = False  # another nsqd's queue files have been taken over
+
+
+class DirectoryError(Exception):
+    """The data directory cannot be used; the text says why."""
+
+
+class Directory:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._topics = os.path.join(path, "topics")
+        self._trash = os.path.join(path, "trash")
+        self._lock_fd = -1
+
+    def lock(self) -> None:
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise DirectoryError(f"failed to lock data-path: open {self.path}: {reason}") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            reason = (error.strerror or str(error)).lower()
+            raise DirectoryError(
+                f"failed to lock data-path: cannot flock directory {self.path} - {reason} "
+                "(possibly in use by another instance of nsqd)"
+            ) from error
+        self._lock_fd = fd
+        shutil.rmtree(self._trash, ignore_errors=True)
+
+    def unlock(self) -> None:
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    # -- metadata -----------------------------------------------------------------------------
+
+    def read_metadata(self) -> Metadata:
+        """What nsqd.dat says; an empty one if there is none. DirectoryError if it is damaged."""
+        path = os.path.join(self.path, METADATA)
+        try:
+            with open(path, "rb") as file:
+                return msgspec.json.decode(file.read(), type=Metadata)
+        except FileNotFoundError:
+            return Metadata()
+        except msgspec.MsgspecError as error:
+            raise DirectoryError(f"failed to parse metadata in {path} - {error}") from error
+
+    def write_metadata(self, metadata: Metadata) -> None:
+        """Replace nsqd.dat, durably; for a thread."""
+        path = os.path.join(self.path, METADATA)
+        temporary = f"{path}.{randrange(1 << 63)}.tmp"
+        write_whole(temporary, msgspec.json.encode(metadata), sync=True)
+        os.replace(temporary, path)
+
+    # -- topics -------------------------------------------------------------------------------
+
+    def topic_names(self) -> list[str]:
+        try:
+            names = os.listdir(self._topics)
+        except FileNotFoundError:
+            return []
+        return sorted(n for n in map(_topic_of, names) if is_valid_name(n))
+
+    def topic_path(self, topic: str) -> str:
+        # `.` and `..` are legal names of topics and the only ones a file system cannot take.
+        name = topic.replace(".", "%2E") if topic in (".", "..") else topic
+        return os.path.join(self._topics, name)
+
+    def create_topic(self, topic: str, manifest: Manifest) -> None:
+        path = self.topic_path(topic)
+        os.makedirs(path, exist_ok=True)
+        self.write_manifest(topic, manifest)
+        sync_file(self._topics)
+
+    def read_manifest(self, topic: str) -> Manifest | None:
+        """None if the topic has no (valid) manifest."""
+        try:
+            with open(os.path.join(self.topic_path(topic), _MANIFEST), "rb") as file:
+                return msgspec.json.decode(file.read(), type=Manifest)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+
+    def write_manifest(self, topic: str, manifest: Manifest) -> None:
+        path = os.path.join(self.topic_path(topic), _MANIFEST)
+        write_whole(path, msgspec.json.encode(manifest), sync=False)
+
+    def remove_topic(self, topic: str) -> str:
+        """Put a topic out of sight at once; what is returned is for `shred`."""
+        os.makedirs(self._trash, exist_ok=True)
+        target = os.path.join(self._trash, f"{randrange(1 << 63)}")
+        os.rename(self.topic_path(topic), target)
+        return target
+
+    def shred(self, path: str) -> None:
+        """Delete the files of a removed topic; for a thread."""
+        shutil.rmtree(path, ignore_errors=True)
+
+    # -- channels -----------------------------------------------------------------------------
+
+    def channel_names(self, topic: str) -> list[str]:
+        stems = (os.path.splitext(name) for name in os.listdir(self.topic_path(topic)))
+        names = (stem for stem, suffix in stems if suffix == cursor.SUFFIX)
+        return sorted(n for n in names if is_valid_name(n) and not is_ephemeral(n))
+
+    def cursor_path(self, topic: str, channel: str) -> str:
+        return os.path.join(self.topic_path(topic), channel + cursor.SUFFIX)
+
+    def read_cursor(self, topic: str, channel: str) -> bytes:
+        with open(self.cursor_path(topic, channel), "rb") as file:
+            return file.read()
+
+    def remove_cursor(self, topic: str, channel: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(self.cursor_path(topic, channel))
+
+    def free_share(self) -> float:
+        """The free part of the file system, 0 to 1."""
+        usage = os.statvfs(self.path)
+        return usage.f_bavail / usage.f_blocks if usage.f_blocks else 1.0
+
+
+def _topic_of(name: str) -> str:
+    return name.replace("%2E", ".") if name in ("%2E", "%2E%2E") else name

@@ -1,0 +1,285 @@
+"""A topic's log on disk: segments, the newest of which is written to, and the tail in memory.
+
+`append` writes batches with one `writev`; an OSError from it means that nothing was appended. What
+was appended survives a kill of the process at once, and a loss of power once `sync` has run. Bytes
+on disk are described in `core.batches` and `log.segment`, damage in `log.recovery`.
+
+The log knows nothing of channels: its owner says how far everybody has read (`retire`, `trim`).
+"""
+
+import logging
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import suppress
+from operator import attrgetter
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from pumpline.core.batches import Batch
+from pumpline.log.files import FilePool, sync_file, write_all
+from pumpline.log.reader import Block, Reader
+from pumpline.log.recovery import Damage, recover
+from pumpline.log.segment import Segment, first_of
+
+_LOG = logging.getLogger(__name__)
+_FIRST = attrgetter("first")
+_END = attrgetter("end")
+_RETRY_S = 1.0
+
+
+class Offload(Protocol):
+    """Runs `job` in a thread, then `done` with its result or exception on the event loop."""
+
+    def __call__(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None: ...
+
+
+class Later(Protocol):
+    """Calls `callback` on the event loop after a delay."""
+
+    def __call__(self, delay_s: float, callback: Callable[[], None], /) -> object: ...
+
+
+class Log:
+    def __init__(
+        self,
+        directory: str,
+        *,
+        base_id: int,
+        files: FilePool,
+        offload: Offload,
+        later: Later,
+        segment_bytes_max: int,
+        clean: tuple[int, int, int] | None = None,
+    ) -> None:
+        """Open the log in `directory`, which exists.
+
+        `clean` is what `mark` gave when the log was last closed: if the newest segment still has
+        that size, it needs no check.
+        """
+        self.directory = directory
+        self.base_id = base_id
+        self.files = files
+        self.offload = offload
+        self.tail: list[Batch] = []
+        self.end = 0
+        self.unsynced = 0  # messages
+        self._later = later
+        self._segment_bytes_max = segment_bytes_max
+        self._blocks: WeakValueDictionary[tuple[int, int], Block] = WeakValueDictionary()
+        self._dirty: set[str] = set()  # paths written since the last sync
+        self._tail_bytes = 0
+        self.segments = _find_segments(directory)
+        self._open_newest(clean)
+
+    @property
+    def first(self) -> int:
+        """The oldest offset still there, or the end."""
+        return self.segments[0].first if self.segments else self.end
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def mark(self) -> tuple[int, int, int] | None:
+        """The newest segment's first offset and size, and the log's end."""
+        if not self.segments:
+            return None
+        newest = self.segments[-1]
+        return newest.first, newest.size_bytes, self.end
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def append(self, batches: list[Batch]) -> None:
+        """Write all of `batches`, or raise OSError having written none of them."""
+        parts: list[bytes | memoryview] = []
+        for batch in batches:
+            parts += (batch.head(), batch.ends, batch.frames)
+        segment = self._writable(batches[0].first)
+        fd = self.files.get(segment.path)
+        try:
+            write_all(fd, parts)
+        except OSError:
+            self._undo(fd, segment)
+            raise
+        for batch in batches:
+            segment.note(batch, segment.size_bytes)
+            segment.size_bytes += batch.size_bytes
+            self.unsynced += batch.count
+            self._tail_bytes += len(batch.frames)
+        self._dirty.add(segment.path)
+        self.tail += batches
+        self.end = batches[-1].end
+
+    def skip_to(self, offset: int) -> None:
+        """Leave a gap: the next message gets `offset`. For offsets given out and then lost."""
+        if offset > self.end:
+            self.end = offset
+            self.segments.append(Segment(self.directory, offset))
+
+    def take_dirty(self) -> list[str]:
+        """The paths that a sync has to cover, counted as synced from now on."""
+        paths = sorted(self._dirty)
+        self._dirty.clear()
+        self.unsynced = 0
+        return paths
+
+    def sync_failed(self, paths: list[str]) -> None:
+        self._dirty.update(paths)
+
+    def cut_back(self, mark: tuple[int, int, int] | None) -> None:
+        """Take back everything appended since `mark` was taken."""
+        first, size_bytes, end = mark or (-1, 0, self.first)
+        while self.segments and self.segments[-1].first > first:
+            _unlink(self.files, self.segments.pop())
+        if self.segments:
+            newest = self.segments[-1]
+            os.ftruncate(self.files.get(newest.path), size_bytes)
+            newest.size_bytes = size_bytes
+            newest.forget_index()
+        self.end = end
+        self.tail = [batch for batch in self.tail if batch.end <= end]
+        self._tail_bytes = sum(len(batch.frames) for batch in self.tail)
+
+    def _writable(self, first: int) -> Segment:
+        """The segment for the next batch, a new one when the newest is full."""
+        if self.segments and self.segments[-1].size_bytes < self._segment_bytes_max:
+            return self.segments[-1]
+        segment = Segment(self.directory, first)
+        self.files.get(segment.path)  # creates the file, or raises before anything changed
+        if self.segments:
+            self.files.forget(self.segments[-1].path)
+        self._dirty.add(self.directory)
+        self.segments.append(segment)
+        return segment
+
+    def _undo(self, fd: int, segment: Segment) -> None:
+        """After a failed write: back to the last good size, or away from this file."""
+        try:
+            os.ftruncate(fd, segment.size_bytes)
+        except OSError as error:
+            # Readers find the torn bytes by their crc; what comes next goes to a new segment.
+            _LOG.error("LOG: cannot cut %s after a failed write: %s", segment.path, error)
+            segment.size_bytes = max(segment.size_bytes, self._segment_bytes_max)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def reader(self, on_ready: Callable[[], None]) -> Reader:
+        return Reader(self, on_ready)
+
+    def in_tail(self, offset: int) -> Batch | None:
+        """The batch with `offset`, or the next, if it is in the tail."""
+        tail = self.tail
+        if not tail or offset < tail[0].first:
+            return None
+        if offset >= tail[-1].first:
+            return tail[-1] if offset < tail[-1].end else None
+        return tail[bisect_right(tail, offset, key=_END)]
+
+    def trim(self, lowest: int, *, messages_max: int, bytes_max: int) -> None:
+        """Forget the part of the tail below `lowest`, and what exceeds the bounds."""
+        tail = self.tail
+        drop = bisect_right(tail, lowest, key=_END)
+        kept_bytes = self._tail_bytes - sum(len(batch.frames) for batch in tail[:drop])
+        while drop < len(tail) and (
+            kept_bytes > bytes_max or tail[-1].end - tail[drop].first > messages_max
+        ):
+            kept_bytes -= len(tail[drop].frames)
+            drop += 1
+        del tail[:drop]
+        self._tail_bytes = kept_bytes
+
+    def holds(self, segment: Segment) -> bool:
+        """Whether a segment is (still) part of the log."""
+        index = bisect_right(self.segments, segment.first, key=_FIRST) - 1
+        return index >= 0 and self.segments[index] is segment
+
+    def segment_of(self, offset: int) -> Segment | None:
+        """The segment with `offset`, or the oldest if `offset` is gone."""
+        if offset >= self.end:
+            return None
+        return self.segments[max(bisect_right(self.segments, offset, key=_FIRST) - 1, 0)]
+
+    def segment_after(self, segment: Segment) -> Segment | None:
+        index = bisect_right(self.segments, segment.first, key=_FIRST)
+        return self.segments[index] if index < len(self.segments) else None
+
+    def cached_block(self, segment: Segment, position: int | None) -> Block | None:
+        return None if position is None else self._blocks.get((segment.first, position))
+
+    def keep_block(self, block: Block) -> Block:
+        self._blocks[block.segment.first, block.position] = block
+        return block
+
+    def report_damage(self, damages: list[Damage]) -> None:
+        for damage in damages:
+            _LOG.error("LOG: %s: %s", self.directory, damage)
+
+    def report_read_error(self, error: BaseException, retry: Callable[[], None]) -> None:
+        _LOG.error("LOG: cannot read %s: %s (will try again)", self.directory, error)
+        self._later(_RETRY_S, retry)
+
+    # -- the end of segments ------------------------------------------------------------------
+
+    def consumed(self, low: int) -> list[Segment]:
+        """The segments, oldest first, that end at or below `low`; never the newest."""
+        last = bisect_right(self.segments, low, key=_FIRST) - 1
+        return self.segments[: max(last, 0)]
+
+    def retire(self, count: int) -> None:
+        """Delete the `count` oldest segments."""
+        for _ in range(count):
+            _unlink(self.files, self.segments[0])
+            del self.segments[0]
+
+    def roll(self) -> None:
+        """Start a new segment, so that the newest one can be retired when consumed."""
+        if self.segments and self.segments[-1].size_bytes:
+            self.segments.append(Segment(self.directory, self.end))
+            self._dirty.add(self.directory)
+            self.files.get(self.segments[-1].path)
+
+    def close(self) -> None:
+        for segment in self.segments:
+            self.files.forget(segment.path)
+        self.tail.clear()
+
+    def _open_newest(self, clean: tuple[int, int, int] | None) -> None:
+        for segment in self.segments:
+            segment.size_bytes = os.path.getsize(segment.path)
+            segment.indexed = False
+        if not self.segments:
+            return
+        newest = self.segments[-1]
+        if clean is not None and clean[:2] == (newest.first, newest.size_bytes):
+            self.end = clean[2]
+            return
+        started = time.monotonic()
+        self.end, damages = recover(newest)
+        self.report_damage(damages)
+        elapsed_s = time.monotonic() - started
+        if elapsed_s > 1:
+            _LOG.info("LOG: checked %s in %.1f s", newest.path, elapsed_s)
+
+
+def _unlink(files: FilePool, segment: Segment) -> None:
+    files.forget(segment.path)
+    with suppress(FileNotFoundError):
+        os.unlink(segment.path)
+
+
+def sync_paths(paths: list[str]) -> None:
+    """fsync files and directories; for a thread."""
+    for path in paths:
+        try:
+            sync_file(path)
+        except FileNotFoundError:
+            continue  # retired or deleted meanwhile
+
+
+def _find_segments(directory: str) -> list[Segment]:
+    firsts = sorted(
+        first for name in os.listdir(directory) if (first := first_of(name)) is not None
+    )
+    return [Segment(directory, first) for first in firsts]

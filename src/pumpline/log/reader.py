@@ -1,0 +1,169 @@
+"""A reader: one channel's place in a log on disk.
+
+`batch(offset)` answers at once from memory: the log's tail, or the block read last. What is not in
+memory is read from the page cache without waiting (RWF_NOWAIT); what is not there either is read
+in a thread, and `on_ready` is called when it came. A reader holds one block, so a channel a billion
+messages behind costs what one costs that keeps up. Readers of one log that are near each other
+share their blocks.
+"""
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from pumpline.core.batches import Batch, ShortBatch
+from pumpline.log import recovery
+from pumpline.log.recovery import Damage
+from pumpline.log.segment import Segment, seek_batch
+
+if TYPE_CHECKING:
+    from pumpline.log.log import Log
+
+BLOCK_BYTES = 512 * 1024
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_FIRST = attrgetter("first")
+
+
+class Block:
+    """Consecutive batches of one segment, as read from the file."""
+
+    __slots__ = ("__weakref__", "batches", "next_position", "position", "segment")
+
+    def __init__(
+        self, segment: Segment, position: int, batches: list[Batch], next_position: int
+    ) -> None:
+        self.segment = segment
+        self.position = position
+        self.batches = batches
+        self.next_position = next_position
+
+
+class Loaded(NamedTuple):
+    block: Block  # without batches: nothing valid from there to the end of the segment
+    damages: list[Damage]
+
+
+class Reader:
+    __slots__ = ("_block", "_covers_from", "_current", "_loading", "_log", "_on_ready")
+
+    def __init__(self, log: "Log", on_ready: Callable[[], None]) -> None:
+        self._log = log
+        self._on_ready = on_ready
+        self._block: Block | None = None
+        self._covers_from = 0  # the block has all there is from this offset to its last batch
+        self._current: Batch | None = None
+        self._loading = False
+
+    def batch(self, offset: int) -> Batch | None:
+        """The batch with `offset`, or the next one if `offset` is gone. None: not in memory yet."""
+        current = self._current
+        if current is None or not current.first <= offset < current.end:
+            current = self._current = self._log.in_tail(offset) or self._from_file(offset)
+        return current
+
+    def release(self) -> None:
+        """Let go of the memory; the next read finds its place again."""
+        self._block = self._current = None
+
+    def _from_file(self, offset: int) -> Batch | None:
+        while not self._loading:
+            block = self._block
+            batches = block.batches if block is not None else None
+            if batches and self._covers_from <= offset < batches[-1].end:
+                return _at_or_after(batches, offset)
+            segment, position = self._place(block, offset)
+            if segment is None:
+                return None
+            found = self._log.cached_block(segment, position)
+            if found is None:
+                found = self._read_now(segment, position)
+            if found is None:
+                self._load(segment, position, offset)
+            else:
+                self._block = found
+                self._covers_from = offset
+        return None
+
+    def _place(self, block: Block | None, offset: int) -> tuple[Segment | None, int | None]:
+        """Where to read next: (segment, position); position None when it has to be looked for."""
+        log = self._log
+        if block is not None and log.holds(block.segment):
+            if not block.batches:  # nothing valid in the rest of that segment
+                return log.segment_after(block.segment), 0
+            if block.batches[-1].end == offset and block.next_position < block.segment.size_bytes:
+                return block.segment, block.next_position
+        segment = log.segment_of(offset)
+        if segment is not None and segment.first >= offset:
+            return segment, 0
+        return segment, None
+
+    def _read_now(self, segment: Segment, position: int | None) -> Block | None:
+        """Read from the page cache only; None when that is not enough."""
+        if position is None or not _NOWAIT or position in segment.holes:
+            return None
+        buffer = bytearray(min(BLOCK_BYTES, segment.size_bytes - position))
+        try:
+            fd = self._log.files.get(segment.path)
+            got = os.preadv(fd, [buffer], position, _NOWAIT)
+        except OSError:
+            return None  # the thread meets the same error, if it is one, and reports it
+        batches, used, fault = recovery.parse(memoryview(buffer)[:got])
+        if not batches or (fault is not None and not isinstance(fault, ShortBatch)):
+            return None
+        return self._log.keep_block(Block(segment, position, batches, position + used))
+
+    def _load(self, segment: Segment, position: int | None, offset: int) -> None:
+        self._loading = True
+        self._covers_from = offset
+        size_bytes = segment.size_bytes
+
+        def job() -> Loaded:
+            return load(segment, position, offset, size_bytes)
+
+        self._log.offload(job, self._loaded)
+
+    def _loaded(self, result: Loaded | BaseException) -> None:
+        self._loading = False
+        if isinstance(result, BaseException):
+            self._log.report_read_error(result, self._on_ready)
+            return
+        self._log.report_damage(result.damages)
+        self._block = self._log.keep_block(result.block)
+        self._on_ready()
+
+
+def _at_or_after(batches: list[Batch], offset: int) -> Batch:
+    """The batch with `offset`, or the first after it; `offset` is below the last batch's end."""
+    index = max(bisect_right(batches, offset, key=_FIRST) - 1, 0)
+    return batches[index] if offset < batches[index].end else batches[index + 1]
+
+
+def load(segment: Segment, position: int | None, offset: int, size_bytes: int) -> Loaded:
+    """Read one block, from a thread: look for its place, step over damage, wait for the disk."""
+    damages: list[Damage] = []
+    fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if position is None:
+            position = seek_batch(fd, segment.near(offset), offset, size_bytes)
+        want = BLOCK_BYTES
+        while position < size_bytes:
+            if position in segment.holes:
+                position = segment.holes[position]
+                continue
+            data = os.pread(fd, min(want, size_bytes - position), position)
+            batches, used, fault = recovery.parse(memoryview(data))
+            if batches and batches[-1].end > offset:
+                return Loaded(Block(segment, position, batches, position + used), damages)
+            if batches:
+                position += used
+            elif isinstance(fault, ShortBatch) and position + fault.need_bytes <= size_bytes:
+                want = fault.need_bytes
+            else:
+                resume = recovery.resync(fd, position, offset, size_bytes) or size_bytes
+                damages.append(recovery.set_aside(fd, segment, position, resume))
+                position = resume
+        return Loaded(Block(segment, size_bytes, [], size_bytes), damages)
+    finally:
+        os.close(fd)

@@ -1,0 +1,136 @@
+"""Reading a segment that may be damaged: where it ends, and where sense resumes after damage.
+
+The rules, in the order they apply to bytes that are not a valid batch:
+1. a valid batch follows somewhere in the file: the bytes between are *damage*: they stay where they
+   are, a copy goes to `<segment>.<position>.bad`, and readers step over them;
+2. nothing valid follows: the bytes are a *torn tail*, a write that never was acknowledged: in the
+   newest segment they are cut off, so that the next batch is written on sound ground.
+An error of the system (EMFILE, EIO) is neither: it is raised, and nothing is changed.
+"""
+
+import os
+import re
+from struct import Struct
+from typing import NamedTuple
+
+from pumpline.core.batches import BadBatch, Batch, ShortBatch, read_batch
+from pumpline.log.files import write_whole
+from pumpline.log.segment import Segment
+
+_CHUNK_BYTES = 4 << 20
+_U64 = Struct(">Q")
+
+
+class Damage(NamedTuple):
+    path: str  # of the segment
+    position: int
+    size_bytes: int
+    kept_in: str  # the .bad file, or "" for a torn tail that was cut off
+
+    def __str__(self) -> str:
+        name = os.path.basename(self.path)
+        if self.kept_in:
+            kept = os.path.basename(self.kept_in)
+            return f"{name}: {self.size_bytes} bytes at {self.position} damaged, kept in {kept}"
+        return f"{name}: torn tail of {self.size_bytes} bytes at {self.position} cut off"
+
+
+def recover(segment: Segment) -> tuple[int, list[Damage]]:
+    """Check the newest segment from end to end, index it, cut a torn tail.
+
+    Returns the offset after the last message, and what was damaged.
+    """
+    fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return _recover(fd, segment)
+    finally:
+        os.close(fd)
+
+
+def _recover(fd: int, segment: Segment) -> tuple[int, list[Damage]]:
+    end = segment.first
+    damages: list[Damage] = []
+    size_bytes = os.fstat(fd).st_size
+    position = 0
+    want = _CHUNK_BYTES
+    while position < size_bytes:
+        data = memoryview(os.pread(fd, want, position))
+        batches, used, fault = parse(data)
+        at = position
+        for batch in batches:
+            segment.note(batch, at)
+            at += batch.size_bytes
+            end = batch.end
+        position += used
+        want = _CHUNK_BYTES
+        if isinstance(fault, ShortBatch) and position + fault.need_bytes <= size_bytes:
+            want = max(want, fault.need_bytes)
+        elif fault is not None:
+            resume = resync(fd, position, end, size_bytes)
+            if resume is None:
+                damages.append(_cut(fd, segment, position, size_bytes))
+                size_bytes = position
+                break
+            damages.append(set_aside(fd, segment, position, resume))
+            position = resume
+    segment.size_bytes = size_bytes
+    return end, damages
+
+
+def parse(data: memoryview) -> tuple[list[Batch], int, BadBatch | None]:
+    """The whole batches at the start of `data`, the bytes they take, and what stopped the parse."""
+    batches: list[Batch] = []
+    at = 0
+    while at < len(data):
+        try:
+            batch = read_batch(data, at)
+        except BadBatch as fault:
+            return batches, at, fault
+        batches.append(batch)
+        at += batch.size_bytes
+    return batches, at, None
+
+
+def resync(fd: int, position: int, offset: int, size_bytes: int) -> int | None:
+    """The position of the first valid batch after damage at `position`, if there is one.
+
+    Candidates are found by the high halves of the offset and the zero flags of a header, at the
+    speed of a regular expression; the crc decides.
+    """
+    high = re.escape(_U64.pack(offset)[:4])
+    header = re.compile(rb"(?s)(?=" + high + rb".{24}\0\0\0\0)")
+    base = position + 1
+    while base < size_bytes:
+        data = memoryview(os.pread(fd, _CHUNK_BYTES + 64, base))
+        for match in header.finditer(data):
+            candidate = base + match.start() - 8
+            if candidate > position and _valid_at(fd, candidate, offset):
+                return candidate
+        base += _CHUNK_BYTES
+    return None
+
+
+def _valid_at(fd: int, position: int, offset: int) -> bool:
+    want = 64
+    for _ in range(2):
+        data = memoryview(os.pread(fd, want, position))
+        try:
+            return read_batch(data, 0).first >= offset
+        except ShortBatch as short:
+            want = short.need_bytes
+        except BadBatch:
+            return False
+    return False
+
+
+def set_aside(fd: int, segment: Segment, position: int, resume: int) -> Damage:
+    """Copy damaged bytes out, and let readers step over them."""
+    path = f"{segment.path}.{position}.bad"
+    write_whole(path, os.pread(fd, resume - position, position), sync=False)
+    segment.holes[position] = resume
+    return Damage(segment.path, position, resume - position, path)
+
+
+def _cut(fd: int, segment: Segment, position: int, size_bytes: int) -> Damage:
+    os.ftruncate(fd, position)
+    return Damage(segment.path, position, size_bytes - position, "")

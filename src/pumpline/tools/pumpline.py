@@ -1,0 +1,73 @@
+"""The pumpline command: every tool under one name, as `pumpline <command> [arguments]`.
+
+A command is a module beside this one with a `main(argv) -> int`; it is imported only when called.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+
+from pumpline import NSQ_VERSION, __version__
+from pumpline.tools.daemon import EXIT_OK, EXIT_USAGE
+
+COMMANDS = {
+    "demo": "see it work: a broker, a producer and consumers on this machine",
+    "nsqd": "the broker: takes, keeps and delivers messages",
+    "nsqlookupd": "the directory: tells consumers which nsqd has a topic",
+    "nsqadmin": "the web page over a whole cluster",
+    "nsq_tail": "print the messages of a topic as they come",
+    "nsq_stat": "print the rates and depths of a channel",
+    "nsq_to_file": "write topics to files",
+    "nsq_to_http": "send each message to an HTTP address",
+    "nsq_to_nsq": "copy topics to other nsqds",
+    "to_nsq": "publish the lines of standard input",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = arguments[0] if arguments else "--help"
+    if command in ("-h", "-help", "--help", "help"):
+        print(usage(), end="")
+        return EXIT_OK
+    if command in ("-version", "--version"):
+        print(f"pumpline v{__version__} (speaks NSQ {NSQ_VERSION})")
+        return EXIT_OK
+    if command not in installed():
+        print(f"unknown command: {command}\n{usage()}", end="", file=sys.stderr)
+        return EXIT_USAGE
+    code: int = import_module(_module(command)).main(arguments[1:])
+    return code
+
+
+def installed() -> list[str]:
+    return [command for command in COMMANDS if find_spec(_module(command))]
+
+
+def usage() -> str:
+    commands = installed()
+    width = max(map(len, commands))
+    lines = [f"  {command:<{width}}  {COMMANDS[command]}" for command in commands]
+    return "\n".join(
+        [
+            "pumpline: NSQ rebuilt on a log",
+            "",
+            "Usage: pumpline <command> [arguments]",
+            "",
+            "Commands:",
+            *lines,
+            "",
+            "Each command but demo is also installed under its own name.",
+            "`pumpline <command> --help` tells its flags.",
+            "",
+        ]
+    )
+
+
+def _module(command: str) -> str:
+    return f"pumpline.tools.{command}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

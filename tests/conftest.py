@@ -1,0 +1,17 @@
+"""Marks tests by the directory they are in, so that no file there can forget it."""
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+MARKED_DIRECTORIES = ("interop", "crash")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not item.path.is_relative_to(TESTS):
+            continue
+        top = item.path.relative_to(TESTS).parts[0]
+        if top in MARKED_DIRECTORIES:
+            item.add_marker(top)

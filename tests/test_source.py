@@ -1,0 +1,110 @@
+"""The tree keeps its own rules: sizes, names, and who may import whom."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SRC = ROOT / "src"
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+FORBIDDEN_WORDS = {"util", "utils", "helper", "helpers", "common", "manager", "managers", "base"}
+
+# core is sans-IO: time and randomness are arguments, and the world is someone else's.
+CORE_FORBIDDEN_IMPORTS = {
+    "asyncio",
+    "logging",
+    "os",
+    "pathlib",
+    "random",
+    "selectors",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+}
+# kernels picks its form by an environment variable, once, when it is imported.
+CORE_ALLOWED_IMPORTS = {"kernels.py": {"os"}}
+
+SOURCES = sorted(path for path in SRC.rglob("*.py*") if path.suffix in (".py", ".pyx"))
+MODULES = [path for path in SOURCES if path.suffix == ".py"]
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(SRC))
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def imported_packages(tree: ast.AST) -> set[str]:
+    """Top-level names of all absolute imports, wherever in the file they are."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def test_there_are_sources_to_look_at() -> None:
+    assert SRC / "pumpline" / "core" / "flags.py" in MODULES
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_no_file_is_too_long(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= FILE_LINES_MAX
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_no_function_is_too_long(path: Path) -> None:
+    too_long = {
+        node.name: node.end_lineno - node.lineno + 1
+        for node in functions(ast.parse(path.read_text()))
+        if node.end_lineno is not None and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
+    }
+    assert too_long == {}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_names_are_nouns_of_the_domain(path: Path) -> None:
+    words = {
+        word
+        for part in path.relative_to(SRC).with_suffix("").parts
+        for word in part.lower().split("_")
+    }
+    assert words & FORBIDDEN_WORDS == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_every_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize("path", sorted((SRC / "pumpline" / "core").rglob("*.py")), ids=relative)
+def test_core_touches_nothing_outside_itself(path: Path) -> None:
+    forbidden = CORE_FORBIDDEN_IMPORTS - CORE_ALLOWED_IMPORTS.get(path.name, set())
+    assert imported_packages(ast.parse(path.read_text())) & forbidden == set()
+
+
+def test_layers_import_only_downwards() -> None:
+    command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    linted = subprocess.run(
+        [sys.executable, "-c", command, "--no-cache"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(SRC), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert linted.returncode == 0, linted.stdout + linted.stderr

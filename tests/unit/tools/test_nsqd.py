@@ -1,0 +1,175 @@
+"""The nsqd command: what it prints, where, and how it exits, run as a real process."""
+
+import logging
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from pumpline import __version__
+from pumpline.tools.daemon import LineFormatter
+
+TIMEOUT_S = 20
+LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} ([A-Z]+): (.*)")
+
+# Serves nothing: stands where the broker does, so that only the daemon's own part is seen.
+DAEMON = """
+    import asyncio, sys
+    from pumpline.core.flags import LogLevel
+    from pumpline.tools.daemon import log_to_stderr, run_daemon
+
+    async def serve(stop: asyncio.Event) -> None:
+        {body}
+
+    log_to_stderr("[nsqd] ", LogLevel.INFO)
+    sys.exit(run_daemon("nsqd", serve, startup_error=OSError))
+"""
+
+
+def run_nsqd(*argv: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pumpline.tools.nsqd", *argv],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def start_daemon(body: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(DAEMON).format(body=body)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def lines_of(text: str) -> list[tuple[str, str]]:
+    """Level and text of each log line; any other line fails."""
+    matches = [LINE.fullmatch(line) for line in text.splitlines()]
+    assert all(matches), text
+    return [(match[1], match[2]) for match in matches if match]
+
+
+@pytest.mark.parametrize("flag", ["-version", "--version", "--version=true"])
+def test_version_begins_as_nsqds_does(tmp_path: Path, flag: str) -> None:
+    done = run_nsqd(flag, cwd=tmp_path, PUMPLINE_KERNELS="python")
+    python = platform.python_version()
+    assert done.stdout == (
+        f"nsqd v1.3.0 (pumpline {__version__}, python {python}, kernels: python)\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_goes_to_stdout_with_every_flag_and_examples(tmp_path: Path) -> None:
+    done = run_nsqd("--help", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage of nsqd:\n")
+    assert "--tcp-address string\n" in done.stdout
+    assert "(default 24h0m0s)" in done.stdout
+    assert "\nExamples:\n  nsqd " in done.stdout
+
+
+def test_a_wrong_flag_is_named_before_the_usage_on_stderr(tmp_path: Path) -> None:
+    done = run_nsqd("--no-such-flag", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("flag provided but not defined: -no-such-flag\nUsage of nsqd:\n")
+
+
+def test_a_missing_config_file_is_one_fatal_line(tmp_path: Path) -> None:
+    done = run_nsqd("--config=missing.cfg", cwd=tmp_path)
+    assert done.returncode == 1
+    assert lines_of(done.stderr) == [
+        (
+            "FATAL",
+            "failed to load config file missing.cfg - open missing.cfg: no such file or directory",
+        )
+    ]
+
+
+@pytest.mark.parametrize("content", [b"x = ", b"\xff"])
+def test_a_broken_config_file_is_one_fatal_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "broken.cfg").write_bytes(content)
+    done = run_nsqd("--config=broken.cfg", cwd=tmp_path)
+    assert done.returncode == 1
+    ((level, text),) = lines_of(done.stderr)
+    assert level == "FATAL"
+    assert text.startswith("failed to load config file broken.cfg - toml: ")
+
+
+def test_options_that_cannot_work_are_one_fatal_line(tmp_path: Path) -> None:
+    (tmp_path / "nsqd.cfg").write_text("id = 2000\n")
+    done = run_nsqd("--config=nsqd.cfg", cwd=tmp_path)
+    assert done.returncode == 1
+    assert lines_of(done.stderr) == [
+        ("FATAL", "failed to instantiate nsqd - --node-id must be [0,1024)")
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_stop_ends_the_daemon_with_exit_code_0(number: signal.Signals) -> None:
+    with start_daemon("print('up', file=sys.stderr, flush=True); await stop.wait()") as daemon:
+        assert daemon.stderr
+        assert "event loop: " in daemon.stderr.readline()
+        assert daemon.stderr.readline() == "up\n"
+        daemon.send_signal(number)
+        _, rest = daemon.communicate(timeout=TIMEOUT_S)
+    assert daemon.returncode == 0
+    assert lines_of(rest) == [("INFO", f"{number.name} received, stopping")]
+
+
+def test_a_hangup_is_logged_and_ignored() -> None:
+    with start_daemon("print('up', file=sys.stderr, flush=True); await stop.wait()") as daemon:
+        assert daemon.stderr
+        daemon.stderr.readline()
+        assert daemon.stderr.readline() == "up\n"
+        daemon.send_signal(signal.SIGHUP)
+        assert lines_of(daemon.stderr.readline()) == [("INFO", "SIGHUP received, ignored")]
+        daemon.send_signal(signal.SIGTERM)
+        daemon.communicate(timeout=TIMEOUT_S)
+    assert daemon.returncode == 0
+
+
+def test_a_daemon_that_cannot_start_says_why_and_exits_with_1() -> None:
+    with start_daemon("raise OSError('listen (x) failed - no')") as daemon:
+        _, text = daemon.communicate(timeout=TIMEOUT_S)
+    assert daemon.returncode == 1
+    assert lines_of(text)[-1] == (
+        "FATAL",
+        "failed to instantiate nsqd - listen (x) failed - no",
+    )
+
+
+def test_an_unforeseen_error_is_fatal_and_shows_where() -> None:
+    with start_daemon("raise ZeroDivisionError('seven')") as daemon:
+        _, text = daemon.communicate(timeout=TIMEOUT_S)
+    assert daemon.returncode == 1
+    assert "FATAL: nsqd stopped by an unexpected error\nTraceback" in text
+    assert "ZeroDivisionError: seven" in text
+
+
+@pytest.mark.parametrize(
+    ("level", "word"),
+    [
+        (logging.DEBUG, "DEBUG"),
+        (logging.INFO, "INFO"),
+        (logging.WARNING, "WARNING"),
+        (logging.ERROR, "ERROR"),
+        (logging.CRITICAL, "FATAL"),
+    ],
+)
+def test_a_log_line_has_prefix_local_time_and_nsqs_word_for_the_level(
+    level: int, word: str
+) -> None:
+    record = logging.LogRecord("pumpline", level, "", 0, "%d topics", (3,), None)
+    record.created = 1_700_000_000.25
+    line = LineFormatter("<p> ").format(record)
+    assert re.fullmatch(rf"<p> 2023/11/1[45] \d\d:\d\d:20\.250000 {word}: 3 topics", line)

@@ -145,8 +145,11 @@ class Connection(asyncio.BufferedProtocol):
         self._tick.write(self)
 
     def reply_published(self, topic: "Topic", count: int, verb: str) -> None:
-        """Answer `count` publishes when the topic knows the outcome."""
-        self._replies.append((topic.ticket(), count, verb))
+        """`count` messages were published: answer when the topic knows the outcome.
+
+        An MPUB gets one answer, a run of PUBs one each.
+        """
+        self._replies.append((topic.ticket(), 1 if verb == "MPUB" else count, verb))
         self.pub_counts[topic.name] = self.pub_counts.get(topic.name, 0) + count
         self._tick.write(self)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from pumpline.core.batches import Batch, ShortBatch
+from pumpline.core.batches import Batch
 from pumpline.log import recovery
 from pumpline.log.recovery import Damage
 from pumpline.log.segment import Segment, seek_batch
@@ -110,7 +110,7 @@ class Reader:
         except OSError:
             return None  # the thread meets the same error, if it is one, and reports it
         batches, used, fault = recovery.parse(memoryview(buffer)[:got])
-        if not batches or (fault is not None and not isinstance(fault, ShortBatch)):
+        if not batches or fault == recovery.DAMAGED:
             return None
         return self._log.keep_block(Block(segment, position, batches, position + used))
 
@@ -158,8 +158,8 @@ def load(segment: Segment, position: int | None, offset: int, size_bytes: int) -
                 return Loaded(Block(segment, position, batches, position + used), damages)
             if batches:
                 position += used
-            elif isinstance(fault, ShortBatch) and position + fault.need_bytes <= size_bytes:
-                want = fault.need_bytes
+            elif 0 < fault <= size_bytes - position:
+                want = fault
             else:
                 resume = recovery.resync(fd, position, offset, size_bytes) or size_bytes
                 damages.append(recovery.set_aside(fd, segment, position, resume))

@@ -20,6 +20,8 @@ from pumpline.log.segment import Segment
 _CHUNK_BYTES = 4 << 20
 _U64 = Struct(">Q")
 
+DAMAGED = -1
+
 
 class Damage(NamedTuple):
     path: str  # of the segment
@@ -63,9 +65,9 @@ def _recover(fd: int, segment: Segment) -> tuple[int, list[Damage]]:
             end = batch.end
         position += used
         want = _CHUNK_BYTES
-        if isinstance(fault, ShortBatch) and position + fault.need_bytes <= size_bytes:
-            want = max(want, fault.need_bytes)
-        elif fault is not None:
+        if 0 < fault <= size_bytes - position:
+            want = max(want, fault)
+        elif fault:
             resume = resync(fd, position, end, size_bytes)
             if resume is None:
                 damages.append(_cut(fd, segment, position, size_bytes))
@@ -77,18 +79,25 @@ def _recover(fd: int, segment: Segment) -> tuple[int, list[Damage]]:
     return end, damages
 
 
-def parse(data: memoryview) -> tuple[list[Batch], int, BadBatch | None]:
-    """The whole batches at the start of `data`, the bytes they take, and what stopped the parse."""
+def parse(data: memoryview) -> tuple[list[Batch], int, int]:
+    """The whole batches at the start of `data`, the bytes they take, and what stopped the parse.
+
+    The last is 0 at the end of the data, DAMAGED, or how many bytes the batch cut off there needs.
+    It is no exception on purpose: one kept in a local would, by its traceback, keep the data alive
+    until the next garbage collection.
+    """
     batches: list[Batch] = []
     at = 0
     while at < len(data):
         try:
             batch = read_batch(data, at)
-        except BadBatch as fault:
-            return batches, at, fault
+        except ShortBatch as short:
+            return batches, at, short.need_bytes
+        except BadBatch:
+            return batches, at, DAMAGED
         batches.append(batch)
         at += batch.size_bytes
-    return batches, at, None
+    return batches, at, 0
 
 
 def resync(fd: int, position: int, offset: int, size_bytes: int) -> int | None:

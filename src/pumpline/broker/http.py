@@ -1,0 +1,276 @@
+"""HTTP as NSQ's daemons speak it, over aiohttp's low-level server.
+
+| reply                   | status     | body                    | headers                            |
+|-------------------------|------------|-------------------------|------------------------------------|
+| success with data       | 200        | JSON                    | Content-Type, X-NSQ-Content-Type   |
+| success in words        | 200        | text                    | Content-Type, X-NSQ-Content-Type   |
+| success with nothing    | 200        | none                    | X-NSQ-Content-Type                 |
+| error                   | 4xx or 5xx | {"message":"<CODE>"}    | Content-Type, X-NSQ-Content-Type   |
+| wrong method            | 405        | as an error             | and Allow                          |
+| OPTIONS on a known path | 200        | none                    | Allow                              |
+| path almost right       | 301, 307   | none                    | Location (301 for GET)             |
+
+A handler gets a `Request` and returns a `Reply` or raises `HttpError`; anything else it raises is
+a 500 and a log line. Everything a client sends or fails to send is bounded: heads by aiohttp,
+bodies while they are read, and all waiting by the time limits below.
+
+Knows nothing of topics, channels or what the routes are for.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from string import punctuation
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from aiohttp import web
+
+from pumpline import __version__
+from pumpline.broker.query import QueryError, parse_query, unescape
+from pumpline.broker.routes import OPTIONS, Allowed, Found, Redirect, Routes
+from pumpline.core.durations import format_duration
+
+KEEPALIVE_S = 120.0  # between requests, and for the head of one to come
+LINGER_S = 5.0  # to read what remains of a body nobody wants, so that the reply is seen
+SEND_S = 60.0  # for a client to take its reply
+BODY_S = 60.0  # for a body to come, and in addition
+BODY_BYTES_PER_S = 64 * 1024  # what a client must manage on a larger one
+STOP_S = 1.0  # for requests under way when the server stops
+
+JSON = "application/json; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+
+_NSQ_HEADERS = {"X-NSQ-Content-Type": "nsq; version=1.0"}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_SERVER = f"pumpline/{__version__}"
+
+_LOG = logging.getLogger(__name__)
+
+
+class HttpError(Exception):
+    """A request cannot be done: a status, and NSQ's code for the reason."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(code)
+        self.status = status
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def json_reply(value: object, *, status: int = 200) -> Reply:
+    headers = {**_NSQ_HEADERS, "Content-Type": JSON}
+    return Reply(status=status, body=msgspec.json.encode(value), headers=headers)
+
+
+def text_reply(text: str) -> Reply:
+    body = text.encode("utf-8", "surrogateescape")
+    headers = {**_NSQ_HEADERS, "Content-Type": TEXT} if body else _NSQ_HEADERS
+    return Reply(body=body, headers=headers)
+
+
+def plain_reply(text: str, *, status: int = 200, content_type: str = TEXT) -> Reply:
+    """Text without NSQ's header, as /ping and /debug give it."""
+    body = text.encode("utf-8", "surrogateescape")
+    return Reply(status=status, body=body, headers={"Content-Type": content_type})
+
+
+def error_reply(status: int, code: str) -> Reply:
+    return json_reply({"message": code}, status=status)
+
+
+OK = text_reply("OK")
+NOTHING = text_reply("")
+
+
+class Request:
+    """What a handler sees of a request."""
+
+    __slots__ = ("_web", "method", "path", "raw_query", "target", "variable")
+
+    def __init__(self, web_request: web.BaseRequest) -> None:
+        self._web = web_request
+        self.method = web_request.method
+        self.target = _origin_form(web_request.raw_path)
+        self.path, _, self.raw_query = self.target.partition("?")
+        self.variable = ""  # the variable segment of the path
+
+    @property
+    def peer(self) -> str:
+        name = self._web.transport and self._web.transport.get_extra_info("peername")
+        if not isinstance(name, tuple):
+            return ""
+        return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+
+    def query(self) -> dict[str, str]:
+        """The parameters, which are in the query string only."""
+        try:
+            return parse_query(self.raw_query)
+        except QueryError as error:
+            _LOG.error("failed to parse request params - %s", error)
+            raise HttpError(400, "INVALID_REQUEST") from None
+
+    def check_length(self, bytes_max: int, *, too_big: str) -> None:
+        """Refuse a body whose announced length is over the limit."""
+        if (self._web.content_length or 0) > bytes_max:
+            raise HttpError(413, too_big)
+
+    async def body(self, bytes_max: int, *, too_big: str) -> bytearray:
+        """The whole body; 413 with the code `too_big` if it is over the limit."""
+        self.check_length(bytes_max, too_big=too_big)
+        self._invite_body()
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_S + bytes_max / BODY_BYTES_PER_S):
+                while chunk := await self._web.content.readany():
+                    body += chunk
+                    if len(body) > bytes_max:
+                        raise HttpError(413, too_big)
+        except TimeoutError:
+            raise HttpError(408, "REQUEST_TIMEOUT") from None
+        except (web.RequestPayloadError, ConnectionError) as error:
+            _LOG.error("failed to read request body from %s - %s", self.peer, error)
+            raise HttpError(500, "INTERNAL_ERROR") from None
+        return body
+
+    def _invite_body(self) -> None:
+        """Some clients (curl, over a size) wait for a word before they send the body."""
+        expected = self._web.headers.get("Expect", "").lower() == "100-continue"
+        if expected and self._web.transport is not None:
+            self._web.transport.write(_CONTINUE)
+
+
+Handler = Callable[[Request], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    handler: Handler
+    quiet: bool = False  # requests are not logged
+
+
+class HttpServer:
+    """A protocol factory: call it for each connection of a listener; `close` ends them all."""
+
+    def __init__(self, routes: Routes[Endpoint], *, refusal: Reply | None = None) -> None:
+        """`refusal`, if given, answers everything."""
+        self._routes = routes
+        self._refusal = refusal
+        errors = logging.getLogger(f"{__name__}.errors")
+        if not errors.filters:
+            errors.addFilter(_shorten)
+        self._web = web.Server(
+            self._serve,
+            logger=errors,
+            access_log=None,
+            keepalive_timeout=KEEPALIVE_S,
+            lingering_time=LINGER_S,
+            auto_decompress=False,
+        )
+
+    def __call__(self) -> asyncio.Protocol:
+        return self._web()
+
+    async def close(self) -> None:
+        """Let requests under way finish, for a while, then close all connections."""
+        await self._web.shutdown(STOP_S)
+
+    async def _serve(self, web_request: web.BaseRequest) -> web.StreamResponse:
+        started_ns = time.monotonic_ns()
+        request = Request(web_request)
+        if self._refusal is not None:
+            return await _send(web_request, self._refusal)
+        reply, quiet = await self._answer(request)
+        if not quiet:
+            elapsed = format_duration(time.monotonic_ns() - started_ns)
+            shown = _printable(request.target)
+            _LOG.info("%d %s %s (%s) %s", reply.status, request.method, shown, request.peer, elapsed)
+        return await _send(web_request, reply)
+
+    async def _answer(self, request: Request) -> tuple[Reply, bool]:
+        """The reply, and whether the log is to be spared it."""
+        quiet = False
+        try:
+            found = self._routes.resolve(request.method, unescape(request.path))
+            if not isinstance(found, Found):
+                return _unfound(request, found), False
+            quiet = found.target.quiet
+            request.variable = found.variable
+            return await found.target.handler(request), quiet
+        except HttpError as error:
+            return error_reply(error.status, error.code), quiet
+        except QueryError:
+            return error_reply(400, "INVALID_REQUEST"), quiet
+        except Exception:
+            _LOG.exception("panic in HTTP handler - %s %s", request.method, request.path)
+            return error_reply(500, "INTERNAL_ERROR"), False
+
+
+def _unfound(request: Request, found: Redirect | Allowed | None) -> Reply:
+    if found is None:
+        return error_reply(404, "NOT_FOUND")
+    if isinstance(found, Redirect):
+        location = quote(found.path, errors="surrogateescape")
+        if request.raw_query:
+            location += "?" + _printable(request.raw_query)
+        status = 301 if request.method == "GET" else 307
+        return Reply(status=status, headers={"Location": location})
+    allow = {"Allow": ", ".join(found.methods)}
+    if request.method == OPTIONS:
+        return Reply(headers=allow)
+    refused = error_reply(405, "METHOD_NOT_ALLOWED")
+    return Reply(status=405, body=refused.body, headers={**refused.headers, **allow})
+
+
+async def _send(web_request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+    headers = {"Server": _SERVER, **reply.headers}
+    response = web.Response(status=reply.status, body=reply.body, headers=headers)
+    if not web_request.content.is_eof():
+        response.force_close()  # or the rest of the body would be taken for the next request
+    try:
+        async with asyncio.timeout(SEND_S):
+            await response.prepare(web_request)
+            await response.write_eof()
+    except TimeoutError:
+        _LOG.error("HTTP: client does not read its reply, dropped")
+        if web_request.transport is not None:
+            web_request.transport.abort()
+    return response
+
+
+def _origin_form(target: str) -> str:
+    """Path and query of a request target; proxies are sent whole URLs."""
+    if target.startswith("/"):
+        return target
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return target
+    return (parts.path or "/") + ("?" + parts.query if parts.query else "")
+
+
+def _printable(text: str) -> str:
+    """`text` fit for a log line or a header: what is not plain ASCII is escaped."""
+    if text.isascii() and text.isprintable():
+        return text
+    return quote(text, safe=punctuation, errors="surrogateescape")
+
+
+def _shorten(record: logging.LogRecord) -> bool:
+    """aiohttp logs what strangers send wrong as an error with a traceback: one line will do."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None:
+        record.msg = f"HTTP: {record.getMessage()} - {_printable(str(error))}"
+        record.args = None
+        record.exc_info = None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True

@@ -1,0 +1,147 @@
+"""Publishing over HTTP: /pub and /mpub.
+
+A text /mpub body is brought into the form of a binary one, which is that of the MPUB command, so
+that both take the same way into the topic. Everything is checked before anything is queued, and
+`OK` means what it means to a TCP client: written to the log.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from pumpline.broker.commands import SIZE
+from pumpline.broker.http import OK, HttpError, Reply, Request
+from pumpline.broker.publishing import put_many
+from pumpline.core.errors import ProtocolError
+from pumpline.core.names import is_valid_name
+
+if TYPE_CHECKING:
+    from pumpline.broker.broker import Broker
+    from pumpline.broker.topic import Topic
+
+BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+_NS_PER_MS = 1_000_000
+_MESSAGE_BYTES_MIN = 5  # of a binary body: a size and one byte
+_SPLIT_HERE_BYTES = 128 * 1024  # of text: 64k lines at worst, 10 ms; more is split in a thread
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+_LOG = logging.getLogger(__name__)
+
+
+class PublishEndpoints:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    async def pub(self, request: Request) -> Reply:
+        options = self._broker.options
+        body = await request.body(options.max_msg_size, too_big="MSG_TOO_BIG")
+        if not body:
+            raise HttpError(400, "MSG_EMPTY")
+        query = request.query()
+        topic = self._topic(query)
+        delay_ns = _delay_ns(query, options.max_req_timeout_ns)
+        topic.put(bytes(body), delay_ns=delay_ns)
+        await self._settled(topic)
+        return OK
+
+    async def mpub(self, request: Request) -> Reply:
+        options = self._broker.options
+        request.check_length(options.max_body_size, too_big="BODY_TOO_BIG")
+        query = request.query()
+        topic = self._topic(query)
+        body = await request.body(options.max_body_size, too_big="BODY_TOO_BIG")
+        if not _is_binary(query):
+            body = await self._sized(body)
+        if body:
+            self._put_many(topic, body)
+            await self._settled(topic)
+        return OK
+
+    def _topic(self, query: Mapping[str, str]) -> "Topic":
+        """The topic named, created if need be."""
+        name = topic_name(query)
+        try:
+            return self._broker.topic(name)
+        except OSError as error:
+            self._broker.services.health.failed(error, f"topic {name}")
+            raise HttpError(503, "EXITING") from None
+
+    async def _sized(self, text: bytearray) -> bytearray:
+        """A text body as a binary one; empty if there is no message in it."""
+        size_max = self._broker.options.max_msg_size
+        if len(text) > _SPLIT_HERE_BYTES:
+            return await asyncio.to_thread(sized_messages, text, size_max)
+        return sized_messages(text, size_max)
+
+    def _put_many(self, topic: "Topic", body: bytearray) -> None:
+        options = self._broker.options
+        count = SIZE.unpack_from(body)[0] if len(body) >= SIZE.size else 0
+        if not 0 < count <= (options.max_body_size - SIZE.size) // _MESSAGE_BYTES_MIN:
+            raise HttpError(413, "BAD_BODY")
+        try:
+            put_many(
+                body,
+                SIZE.size,
+                len(body),
+                count,
+                builder=topic.builder(),
+                base_id=topic.log.base_id,
+                size_max=options.max_msg_size,
+            )
+        except ProtocolError as error:
+            raise HttpError(413, error.code.removeprefix("E_")) from None
+
+    async def _settled(self, topic: "Topic") -> None:
+        """Wait for the outcome of what the topic was given."""
+        ticket = topic.ticket()
+        done = self._broker.loop.create_future()
+        ticket.wait(lambda: None if done.done() else done.set_result(None))
+        await done
+        if ticket.error is not None:
+            _LOG.error("TOPIC(%s): HTTP publish failed - %s", topic.name, ticket.error)
+            raise HttpError(503, "EXITING")  # NSQ's answer whatever the reason
+
+
+def topic_name(query: Mapping[str, str]) -> str:
+    """The topic named, which need not exist."""
+    name = query.get("topic")
+    if name is None:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    if not is_valid_name(name):
+        raise HttpError(400, "INVALID_TOPIC")
+    return name
+
+
+def sized_messages(text: bytearray, size_max: int) -> bytearray:
+    """The lines of `text` that are not empty as count, then size and bytes of each."""
+    messages = [line for line in bytes(text).split(b"\n") if line]
+    if not messages:
+        return bytearray()
+    sizes = list(map(len, messages))
+    if max(sizes) > size_max:
+        raise HttpError(413, "MSG_TOO_BIG")
+    pairs = zip(map(SIZE.pack, sizes), messages, strict=True)
+    return bytearray(SIZE.pack(len(messages)) + b"".join(chain.from_iterable(pairs)))
+
+
+def _is_binary(query: Mapping[str, str]) -> bool:
+    value = query.get("binary", "false")
+    if value not in BOOLEANS:
+        _LOG.warning("deprecated value '%s' used for /mpub binary param", value)
+    return BOOLEANS.get(value, True)
+
+
+def _delay_ns(query: Mapping[str, str], delay_max_ns: int) -> int:
+    text = query.get("defer")
+    if text is None:
+        return 0
+    if not _INTEGER.fullmatch(text):
+        raise HttpError(400, "INVALID_DEFER")
+    delay_ns = int(text) * _NS_PER_MS
+    if not 0 <= delay_ns <= delay_max_ns:
+        raise HttpError(400, "INVALID_DEFER")
+    return delay_ns

@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from pumpline.broker.consumer import Consumer
+from pumpline.core.batches import Batch
 from pumpline.core.delivery import NEVER_NS, Delivery, Span
 from pumpline.core.names import is_ephemeral
 from pumpline.log.cursor import CursorFile
@@ -102,11 +103,9 @@ class Channel:
 
     def announce(self) -> None:
         """Something may be ready and somebody may want it."""
-        if self._line and not self.paused and self._has_news():
+        delivery = self.delivery
+        if self._line and not self.paused and (delivery.next < self.topic.pumped or delivery.ready):
             self._tick.share(self)
-
-    def _has_news(self) -> bool:
-        return bool(self.delivery.ready) or self.delivery.next < self.topic.pumped
 
     # -- delivery -----------------------------------------------------------------------------
 
@@ -154,15 +153,16 @@ class Channel:
                 self.note_change()
                 given += end - at
                 continue
-            end = batch.fit(at, min(end, at + count - given), consumer.outlet.output_room_bytes)
+            outlet = consumer.outlet
+            data, end = batch.take(at, min(end, at + count - given), outlet.output_room_bytes)
             delivery.next = end
+            given += end - at
             if consumer.sample_rate:
-                self._send_sample(consumer, at, end)
+                self._send_sample(consumer, batch, at, end)
             else:
                 self._lend(consumer, at, end)
-                consumer.outlet.send_messages(batch.cut(at, end))
-            given += end - at
-            if consumer.outlet.output_room_bytes <= 0:
+                outlet.send_messages(data)
+            if outlet.output_room_bytes <= 0:
                 break
         return given
 
@@ -187,16 +187,14 @@ class Channel:
             consumer.outlet.send_messages(batch.redelivery(offset, attempts))
         return given
 
-    def _send_sample(self, consumer: Consumer, start: int, end: int) -> None:
+    def _send_sample(self, consumer: Consumer, batch: Batch, start: int, end: int) -> None:
         """Deliver each message with probability (rate + 1) / 100; the others are finished."""
         for offset in range(start, end):
             if random.randrange(100) > consumer.sample_rate:
                 self.delivery.finish([(offset, offset + 1)])
             else:
-                batch = self._forward.batch(offset)
-                if batch is not None:
-                    self._lend(consumer, offset, offset + 1)
-                    consumer.outlet.send_messages(batch.cut(offset, offset + 1))
+                self._lend(consumer, offset, offset + 1)
+                consumer.outlet.send_messages(batch.cut(offset, offset + 1))
         self.note_change()
 
     def _lend(self, consumer: Consumer, start: int, end: int) -> None:

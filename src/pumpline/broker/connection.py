@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 RECEIVE_BYTES = 256 * 1024
 OUTPUT_BYTES_MAX = 512 * 1024  # messages a consumer is given in one tick
 WATER_MARK_BYTES = 512 * 1024  # unsent output at which a client counts as slow
-_OK_RUN = frames.OK * 256
 
 _LOG = logging.getLogger(__name__)
 _received = bytearray(RECEIVE_BYTES)
@@ -179,9 +178,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         """The connection's part of a tick: one write of all there is."""
-        if self._replies:
-            self._settle_replies()
         output = self._output
+        if self._replies:
+            # Commands were parsed before anything was shared: their replies come first.
+            output = self._settle_replies() + output
         if output and not self._transport.is_closing():
             self._output = []
             if len(output) == 1:
@@ -196,29 +196,27 @@ class Connection(asyncio.BufferedProtocol):
             if consumer is not None and not consumer.queued:
                 consumer.channel.offer(consumer)
 
-    def _settle_replies(self) -> None:
-        """Move replies to the output, in order, up to the first whose outcome is not known."""
+    def _settle_replies(self) -> list[Buffer]:
+        """Take the replies, in order, up to the first whose outcome is not known."""
+        output: list[Buffer] = []
         settled = 0
         for reply in self._replies:
             if isinstance(reply, bytes):
-                self._output.append(reply)
+                output.append(reply)
             else:
                 ticket, count, verb = reply
                 if not ticket.done:
                     self._wait_for(ticket)
                     break
                 if ticket.error is not None:
-                    self._refuse(verb, ticket.error)
-                    return
-                self._output.append(_OK_RUN[: 10 * count] if count <= 256 else frames.OK * count)
+                    self._replies.clear()
+                    self._closing = True
+                    output.append(_refusal(verb, ticket.error))
+                    return output
+                output.append(frames.OK * count)
             settled += 1
         del self._replies[:settled]
-
-    def _refuse(self, verb: str, reason: str) -> None:
-        error = ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {reason}")
-        self._replies.clear()
-        self._closing = True
-        self._output.append(frames.encode_frame(frames.ERROR, error.data))
+        return output
 
     def _wait_for(self, ticket: Ticket) -> None:
         if not self._waits_for_ticket:
@@ -258,6 +256,11 @@ class Connection(asyncio.BufferedProtocol):
             if not self._blocked:
                 self.reply(frames.HEARTBEAT)
         self._set_timer()
+
+
+def _refusal(verb: str, reason: str) -> bytes:
+    error = ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {reason}")
+    return frames.encode_frame(frames.ERROR, error.data)
 
 
 def _peer_name(transport: asyncio.Transport) -> tuple[str, str]:

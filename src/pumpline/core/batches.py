@@ -110,13 +110,17 @@ class Batch:
         """The frames of [start, end), ready to send as a first delivery."""
         return self.frames[self.position(start) : self.position(end)]
 
-    def fit(self, start: int, end: int, budget_bytes: int) -> int:
-        """The end of the longest run from `start` within the budget, at least one message."""
-        limit = self.position(start) + budget_bytes
-        if self.position(end) <= limit:
-            return end
-        index = bisect_right(_Ends(self.ends), limit, start - self.first, end - self.first)
-        return max(self.first + index, start + 1)
+    def take(self, start: int, end: int, budget_bytes: int) -> tuple[memoryview, int]:
+        """The frames of the longest run from `start` within the budget, at least one message and
+        none from `end` on; and where the run ends."""
+        begins = self.position(start)
+        stops = self.position(end)
+        if stops - begins > budget_bytes and end - start > 1:
+            limit = begins + budget_bytes
+            index = bisect_right(_Ends(self.ends), limit, start - self.first, end - self.first)
+            end = max(self.first + index, start + 1)
+            stops = self.position(end)
+        return self.frames[begins:stops], end
 
     def redelivery(self, offset: int, attempts: int) -> bytearray:
         frame = bytearray(self.cut(offset, offset + 1))

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pumpline import NSQ_VERSION
+from pumpline.broker.importing import import_queues
 from pumpline.broker.loading import load_topics, new_log
 from pumpline.broker.metadata import MetadataWriter
 from pumpline.broker.options import Options
@@ -13,6 +14,7 @@ from pumpline.broker.topic import Topic
 from pumpline.core.ids import new_base
 from pumpline.core.names import is_ephemeral
 from pumpline.log.directory import ChannelMetadata, Manifest, Metadata, TopicMetadata
+from pumpline.log.log import sync_paths
 from pumpline.log.ring import Ring
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Broker:
 
     def load(self) -> None:
         """Bring back what is in the data directory."""
+        import_queues(self.services)
         self.topics = load_topics(self.services)
         self._share_memory()
 
@@ -122,6 +125,8 @@ class Broker:
                 channel.note_change()
         self.services.checkpoints.write_now()
         await self.metadata.persist()
+        dirty = [path for topic in self.topics.values() for path in topic.take_dirty()]
+        await asyncio.to_thread(sync_paths, dirty)
         for topic in self.topics.values():
             topic.close()
         self.services.files.close()

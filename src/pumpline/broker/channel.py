@@ -128,6 +128,25 @@ class Channel:
                 break  # nothing in memory: the reader calls when it came, or the timer does
             waiting -= given
             line.rotate(-1)
+        self._arm_for_deferred()
+
+    def note_deferred(self, batch: Batch) -> None:
+        """A batch with a delay was published. Its timer starts now, unless the channel is so far
+        behind that the batch can wait on disk until its turn comes."""
+        behind = batch.first - self.delivery.next
+        if behind <= self.topic.services.options.mem_queue_size and self._is_ahead(batch):
+            self.delivery.defer_ahead(batch.first, batch.end, self._due_ns(batch))
+            self.note_change()
+            self._arm_for_deferred()
+
+    def _is_ahead(self, batch: Batch) -> bool:
+        return batch.first >= self.delivery.next and batch.due_ns > self._tick.wall_ns
+
+    def _due_ns(self, batch: Batch) -> int:
+        """When a batch is due, on the steady clock."""
+        return batch.due_ns - self._tick.wall_ns + self._tick.steady_ns
+
+    def _arm_for_deferred(self) -> None:
         if self._timer_ns > self.delivery.next_due_ns():
             self._arm(self.delivery.next_due_ns())
 
@@ -148,8 +167,7 @@ class Channel:
                 continue
             end = min(end, batch.end)
             if batch.due_ns and batch.due_ns > self._tick.wall_ns:
-                due_ns = batch.due_ns - self._tick.wall_ns + self._tick.steady_ns
-                delivery.defer_fresh(end, due_ns)
+                delivery.defer_fresh(end, self._due_ns(batch))
                 self.note_change()
                 given += end - at
                 continue
@@ -303,8 +321,7 @@ class Channel:
 
     def start(self) -> None:
         """After a restart: deferred messages need a timer."""
-        if self.delivery.next_due_ns() < NEVER_NS:
-            self._arm(self.delivery.next_due_ns())
+        self._arm_for_deferred()
 
     def pause(self) -> None:
         self.paused = True

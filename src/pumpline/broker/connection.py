@@ -106,11 +106,15 @@ class Connection(asyncio.BufferedProtocol):
             self._pending += _received_view[used:end]
 
     def eof_received(self) -> bool:
-        incomplete = self.protocol.incomplete
-        if self._pending and incomplete and not self._closing:
+        if self._closing or not self._pending:
+            return False
+        try:
+            incomplete = self.protocol.cut_short(self._pending)
+        except (ProtocolError, Dropped):
+            return False
+        if incomplete:
             self.fail(ProtocolError(*incomplete.split(" ", 1)))
-            return True
-        return False
+        return bool(incomplete)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True

@@ -1,14 +1,14 @@
 """HTTP as NSQ's daemons speak it, over aiohttp's low-level server.
 
-| reply                   | status     | body                    | headers                            |
-|-------------------------|------------|-------------------------|------------------------------------|
-| success with data       | 200        | JSON                    | Content-Type, X-NSQ-Content-Type   |
-| success in words        | 200        | text                    | Content-Type, X-NSQ-Content-Type   |
-| success with nothing    | 200        | none                    | X-NSQ-Content-Type                 |
-| error                   | 4xx or 5xx | {"message":"<CODE>"}    | Content-Type, X-NSQ-Content-Type   |
-| wrong method            | 405        | as an error             | and Allow                          |
-| OPTIONS on a known path | 200        | none                    | Allow                              |
-| path almost right       | 301, 307   | none                    | Location (301 for GET)             |
+| reply                   | status     | body                 | headers                          |
+|-------------------------|------------|----------------------|----------------------------------|
+| success with data       | 200        | JSON                 | Content-Type, X-NSQ-Content-Type |
+| success in words        | 200        | text                 | Content-Type, X-NSQ-Content-Type |
+| success with nothing    | 200        | none                 | X-NSQ-Content-Type               |
+| error                   | 4xx or 5xx | {"message":"<CODE>"} | Content-Type, X-NSQ-Content-Type |
+| wrong method            | 405        | as an error          | and Allow                        |
+| OPTIONS on a known path | 200        | none                 | Allow                            |
+| path almost right       | 301, 307   | none                 | Location (301 for GET)           |
 
 A handler gets a `Request` and returns a `Reply` or raises `HttpError`; anything else it raises is
 a 500 and a log line. Everything a client sends or fails to send is bounded: heads by aiohttp,
@@ -45,6 +45,7 @@ TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
 _NSQ_HEADERS = {"X-NSQ-Content-Type": "nsq; version=1.0"}
+_CAN_CONTINUE = "100-continue"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _SERVER = f"pumpline/{__version__}"
 
@@ -119,6 +120,11 @@ class Request:
             _LOG.error("failed to parse request params - %s", error)
             raise HttpError(400, "INVALID_REQUEST") from None
 
+    def check_expectation(self) -> None:
+        """A client may expect to be told to go on, and nothing else."""
+        if self._web.headers.get("Expect", _CAN_CONTINUE).lower() != _CAN_CONTINUE:
+            raise HttpError(417, "EXPECTATION_FAILED")
+
     def check_length(self, bytes_max: int, *, too_big: str) -> None:
         """Refuse a body whose announced length is over the limit."""
         if (self._web.content_length or 0) > bytes_max:
@@ -144,8 +150,7 @@ class Request:
 
     def _invite_body(self) -> None:
         """Some clients (curl, over a size) wait for a word before they send the body."""
-        expected = self._web.headers.get("Expect", "").lower() == "100-continue"
-        if expected and self._web.transport is not None:
+        if "Expect" in self._web.headers and self._web.transport is not None:
             self._web.transport.write(_CONTINUE)
 
 
@@ -182,6 +187,7 @@ class HttpServer:
 
     async def close(self) -> None:
         """Let requests under way finish, for a while, then close all connections."""
+        self._web.pre_shutdown()  # ends the idle ones, which `shutdown` would wait for
         await self._web.shutdown(STOP_S)
 
     async def _serve(self, web_request: web.BaseRequest) -> web.StreamResponse:
@@ -192,14 +198,17 @@ class HttpServer:
         reply, quiet = await self._answer(request)
         if not quiet:
             elapsed = format_duration(time.monotonic_ns() - started_ns)
-            shown = _printable(request.target)
-            _LOG.info("%d %s %s (%s) %s", reply.status, request.method, shown, request.peer, elapsed)
+            shown = printable(request.target)
+            _LOG.info(
+                "%d %s %s (%s) %s", reply.status, request.method, shown, request.peer, elapsed
+            )
         return await _send(web_request, reply)
 
     async def _answer(self, request: Request) -> tuple[Reply, bool]:
         """The reply, and whether the log is to be spared it."""
         quiet = False
         try:
+            request.check_expectation()
             found = self._routes.resolve(request.method, unescape(request.path))
             if not isinstance(found, Found):
                 return _unfound(request, found), False
@@ -221,7 +230,7 @@ def _unfound(request: Request, found: Redirect | Allowed | None) -> Reply:
     if isinstance(found, Redirect):
         location = quote(found.path, errors="surrogateescape")
         if request.raw_query:
-            location += "?" + _printable(request.raw_query)
+            location += "?" + printable(request.raw_query)
         status = 301 if request.method == "GET" else 307
         return Reply(status=status, headers={"Location": location})
     allow = {"Allow": ", ".join(found.methods)}
@@ -258,7 +267,7 @@ def _origin_form(target: str) -> str:
     return (parts.path or "/") + ("?" + parts.query if parts.query else "")
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """`text` fit for a log line or a header: what is not plain ASCII is escaped."""
     if text.isascii() and text.isprintable():
         return text
@@ -269,7 +278,7 @@ def _shorten(record: logging.LogRecord) -> bool:
     """aiohttp logs what strangers send wrong as an error with a traceback: one line will do."""
     error = record.exc_info[1] if record.exc_info else None
     if error is not None:
-        record.msg = f"HTTP: {record.getMessage()} - {_printable(str(error))}"
+        record.msg = f"HTTP: {record.getMessage()} - {printable(str(error))}"
         record.args = None
         record.exc_info = None
         record.levelno, record.levelname = logging.WARNING, "WARNING"

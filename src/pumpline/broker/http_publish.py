@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pumpline.broker.commands import SIZE
-from pumpline.broker.http import OK, HttpError, Reply, Request
+from pumpline.broker.http import OK, HttpError, Reply, Request, printable
 from pumpline.broker.publishing import put_many
 from pumpline.core.errors import ProtocolError
 from pumpline.core.names import is_valid_name
@@ -54,10 +54,12 @@ class PublishEndpoints:
         query = request.query()
         topic = self._topic(query)
         body = await request.body(options.max_body_size, too_big="BODY_TOO_BIG")
-        if not _is_binary(query):
-            body = await self._sized(body)
-        if body:
-            self._put_many(topic, body)
+        if _is_binary(query):
+            count = binary_count(body, options.max_body_size)
+        else:
+            count, body = await self._sized(body)
+        if count:
+            self._put_many(topic, body, count)
             await self._settled(topic)
         return OK
 
@@ -70,18 +72,14 @@ class PublishEndpoints:
             self._broker.services.health.failed(error, f"topic {name}")
             raise HttpError(503, "EXITING") from None
 
-    async def _sized(self, text: bytearray) -> bytearray:
-        """A text body as a binary one; empty if there is no message in it."""
+    async def _sized(self, text: bytearray) -> tuple[int, bytearray]:
+        """The number of messages in a text body, and the body as a binary one."""
         size_max = self._broker.options.max_msg_size
         if len(text) > _SPLIT_HERE_BYTES:
             return await asyncio.to_thread(sized_messages, text, size_max)
         return sized_messages(text, size_max)
 
-    def _put_many(self, topic: "Topic", body: bytearray) -> None:
-        options = self._broker.options
-        count = SIZE.unpack_from(body)[0] if len(body) >= SIZE.size else 0
-        if not 0 < count <= (options.max_body_size - SIZE.size) // _MESSAGE_BYTES_MIN:
-            raise HttpError(413, "BAD_BODY")
+    def _put_many(self, topic: "Topic", body: bytearray, count: int) -> None:
         try:
             put_many(
                 body,
@@ -90,7 +88,7 @@ class PublishEndpoints:
                 count,
                 builder=topic.builder(),
                 base_id=topic.log.base_id,
-                size_max=options.max_msg_size,
+                size_max=self._broker.options.max_msg_size,
             )
         except ProtocolError as error:
             raise HttpError(413, error.code.removeprefix("E_")) from None
@@ -116,22 +114,30 @@ def topic_name(query: Mapping[str, str]) -> str:
     return name
 
 
-def sized_messages(text: bytearray, size_max: int) -> bytearray:
-    """The lines of `text` that are not empty as count, then size and bytes of each."""
+def binary_count(body: bytearray, body_bytes_max: int) -> int:
+    """The number of messages that a binary body says it has."""
+    count: int = SIZE.unpack_from(body)[0] if len(body) >= SIZE.size else 0
+    if not 0 < count <= (body_bytes_max - SIZE.size) // _MESSAGE_BYTES_MIN:
+        raise HttpError(413, "BAD_BODY")
+    return count
+
+
+def sized_messages(text: bytearray, size_max: int) -> tuple[int, bytearray]:
+    """The lines of `text` that are not empty: how many, and a binary body of them."""
     messages = [line for line in bytes(text).split(b"\n") if line]
-    if not messages:
-        return bytearray()
     sizes = list(map(len, messages))
-    if max(sizes) > size_max:
+    if max(sizes, default=0) > size_max:
         raise HttpError(413, "MSG_TOO_BIG")
     pairs = zip(map(SIZE.pack, sizes), messages, strict=True)
-    return bytearray(SIZE.pack(len(messages)) + b"".join(chain.from_iterable(pairs)))
+    return len(messages), bytearray(
+        b"".join((SIZE.pack(len(messages)), *chain.from_iterable(pairs)))
+    )
 
 
 def _is_binary(query: Mapping[str, str]) -> bool:
     value = query.get("binary", "false")
     if value not in BOOLEANS:
-        _LOG.warning("deprecated value '%s' used for /mpub binary param", value)
+        _LOG.warning("deprecated value '%s' used for /mpub binary param", printable(value))
     return BOOLEANS.get(value, True)
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from pumpline import NSQ_VERSION
 from pumpline.broker.options import Options
-from pumpline.core.errors import E_BAD_BODY, ProtocolError
+from pumpline.core.errors import E_BAD_BODY, E_IDENTIFY_FAILED, ProtocolError
 
 HEARTBEAT_DEFAULT_MS = 30_000
 OUTPUT_BUFFER_DEFAULT_BYTES = 16_384
@@ -99,6 +99,9 @@ def parse(body: bytes, options: Options) -> Settings:
         low=_MSG_TIMEOUT_MIN_MS,
         high=options.max_msg_timeout_ns // _NS_PER_MS,
     )
+    wanted = (asked["snappy"] and options.snappy, asked["deflate"] and options.deflate)
+    if settings.feature_negotiation and all(wanted):
+        raise ProtocolError(E_IDENTIFY_FAILED, "cannot enable both deflate and snappy compression")
     settings.deflate_level = min(DEFLATE_LEVEL_DEFAULT, options.max_deflate_level)
     return settings
 

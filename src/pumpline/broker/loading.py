@@ -9,7 +9,7 @@ nsqd.dat names it. The rules where files disagree all prefer delivering twice to
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pumpline.broker.channel import Channel
 from pumpline.broker.topic import Topic
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _ID_AT = 18
 _BASE_SEARCH_BYTES = 8 << 20
+
+
+class Stored(NamedTuple):
+    """A topic as the data directory has it."""
+
+    manifest: Manifest
+    log: Log
+    states: dict[str, Delivery]  # by channel
 
 
 def load_topics(services: "Services") -> dict[str, Topic]:
@@ -62,6 +70,23 @@ def new_log(
 
 
 def _load_topic(services: "Services", entry: TopicMetadata) -> Topic:
+    manifest, log, states = open_stored(services, entry)
+    paused = {c.name: c.paused for c in entry.channels or ()}
+    for name in paused:
+        if not is_valid_name(name):
+            _LOG.warning("skipping creation of invalid channel %s", name)
+    pumped = log.end if states and not entry.paused else min(manifest.pumped, log.end)
+    topic = Topic(services, entry.name, log, pumped=pumped, paused=entry.paused)
+    for name, state in states.items():
+        channel = Channel(topic, name, state, paused=paused.get(name, False))
+        channel.cursor_file = CursorFile(services.directory.cursor_path(entry.name, name))
+        channel.note_change()
+        topic.adopt(channel)
+    return topic
+
+
+def open_stored(services: "Services", entry: TopicMetadata) -> Stored:
+    """Read what there is of a topic, and create what it lacks."""
     directory = services.directory
     manifest = directory.read_manifest(entry.name)
     if manifest is None:
@@ -73,27 +98,17 @@ def _load_topic(services: "Services", entry: TopicMetadata) -> Topic:
             manifest.base_id = found
             directory.write_manifest(entry.name, manifest)
     log = new_log(services, entry.name, manifest.base_id, manifest.clean)
-    paused = {c.name: c.paused for c in entry.channels or ()}
-    for name in [n for n in paused if not is_valid_name(n)]:
-        _LOG.warning("skipping creation of invalid channel %s", name)
-        del paused[name]
+    named = (channel.name for channel in entry.channels or () if is_valid_name(channel.name))
     states = {
-        name: _load_delivery(services, entry.name, name, log, manifest)
-        for name in sorted({*paused, *directory.channel_names(entry.name)})
+        name: load_delivery(services, entry.name, name, log, manifest)
+        for name in sorted({*named, *directory.channel_names(entry.name)})
         if not is_ephemeral(name)
     }
     log.skip_to(max((state.next for state in states.values()), default=0))
-    pumped = log.end if states and not entry.paused else min(manifest.pumped, log.end)
-    topic = Topic(services, entry.name, log, pumped=pumped, paused=entry.paused)
-    for name, state in states.items():
-        channel = Channel(topic, name, state, paused=paused.get(name, False))
-        channel.cursor_file = CursorFile(directory.cursor_path(entry.name, name))
-        channel.note_change()
-        topic.adopt(channel)
-    return topic
+    return Stored(manifest, log, states)
 
 
-def _load_delivery(
+def load_delivery(
     services: "Services", topic: str, name: str, log: Log, manifest: Manifest
 ) -> Delivery:
     try:

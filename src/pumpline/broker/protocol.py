@@ -18,6 +18,8 @@ from pumpline.broker.options import TlsRequired
 from pumpline.core import frames
 from pumpline.core.errors import (
     E_AUTH_DISABLED,
+    E_AUTH_FAILED,
+    E_AUTH_FIRST,
     E_BAD_BODY,
     E_BAD_PROTOCOL,
     E_INVALID,
@@ -61,7 +63,7 @@ class Protocol:
         self.settings = identify.default_settings(self.broker.options, peer)
         self.state = STATE_INIT
         self.greeted = False
-        self.incomplete = ""
+        self.incomplete: str | Callable[[], str] = ""
         self._pub_line = self._mpub_line = _NO_LINE
         self._pub_topic: Topic | None = None
 
@@ -82,6 +84,16 @@ class Protocol:
             self.incomplete = more.what
             return pos, more.end - pos
         return pos, 1
+
+    def check_auth(self, verb: str) -> None:
+        """With an auth server configured nobody gets in, as long as AUTH cannot succeed."""
+        if self.broker.options.auth_http_address:
+            raise ProtocolError(E_AUTH_FIRST, f"AUTH required before {verb}")
+
+    def cut_short(self, buf: bytearray) -> str:
+        """The error that is due when the client closes after the unfinished command in `buf`."""
+        self.feed(buf, len(buf))
+        return self.incomplete if isinstance(self.incomplete, str) else self.incomplete()
 
     def _next(self, buf: bytearray, pos: int, end: int) -> int:
         """Carry out the command at `pos`, with the run of its like that follows."""
@@ -222,6 +234,8 @@ def _auth(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int, end
     if len(params) != 1:
         raise ProtocolError(E_INVALID, "AUTH invalid number of parameters")
     read_body(buf, pos, end, "AUTH", protocol.broker.options.max_body_size)
+    if protocol.broker.options.auth_http_address:
+        raise ProtocolError(E_AUTH_FAILED, "AUTH failed")
     raise ProtocolError(E_AUTH_DISABLED, "AUTH disabled")
 
 

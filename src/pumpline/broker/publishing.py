@@ -11,6 +11,7 @@ from pumpline.core.names import go_quote, is_valid_name
 
 if TYPE_CHECKING:
     from pumpline.broker.protocol import Protocol
+    from pumpline.broker.topic import Topic
 
 _NS_PER_MS = 1_000_000
 _MPUB_MESSAGE_BYTES_MIN = 5  # a size and one byte
@@ -20,8 +21,9 @@ def pub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     _require(params, 2, "PUB")
     name = _topic_name(params[1], "PUB")
     body, after = message_body(buf, pos, end, "PUB", protocol.broker.options.max_msg_size)
-    _put(protocol, name, body, "PUB", delay_ns=0)
-    topic = protocol.broker.topic(name)
+    topic = _topic(protocol, name, "PUB")
+    topic.put(body)
+    protocol.connection.reply_published(topic, 1, "PUB")
     protocol.remember_publish(b"PUB " + params[1] + b"\n", topic)
     return after
 
@@ -37,7 +39,9 @@ def dpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, en
     if delay_ms > max_ms:
         raise ProtocolError(E_INVALID, f"DPUB timeout {delay_ms} out of range 0-{max_ms}")
     body, after = message_body(buf, pos, end, "DPUB", options.max_msg_size)
-    _put(protocol, name, body, "DPUB", delay_ns=delay_ms * _NS_PER_MS)
+    topic = _topic(protocol, name, "DPUB")
+    topic.put(body, delay_ns=delay_ms * _NS_PER_MS)
+    protocol.connection.reply_published(topic, 1, "DPUB")
     return after
 
 
@@ -48,7 +52,7 @@ def mpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, en
         raise ProtocolError(
             E_BAD_TOPIC, f"E_BAD_TOPIC MPUB topic name {go_quote(params[1])} is not valid"
         )
-    topic = protocol.broker.topic(text(params[1]))
+    topic = _topic(protocol, text(params[1]), "MPUB")
     count, after = mpub_count(buf, pos, end, protocol.broker.options.max_body_size)
     builder = topic.builder()
     put_many(
@@ -81,8 +85,19 @@ def mpub_count(buf: bytearray, pos: int, end: int, size_max: int) -> tuple[int, 
         raise ProtocolError(E_BAD_BODY, f"MPUB invalid message count {count}")
     after = pos + SIZE.size + size
     if after > end:
-        raise Incomplete(after, f"{E_BAD_MESSAGE} MPUB failed to read message body")
+        raise Incomplete(after, lambda: _cut_short(buf, pos + 2 * SIZE.size, end, count))
     return count, after
+
+
+def _cut_short(buf: bytearray, pos: int, end: int, count: int) -> str:
+    """What is wrong with an MPUB body that ends too early."""
+    for index in range(count):
+        if end - pos < SIZE.size:
+            return f"{E_BAD_MESSAGE} MPUB failed to read message({index}) body size"
+        pos += SIZE.size + max(SIZE.unpack_from(buf, pos)[0], 0)
+        if pos > end:
+            break
+    return f"{E_BAD_MESSAGE} MPUB failed to read message body"
 
 
 def put_many(
@@ -121,10 +136,14 @@ def put_many(
     raise ProtocolError(E_BAD_MESSAGE, "MPUB failed to read message body")
 
 
-def _put(protocol: "Protocol", name: str, body: bytes, verb: str, *, delay_ns: int) -> None:
-    topic = protocol.broker.topic(name)
-    topic.put(body, delay_ns=delay_ns)
-    protocol.connection.reply_published(topic, 1, verb)
+def _topic(protocol: "Protocol", name: str, verb: str) -> "Topic":
+    """The topic to publish to, if the client may."""
+    protocol.check_auth(verb)
+    try:
+        return protocol.broker.topic(name)
+    except OSError as error:
+        reason = protocol.broker.services.health.failed(error, f"topic {name}")
+        raise ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {reason}") from None
 
 
 def _require(params: list[bytes], count: int, verb: str) -> None:

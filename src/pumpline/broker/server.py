@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import stat
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -13,8 +14,12 @@ from pumpline.broker.address import listen_address
 from pumpline.broker.broker import Broker
 from pumpline.broker.checkpoints import Checkpoints
 from pumpline.broker.connection import Connection
+from pumpline.broker.endpoints import nsqd_routes, tls_refusal
 from pumpline.broker.health import Health
-from pumpline.broker.options import Options
+from pumpline.broker.http import HttpServer
+from pumpline.broker.memory import Memory
+from pumpline.broker.options import Options, TlsRequired
+from pumpline.broker.ports import UNIX_SOCKET, Ports
 from pumpline.broker.retention import Retention
 from pumpline.broker.services import Services
 from pumpline.broker.syncs import Syncs
@@ -30,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class StartupError(Exception):
-    """nsqd cannot begin; the text says why."""
+    """nsqd cannot begin; the text is that of the FATAL log line."""
 
 
 async def serve(options: Options, stop: asyncio.Event) -> None:
@@ -50,23 +55,34 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="nsqd-disk")
         self.directory = Directory(options.data_path or os.getcwd())
-        self.broker: Broker
-        self.tcp_port = 0
+        self.broker: Broker | None = None
+        self.ports = Ports()
+        self.memory = Memory()
+        self._http: HttpServer | None = None
         self._listeners: list[asyncio.AbstractServer] = []
 
     async def start(self) -> None:
         try:
             self.directory.lock()
         except DirectoryError as error:
-            raise StartupError(str(error)) from error
-        self.broker = Broker(self._services(), self.loop)
+            raise StartupError(f"failed to instantiate nsqd - {error}") from error
+        broker = Broker(self._services(), self.loop)
         try:
-            self.broker.load()
-        except DirectoryError as error:
-            raise StartupError(str(error)) from error
-        await self.broker.metadata.persist()
-        Retention(self.broker.services, self.broker.topics.values).start()
-        await self._listen_tcp()
+            broker.load()
+        except (DirectoryError, OSError) as error:
+            raise StartupError(f"failed to load metadata - {error}") from error
+        self.broker = broker  # from here on, closing writes what there is
+        try:
+            await broker.metadata.persist()
+        except OSError as error:
+            raise StartupError(f"failed to persist metadata - {error}") from error
+        Retention(broker.services, broker.topics.values).start()
+        self.ports.tcp = await self._listen(
+            "TCP", self.options.tcp_address, lambda: Connection(broker)
+        )
+        if self.options.http_address:
+            await self._listen_http(broker)
+        self.memory.watch()
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -74,11 +90,14 @@ class Server:
     async def close(self) -> None:
         for listener in self._listeners:
             listener.close()
-        if hasattr(self, "broker"):
+        if self.broker is not None:
             for connection in list(self.broker.connections):
                 connection.close()
             await asyncio.sleep(0)
+            if self._http is not None:
+                await self._http.close()
             await self.broker.close()
+        self.memory.close()
         self.threads.shutdown()
         self.directory.unlock()
 
@@ -120,14 +139,22 @@ class Server:
 
         self.threads.submit(job).add_done_callback(finished)
 
-    async def _listen_tcp(self) -> None:
-        address = self.options.tcp_address
+    async def _listen_http(self, broker: Broker) -> None:
+        routes = nsqd_routes(
+            broker, ports=self.ports, memory=self.memory, lookupds_changed=lambda: None
+        )
+        refuses = self.options.tls_required is TlsRequired.YES
+        self._http = HttpServer(routes, refusal=tls_refusal(self.ports) if refuses else None)
+        self.ports.http = await self._listen("HTTP", self.options.http_address, self._http)
+
+    async def _listen(
+        self, name: str, address: str, make: Callable[[], asyncio.BaseProtocol]
+    ) -> int:
+        """Accept connections at `address`; returns the port."""
         where = listen_address(address)
-        make = lambda: Connection(self.broker)  # noqa: E731
         try:
             if isinstance(where, str):
-                with suppress(FileNotFoundError):
-                    os.unlink(where)
+                _remove_stale_socket(where)
                 listener = await self.loop.create_unix_server(make, where, backlog=BACKLOG)
             else:
                 host, port = where
@@ -136,15 +163,23 @@ class Server:
                 )
         except OSError as error:
             reason = error.strerror or str(error)
-            raise StartupError(f"listen ({address}) failed - {reason}") from error
+            raise StartupError(
+                f"failed to instantiate nsqd - listen ({address}) failed - {reason}"
+            ) from error
         self._listeners.append(listener)
-        shown = _bound(listener)
-        _LOG.info("TCP: listening on %s", shown)
+        bound = listener.sockets[0].getsockname()
+        if not isinstance(bound, tuple):
+            _LOG.info("%s: listening on %s", name, bound)
+            return UNIX_SOCKET
+        host = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
+        _LOG.info("%s: listening on %s:%d", name, host, bound[1])
+        return int(bound[1])
 
 
-def _bound(listener: Any) -> str:
-    name = listener.sockets[0].getsockname()
-    if isinstance(name, tuple):
-        host = f"[{name[0]}]" if ":" in name[0] else name[0]
-        return f"{host}:{name[1]}"
-    return str(name)
+def _remove_stale_socket(path: str) -> None:
+    """A unix socket left by a process that is gone stands in the way; any other file stays."""
+    try:
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            os.unlink(path)
+    except FileNotFoundError:
+        pass

@@ -47,6 +47,7 @@ class Topic:
         self.message_bytes = 0
         self._visible = log.end  # of the log; behind its end while a group commit is under way
         self._builders: list[Builder] = []
+        self._deferred: list[Batch] = []  # published with a delay, not pumped yet
         self._ticket: Ticket | None = None
         self._committing: list[Ticket] = []  # waiting for an fsync
         self._synced_mark = log.mark() if isinstance(log, Log) else None
@@ -110,6 +111,8 @@ class Topic:
         for batch in batches:
             self.message_count += batch.count
             self.message_bytes += batch.body_bytes
+            if batch.due_ns:
+                self._deferred.append(batch)
         if isinstance(self.log, Ring):
             self._show(self.log.end)
             ticket.settle(None)
@@ -136,13 +139,24 @@ class Topic:
         self._visible = end
         if self.channels and not self.paused:
             self._pump()
+        else:
+            self._deferred.clear()
 
     def _pump(self) -> None:
         self.pumped = self._visible
+        if self._deferred:
+            self._note_deferred()
         share = self.services.tick.share
         for channel in self.channels.values():
             share(channel)
         self.services.tick.share(self)
+
+    def _note_deferred(self) -> None:
+        shown = [batch for batch in self._deferred if batch.end <= self.pumped]
+        del self._deferred[: len(shown)]
+        for batch in shown:
+            for channel in self.channels.values():
+                channel.note_deferred(batch)
 
     def share(self) -> None:
         """After the channels had their share: keep only what of the log they will want."""

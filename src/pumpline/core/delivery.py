@@ -122,7 +122,7 @@ class Delivery:
         self.finished = Finished(start)
         self.next = start
         self.ready: deque[int] = deque()
-        self.skips: deque[Span] = deque()  # finished spans at or above `next`, in order
+        self.skips: deque[Span] = deque()  # spans above `next` to step over, in order
         self.attempts: dict[int, int] = {}
         self.deferred_count = 0
         self._deferred: list[tuple[int, int, int]] = []  # heap of (due, start, end)
@@ -185,6 +185,18 @@ class Delivery:
         span = range(start, end)
         self.attempts.update(dict.fromkeys(span, 0))
         self._changed.update(dict.fromkeys(span, due_ns))
+        self._defer_span(start, end, due_ns)
+
+    def defer_ahead(self, start: int, end: int, due_ns: int) -> None:
+        """[start, end), published with a delay, lies ahead of `next`: know of it already."""
+        self.fresh_until(end)
+        if self.next >= start:
+            self.defer_fresh(end, due_ns)
+            return
+        span = range(start, end)
+        self.attempts.update(dict.fromkeys(span, 0))
+        self._changed.update(dict.fromkeys(span, due_ns))
+        self.skips.append((start, end))
         self._defer_span(start, end, due_ns)
 
     def next_due_ns(self) -> int:
@@ -271,17 +283,31 @@ def restore(journals: Iterable[Journal]) -> Delivery:
     state.next = max(after, low)
     for start, end in _joined(spans, low):
         state.finished.add(start, end)
-    state.skips.extend(span for span in state.finished.spans() if span[1] > state.next)
-    for start, end in state.finished.gaps(state.low, state.next):
-        for offset in range(start, end):
-            item = pending.get(offset)
-            if item is not None:
-                state.attempts[offset] = item.attempts
-            if item is not None and item.due_ns:
-                state._defer_span(offset, offset + 1, item.due_ns)
-            else:
-                state.ready.append(offset)
+    ahead = _outside(sorted(o for o in pending if o >= state.next), state.finished.spans())
+    skips = [span for span in state.finished.spans() if span[1] > state.next]
+    state.skips.extend(_joined(skips + [(o, o + 1) for o in ahead], state.next))
+    behind = state.finished.gaps(state.low, state.next)
+    for offset in [*(o for start, end in behind for o in range(start, end)), *ahead]:
+        item = pending.get(offset)
+        if item is not None:
+            state.attempts[offset] = item.attempts
+        if item is not None and item.due_ns:
+            state._defer_span(offset, offset + 1, item.due_ns)
+        else:
+            state.ready.append(offset)
     return state
+
+
+def _outside(offsets: list[int], spans: list[Span]) -> list[int]:
+    """The offsets, in order, that are in none of the spans, in order."""
+    result = []
+    index = 0
+    for offset in offsets:
+        while index < len(spans) and spans[index][1] <= offset:
+            index += 1
+        if index == len(spans) or offset < spans[index][0]:
+            result.append(offset)
+    return result
 
 
 def _joined(spans: list[Span], low: int) -> list[Span]:

@@ -6,6 +6,7 @@ topics/<topic>/                       one directory a topic
 topics/<topic>/topic.json             manifest: base of the message ids, position of the pump
 topics/<topic>/<first offset>.log     segments (log.segment)
 topics/<topic>/<channel>.cursor       channels (log.cursor)
+imported/<date>/                      disk queues of Go nsqd that were taken over (log.diskqueue)
 trash/                                deleted topics on their way out
 ```
 A topic or channel exists if its directory or cursor does, so neither is lost by a crash before
@@ -26,6 +27,7 @@ from pumpline.log.files import sync_file, write_whole
 
 METADATA = "nsqd.dat"
 _MANIFEST = "topic.json"
+_STAGED = ".staged"
 
 
 class ChannelMetadata(msgspec.Struct):
@@ -46,13 +48,21 @@ class Metadata(msgspec.Struct):
     version: str = ""
 
 
+class Import(msgspec.Struct):
+    """An import of disk queues that is not complete (see broker.importing)."""
+
+    mark: tuple[int, int, int] | None  # of the log, before
+    files: dict[str, tuple[int, int]]  # the originals by name: size, modification time in ns
+    filled: bool = False  # the log and the staged cursors are complete
+
+
 class Manifest(msgspec.Struct):
     """topic.json: what of a topic's state is not in the log or a cursor."""
 
     base_id: int
     pumped: int = 0  # while paused or without channels: what channels have been given so far
     clean: tuple[int, int, int] | None = None  # the log's mark at a clean stop
-    imported: bool = False  # another nsqd's queue files have been taken over
+    importing: Import | None = None
 
 
 class DirectoryError(Exception):
@@ -137,9 +147,11 @@ class Directory:
         except (FileNotFoundError, msgspec.MsgspecError):
             return None
 
-    def write_manifest(self, topic: str, manifest: Manifest) -> None:
+    def write_manifest(self, topic: str, manifest: Manifest, *, sync: bool = False) -> None:
         path = os.path.join(self.topic_path(topic), _MANIFEST)
-        write_whole(path, msgspec.json.encode(manifest), sync=False)
+        write_whole(path, msgspec.json.encode(manifest), sync=sync)
+        if sync:
+            sync_file(self.topic_path(topic))
 
     def remove_topic(self, topic: str) -> str:
         """Put a topic out of sight at once; what is returned is for `shred`."""
@@ -174,6 +186,40 @@ class Directory:
         """The free part of the file system, 0 to 1."""
         usage = os.statvfs(self.path)
         return usage.f_bavail / usage.f_blocks if usage.f_blocks else 1.0
+
+    # -- imports ------------------------------------------------------------------------------
+
+    def stage_cursor(self, topic: str, channel: str, data: bytes) -> None:
+        """Write a cursor, durably, that counts once `adopt_staged` is called."""
+        write_whole(self.cursor_path(topic, channel) + _STAGED, data, sync=True)
+
+    def adopt_staged(self, topic: str) -> None:
+        """Put staged cursors in place, durably."""
+        for path in self._staged(topic):
+            os.replace(path, path.removesuffix(_STAGED))
+        sync_file(self.topic_path(topic))
+
+    def drop_staged(self, topic: str) -> None:
+        for path in (*self._staged(topic), *self._staged(topic, _STAGED + ".tmp")):
+            os.unlink(path)
+
+    def create_aside(self, name: str) -> str:
+        """A new directory in `imported`, of that name or with a number added."""
+        parent = os.path.join(self.path, "imported")
+        os.makedirs(parent, exist_ok=True)
+        path = os.path.join(parent, name)
+        number = 1
+        while os.path.exists(path):
+            number += 1
+            path = os.path.join(parent, f"{name}-{number}")
+        os.mkdir(path)
+        sync_file(parent)
+        sync_file(self.path)
+        return path
+
+    def _staged(self, topic: str, suffix: str = _STAGED) -> list[str]:
+        path = self.topic_path(topic)
+        return [os.path.join(path, name) for name in os.listdir(path) if name.endswith(suffix)]
 
 
 def _topic_of(name: str) -> str:

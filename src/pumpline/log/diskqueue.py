@@ -184,7 +184,7 @@ class DiskQueue:
             )
         elif size_bytes < write_at:
             self.notes.append(
-                f"metadata ends at {write_at} of file {write_file}, the file at {size_bytes} already"
+                f"metadata ends at {write_at} of file {write_file}, which has only {size_bytes}"
             )
 
 

@@ -11,6 +11,7 @@ from collections import OrderedDict
 OPEN_FILES_MIN = 16
 _OPEN_FILES_MAX = 4096
 _FILE_MODE = 0o600
+_PARTS_MAX = os.sysconf("SC_IOV_MAX")  # that one writev takes
 
 
 def pool_size() -> int:
@@ -87,6 +88,9 @@ def append_whole(path: str, data: bytes) -> None:
 
 def write_all(fd: int, parts: list[bytes | memoryview]) -> None:
     """writev until everything is written; an OSError leaves an unknown part of it written."""
+    while len(parts) > _PARTS_MAX:
+        write_all(fd, parts[:_PARTS_MAX])
+        parts = parts[_PARTS_MAX:]
     total = sum(map(len, parts))
     written = os.writev(fd, parts)
     while written < total:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from operator import attrgetter
 from typing import Any, Protocol
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from pumpline.core.batches import Batch
 from pumpline.log.files import FilePool, sync_file, write_all
@@ -67,6 +67,7 @@ class Log:
         self.unsynced = 0  # messages
         self._later = later
         self._segment_bytes_max = segment_bytes_max
+        self._readers: WeakSet[Reader] = WeakSet()
         self._blocks: WeakValueDictionary[tuple[int, int], Block] = WeakValueDictionary()
         self._dirty: set[str] = set()  # paths written since the last sync
         self._tail_bytes = 0
@@ -117,6 +118,7 @@ class Log:
         if offset > self.end:
             self.end = offset
             self.segments.append(Segment(self.directory, offset))
+            self._dirty.add(self.directory)
 
     def take_dirty(self) -> list[str]:
         """The paths that a sync has to cover, counted as synced from now on."""
@@ -132,12 +134,15 @@ class Log:
         """Take back everything appended since `mark` was taken."""
         first, size_bytes, end = mark or (-1, 0, self.first)
         while self.segments and self.segments[-1].first > first:
-            _unlink(self.files, self.segments.pop())
+            _unlink(self.files, self.segments[-1])
+            del self.segments[-1]
         if self.segments:
             newest = self.segments[-1]
             os.ftruncate(self.files.get(newest.path), size_bytes)
-            newest.size_bytes = size_bytes
-            newest.forget_index()
+            newest.cut(size_bytes)
+        for reader in self._readers:
+            reader.forget()
+        self._blocks.clear()
         self.end = end
         self.tail = [batch for batch in self.tail if batch.end <= end]
         self._tail_bytes = sum(len(batch.frames) for batch in self.tail)
@@ -159,14 +164,20 @@ class Log:
         try:
             os.ftruncate(fd, segment.size_bytes)
         except OSError as error:
-            # Readers find the torn bytes by their crc; what comes next goes to a new segment.
+            # The torn bytes stay, out of sight of readers: what comes next goes to a new segment.
             _LOG.error("LOG: cannot cut %s after a failed write: %s", segment.path, error)
-            segment.size_bytes = max(segment.size_bytes, self._segment_bytes_max)
+            if segment.first < self.end:
+                self.segments.append(Segment(self.directory, self.end))
+                self._dirty.add(self.directory)
+            else:
+                _unlink(self.files, segment)
 
     # -- reading ------------------------------------------------------------------------------
 
     def reader(self, on_ready: Callable[[], None]) -> Reader:
-        return Reader(self, on_ready)
+        reader = Reader(self, on_ready)
+        self._readers.add(reader)
+        return reader
 
     def in_tail(self, offset: int) -> Batch | None:
         """The batch with `offset`, or the next, if it is in the tail."""
@@ -197,7 +208,7 @@ class Log:
 
     def segment_of(self, offset: int) -> Segment | None:
         """The segment with `offset`, or the oldest if `offset` is gone."""
-        if offset >= self.end:
+        if offset >= self.end or not self.segments:
             return None
         return self.segments[max(bisect_right(self.segments, offset, key=_FIRST) - 1, 0)]
 
@@ -209,7 +220,8 @@ class Log:
         return None if position is None else self._blocks.get((segment.first, position))
 
     def keep_block(self, block: Block) -> Block:
-        self._blocks[block.segment.first, block.position] = block
+        if block.batches:  # that there is nothing may be true no longer when the next one looks
+            self._blocks[block.segment.first, block.position] = block
         return block
 
     def report_damage(self, damages: list[Damage]) -> None:

@@ -46,7 +46,16 @@ class Loaded(NamedTuple):
 
 
 class Reader:
-    __slots__ = ("_block", "_covers_from", "_current", "_loading", "_log", "_on_ready")
+    __slots__ = (
+        "__weakref__",
+        "_block",
+        "_covers_from",
+        "_current",
+        "_loading",
+        "_log",
+        "_on_ready",
+        "_outdated",
+    )
 
     def __init__(self, log: "Log", on_ready: Callable[[], None]) -> None:
         self._log = log
@@ -55,6 +64,7 @@ class Reader:
         self._covers_from = 0  # the block has all there is from this offset to its last batch
         self._current: Batch | None = None
         self._loading = False
+        self._outdated = False  # what is being loaded is not to be used
 
     def batch(self, offset: int) -> Batch | None:
         """The batch with `offset`, or the next one if `offset` is gone. None: not in memory yet."""
@@ -66,6 +76,11 @@ class Reader:
     def release(self) -> None:
         """Let go of the memory; the next read finds its place again."""
         self._block = self._current = None
+
+    def forget(self) -> None:
+        """The log was cut back: what was read, or is being read, may have been taken back."""
+        self.release()
+        self._outdated = self._loading
 
     def _from_file(self, offset: int) -> Batch | None:
         while not self._loading:
@@ -90,9 +105,13 @@ class Reader:
         """Where to read next: (segment, position); position None when it has to be looked for."""
         log = self._log
         if block is not None and log.holds(block.segment):
-            if not block.batches:  # nothing valid in the rest of that segment
+            grown = block.next_position < block.segment.size_bytes
+            if not block.batches and offset >= self._covers_from:
+                # Nothing valid was in the rest of that segment; more may have come since.
+                if grown:
+                    return block.segment, block.next_position
                 return log.segment_after(block.segment), 0
-            if block.batches[-1].end == offset and block.next_position < block.segment.size_bytes:
+            if block.batches and block.batches[-1].end == offset and grown:
                 return block.segment, block.next_position
         segment = log.segment_of(offset)
         if segment is not None and segment.first >= offset:
@@ -101,6 +120,8 @@ class Reader:
 
     def _read_now(self, segment: Segment, position: int | None) -> Block | None:
         """Read from the page cache only; None when that is not enough."""
+        if (position or 0) >= segment.size_bytes:  # there may be no file yet
+            return Block(segment, segment.size_bytes, [], segment.size_bytes)
         if position is None or not _NOWAIT or position in segment.holes:
             return None
         buffer = bytearray(min(BLOCK_BYTES, segment.size_bytes - position))
@@ -116,21 +137,30 @@ class Reader:
 
     def _load(self, segment: Segment, position: int | None, offset: int) -> None:
         self._loading = True
-        self._covers_from = offset
         size_bytes = segment.size_bytes
 
         def job() -> Loaded:
             return load(segment, position, offset, size_bytes)
 
-        self._log.offload(job, self._loaded)
+        def done(result: Loaded | BaseException) -> None:
+            self._loaded(result, segment, offset)
 
-    def _loaded(self, result: Loaded | BaseException) -> None:
-        self._loading = False
-        if isinstance(result, BaseException):
-            self._log.report_read_error(result, self._on_ready)
+        self._log.offload(job, done)
+
+    def _loaded(self, result: Loaded | BaseException, segment: Segment, offset: int) -> None:
+        outdated = self._outdated or not self._log.holds(segment)
+        if not isinstance(result, BaseException):
+            self._log.report_damage(result.damages)
+            if not outdated:
+                self._block = self._log.keep_block(result.block)
+                self._covers_from = offset
+        elif not outdated:
+            self._log.report_read_error(result, self._go_on)
             return
-        self._log.report_damage(result.damages)
-        self._block = self._log.keep_block(result.block)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._loading = self._outdated = False
         self._on_ready()
 
 
@@ -147,21 +177,27 @@ def load(segment: Segment, position: int | None, offset: int, size_bytes: int) -
     try:
         if position is None:
             position = seek_batch(fd, segment.near(offset), offset, size_bytes)
+        readable = min(size_bytes, os.fstat(fd).st_size)  # less: cut back meanwhile
+        known = segment.first  # no batch from here on begins below
         want = BLOCK_BYTES
-        while position < size_bytes:
+        while position < readable:
             if position in segment.holes:
                 position = segment.holes[position]
                 continue
-            data = os.pread(fd, min(want, size_bytes - position), position)
+            data = os.pread(fd, min(want, readable - position), position)
+            if not data:
+                break
             batches, used, fault = recovery.parse(memoryview(data))
             if batches and batches[-1].end > offset:
                 return Loaded(Block(segment, position, batches, position + used), damages)
             if batches:
                 position += used
-            elif 0 < fault <= size_bytes - position:
+                known = batches[-1].end
+                want = BLOCK_BYTES
+            elif 0 < fault <= readable - position:
                 want = fault
             else:
-                resume = recovery.resync(fd, position, offset, size_bytes) or size_bytes
+                resume = recovery.resync(fd, position, known, readable) or readable
                 damages.append(recovery.set_aside(fd, segment, position, resume))
                 position = resume
         return Loaded(Block(segment, size_bytes, [], size_bytes), damages)

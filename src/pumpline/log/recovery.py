@@ -4,7 +4,8 @@ The rules, in the order they apply to bytes that are not a valid batch:
 1. a valid batch follows somewhere in the file: the bytes between are *damage*: they stay where they
    are, a copy goes to `<segment>.<position>.bad`, and readers step over them;
 2. nothing valid follows: the bytes are a *torn tail*, a write that never was acknowledged: in the
-   newest segment they are cut off, so that the next batch is written on sound ground.
+   newest segment they are cut off, so that the next batch is written on sound ground. Where they
+   do not just end early, but are wrong, a copy is kept as well: they may have been acknowledged.
 An error of the system (EMFILE, EIO) is neither: it is raised, and nothing is changed.
 """
 
@@ -18,7 +19,7 @@ from pumpline.log.files import write_whole
 from pumpline.log.segment import Segment
 
 _CHUNK_BYTES = 4 << 20
-_U64 = Struct(">Q")
+_U32 = Struct(">I")
 
 DAMAGED = -1
 
@@ -70,7 +71,7 @@ def _recover(fd: int, segment: Segment) -> tuple[int, list[Damage]]:
         elif fault:
             resume = resync(fd, position, end, size_bytes)
             if resume is None:
-                damages.append(_cut(fd, segment, position, size_bytes))
+                damages.append(_cut(fd, segment, position, size_bytes, whole=fault == DAMAGED))
                 size_bytes = position
                 break
             damages.append(set_aside(fd, segment, position, resume))
@@ -103,11 +104,12 @@ def parse(data: memoryview) -> tuple[list[Batch], int, int]:
 def resync(fd: int, position: int, offset: int, size_bytes: int) -> int | None:
     """The position of the first valid batch after damage at `position`, if there is one.
 
-    Candidates are found by the high halves of the offset and the zero flags of a header, at the
-    speed of a regular expression; the crc decides.
+    Candidates are found by the high half of the offset, a count that is not zero and flags that
+    are, at the speed of a regular expression; the crc decides.
     """
-    high = re.escape(_U64.pack(offset)[:4])
-    header = re.compile(rb"(?s)(?=" + high + rb".{24}\0\0\0\0)")
+    # The offsets may have passed a multiple of 2^32 since.
+    highs = b"|".join(re.escape(_U32.pack((offset >> 32) + more)) for more in (0, 1))
+    header = re.compile(rb"(?s)(?=(?:" + highs + rb").{20}(?!\0{4}).{4}\0{4})")
     base = position + 1
     while base < size_bytes:
         data = memoryview(os.pread(fd, _CHUNK_BYTES + 64, base))
@@ -134,12 +136,20 @@ def _valid_at(fd: int, position: int, offset: int) -> bool:
 
 def set_aside(fd: int, segment: Segment, position: int, resume: int) -> Damage:
     """Copy damaged bytes out, and let readers step over them."""
-    path = f"{segment.path}.{position}.bad"
-    write_whole(path, os.pread(fd, resume - position, position), sync=False)
+    kept_in = _keep(segment, position, os.pread(fd, resume - position, position))
     segment.holes[position] = resume
-    return Damage(segment.path, position, resume - position, path)
+    return Damage(segment.path, position, resume - position, kept_in)
 
 
-def _cut(fd: int, segment: Segment, position: int, size_bytes: int) -> Damage:
+def _cut(fd: int, segment: Segment, position: int, size_bytes: int, *, whole: bool) -> Damage:
+    """Cut a tail off; a `whole` batch in it may have been acknowledged, and is kept."""
+    tail = os.pread(fd, size_bytes - position, position) if whole else b""
+    kept_in = _keep(segment, position, tail) if tail.strip(b"\0") else ""
     os.ftruncate(fd, position)
-    return Damage(segment.path, position, size_bytes - position, "")
+    return Damage(segment.path, position, size_bytes - position, kept_in)
+
+
+def _keep(segment: Segment, position: int, data: bytes) -> str:
+    path = f"{segment.path}.{position}.bad"
+    write_whole(path, data, sync=False)
+    return path

@@ -43,7 +43,10 @@ class Segment:
         index = bisect_right(self._offsets, offset) - 1
         return self._positions[index] if index >= 0 else 0
 
-    def forget_index(self) -> None:
+    def cut(self, size_bytes: int) -> None:
+        """The file ends at `size_bytes` from now on."""
+        self.size_bytes = size_bytes
+        self.holes = {at: resume for at, resume in self.holes.items() if resume <= size_bytes}
         self._offsets = array("Q")
         self._positions = array("Q")
         self.indexed = False
@@ -52,21 +55,29 @@ class Segment:
 def first_of(name: str) -> int | None:
     """The first offset in a segment's file name, or None for another file."""
     stem, suffix = os.path.splitext(name)
-    return int(stem) if suffix == SUFFIX and len(stem) == 20 and stem.isdigit() else None
+    digits = stem.isascii() and stem.isdigit()
+    return int(stem) if suffix == SUFFIX and len(stem) == 20 and digits else None
 
 
 def seek_batch(fd: int, position: int, offset: int, size_bytes: int) -> int:
     """Hop from header to header until the batch that holds `offset`; no crc is checked.
 
-    Returns the last position reached that may be of use: at damage, the damage itself.
+    A hop counts only if it ends at a header whose offsets go on where the last ones ended: a
+    damaged length or count must not lead astray. So the position returned is that of the batch, or
+    one before it.
     """
+    sound = position
+    end = -1
     while position + HEADER_BYTES <= size_bytes:
         head = os.pread(fd, HEADER_BYTES, position)
         if len(head) < HEADER_BYTES:
             break
-        length = _LENGTH.unpack_from(head)[0]
-        end = _FIRST.unpack_from(head, _FIRST_AT)[0] + _LENGTH.unpack_from(head, _COUNT_AT)[0]
-        if end > offset or length < HEADER_BYTES:
+        first = _FIRST.unpack_from(head, _FIRST_AT)[0]
+        if end not in (-1, first):
             break
-        position += 4 + length
-    return position
+        sound = position
+        end = first + _LENGTH.unpack_from(head, _COUNT_AT)[0]
+        if end > offset:
+            break
+        position += 4 + _LENGTH.unpack_from(head)[0]
+    return sound

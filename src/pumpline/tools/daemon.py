@@ -101,7 +101,7 @@ def run_daemon(
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(_until_stopped(serve))
     except startup_error as error:
-        log.log(FATAL, "failed to instantiate %s - %s", name, error)
+        log.log(FATAL, "%s", error)
         return EXIT_FAILED
     except Exception:
         log.log(FATAL, "%s stopped by an unexpected error", name, exc_info=True)

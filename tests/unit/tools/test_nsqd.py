@@ -139,13 +139,10 @@ def test_a_hangup_is_logged_and_ignored() -> None:
 
 
 def test_a_daemon_that_cannot_start_says_why_and_exits_with_1() -> None:
-    with start_daemon("raise OSError('listen (x) failed - no')") as daemon:
+    with start_daemon("raise OSError('failed to listen')") as daemon:
         _, text = daemon.communicate(timeout=TIMEOUT_S)
     assert daemon.returncode == 1
-    assert lines_of(text)[-1] == (
-        "FATAL",
-        "failed to instantiate nsqd - listen (x) failed - no",
-    )
+    assert lines_of(text)[-1] == ("FATAL", "failed to listen")
 
 
 def test_an_unforeseen_error_is_fatal_and_shows_where() -> None:

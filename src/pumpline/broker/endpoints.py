@@ -1,0 +1,163 @@
+"""nsqd's HTTP API: the table of its routes, and the endpoints that only tell.
+
+Publishing is in `http_publish`, managing topics and channels in `http_admin`, options in
+`http_config`, looking into the process in `debug`; requests and replies are `http`'s affair.
+"""
+
+import platform
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pumpline import NSQ_VERSION, __version__
+from pumpline.broker.debug import DebugEndpoints
+from pumpline.broker.http import (
+    Endpoint,
+    Handler,
+    Reply,
+    Request,
+    json_reply,
+    plain_reply,
+    text_reply,
+)
+from pumpline.broker.http_admin import AdminEndpoints
+from pumpline.broker.http_config import ConfigEndpoints
+from pumpline.broker.http_publish import BOOLEANS, PublishEndpoints
+from pumpline.broker.memory import Memory
+from pumpline.broker.ports import Ports
+from pumpline.broker.routes import Routes
+from pumpline.broker.stats import Pace, Selection, Stats, gather
+from pumpline.broker.stats_text import text_lines
+
+if TYPE_CHECKING:
+    from pumpline.broker.broker import Broker
+
+PROGRAM = f"nsqd v{NSQ_VERSION} (pumpline {__version__}, python {platform.python_version()})"
+
+
+def nsqd_routes(
+    broker: "Broker", *, ports: Ports, memory: Memory, lookupds_changed: Callable[[], None]
+) -> Routes[Endpoint]:
+    """All of nsqd's endpoints. `lookupds_changed`: see `http_config`."""
+    figures = FigureEndpoints(broker, ports, memory)
+    publish = PublishEndpoints(broker)
+    config = ConfigEndpoints(broker.options, lookupds_changed=lookupds_changed)
+    table = {
+        ("GET", "/ping"): Endpoint(figures.ping),
+        ("GET", "/info"): Endpoint(figures.info),
+        ("GET", "/stats"): Endpoint(figures.stats),
+        ("POST", "/pub"): Endpoint(publish.pub, quiet=True),
+        ("POST", "/mpub"): Endpoint(publish.mpub, quiet=True),
+        ("GET", "/config/:opt"): Endpoint(config.get),
+        ("PUT", "/config/:opt"): Endpoint(config.put),
+    }
+    for path, handler in _admin_paths(AdminEndpoints(broker)).items():
+        table["POST", path] = Endpoint(handler)
+    for method, path, handler in _debug_paths(DebugEndpoints(memory)):
+        table[method, path] = Endpoint(handler)
+    return Routes(table)
+
+
+def _admin_paths(admin: AdminEndpoints) -> dict[str, Handler]:
+    return {
+        "/topic/create": admin.create_topic,
+        "/topic/delete": admin.delete_topic,
+        "/topic/empty": admin.empty_topic,
+        "/topic/pause": admin.pause_topic,
+        "/topic/unpause": admin.unpause_topic,
+        "/channel/create": admin.create_channel,
+        "/channel/delete": admin.delete_channel,
+        "/channel/empty": admin.empty_channel,
+        "/channel/pause": admin.pause_channel,
+        "/channel/unpause": admin.unpause_channel,
+    }
+
+
+def _debug_paths(debug: DebugEndpoints) -> list[tuple[str, str, Handler]]:
+    return [
+        ("GET", "/debug/pprof/", debug.index),
+        ("GET", "/debug/pprof/cmdline", debug.cmdline),
+        ("GET", "/debug/pprof/profile", debug.profile),
+        ("GET", "/debug/pprof/heap", debug.heap),
+        ("GET", "/debug/pprof/goroutine", debug.goroutine),
+        ("GET", "/debug/pprof/symbol", debug.unavailable),
+        ("POST", "/debug/pprof/symbol", debug.unavailable),
+        ("GET", "/debug/pprof/block", debug.unavailable),
+        ("GET", "/debug/pprof/threadcreate", debug.unavailable),
+        ("PUT", "/debug/setblockrate", debug.set_block_rate),
+        ("POST", "/debug/freememory", debug.free_memory),
+    ]
+
+
+def tls_refusal(ports: Ports) -> Reply:
+    """What plain HTTP answers to everything when TLS is required; the spaces are NSQ's."""
+    refused = json_reply(None, status=403)
+    body = f'{{"message": "TLS_REQUIRED", "https_port": {ports.https}}}'.encode()
+    return Reply(status=403, body=body, headers=refused.headers)
+
+
+class FigureEndpoints:
+    def __init__(self, broker: "Broker", ports: Ports, memory: Memory) -> None:
+        self._broker = broker
+        self._ports = ports
+        self._memory = memory
+        self._started_ns = time.monotonic_ns()
+
+    async def ping(self, request: Request) -> Reply:
+        health = self._broker.services.health
+        return plain_reply(str(health), status=200 if health.error is None else 500)
+
+    async def info(self, request: Request) -> Reply:
+        options = self._broker.options
+        return json_reply(
+            {
+                "version": NSQ_VERSION,
+                "broadcast_address": options.broadcast_address,
+                "hostname": socket.gethostname(),
+                "http_port": self._ports.http,
+                "tcp_port": self._ports.tcp,
+                "start_time": self._broker.started_at_s,
+                "max_heartbeat_interval": options.max_heartbeat_interval_ns,
+                "max_output_buffer_size": options.max_output_buffer_size,
+                "max_output_buffer_timeout": options.max_output_buffer_timeout_ns,
+                "max_deflate_level": options.max_deflate_level,
+                "topology_zone": options.topology_zone,
+                "topology_region": options.topology_region,
+            }
+        )
+
+    async def stats(self, request: Request) -> Reply:
+        query = request.query()
+        selection = Selection(
+            topic=query.get("topic", ""),
+            channel=query.get("channel", ""),
+            clients=BOOLEANS.get(query.get("include_clients", ""), True),
+        )
+        with_memory = BOOLEANS.get(query.get("include_mem", ""), True)
+        topics, producers = await gather(self._broker, selection)
+        stats = Stats(
+            version=NSQ_VERSION,
+            health=str(self._broker.services.health),
+            start_time=self._broker.started_at_s,
+            topics=topics,
+            memory=self._memory.stats() if with_memory else None,
+            producers=producers,
+        )
+        if query.get("format") == "json":
+            return json_reply(stats)
+        return text_reply(await self._text(stats))
+
+    async def _text(self, stats: Stats) -> str:
+        pace = Pace()
+        pieces = []
+        lines = text_lines(
+            stats,
+            program=PROGRAM,
+            now_s=time.time_ns() // 1_000_000_000,
+            uptime_ns=time.monotonic_ns() - self._started_ns,
+        )
+        for piece in lines:
+            pieces.append(piece)
+            await pace.breathe()
+        return "".join(pieces)

@@ -1,0 +1,251 @@
+"""The broker's figures as plain data: what /stats shows and statsd is sent.
+
+The structs are the JSON of /stats: names and order are NSQ's, fields with a default are left out
+when they have it. `gather` reads a running broker and lets it go on working every few
+milliseconds, so the figures of a large broker are of slightly different moments.
+
+`depth` counts what waits to be delivered. All of it is in the log; `backend_depth` is the part
+that would have to be read from disk, as the memory no longer holds it; ephemeral ones have none.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from pumpline.broker.connection import Connection
+from pumpline.broker.memory import MemoryStats
+from pumpline.log.ring import Ring
+
+if TYPE_CHECKING:
+    from pumpline.broker.broker import Broker
+    from pumpline.broker.channel import Channel
+    from pumpline.broker.topic import Topic
+
+SLICE_S = 0.005  # of gathering, after which others get their turn
+
+PROTOCOL_VERSION = "V2"
+
+T = TypeVar("T")
+
+
+class Percentile(msgspec.Struct, frozen=True):
+    quantile: float
+    value: float  # ns
+
+
+class LatencyStats(msgspec.Struct, frozen=True):
+    count: int = 0
+    percentiles: list[Percentile] | None = None
+
+
+class PubCount(msgspec.Struct, frozen=True):
+    topic: str
+    count: int
+
+
+class ClientStats(msgspec.Struct, kw_only=True, omit_defaults=True):
+    client_id: str
+    hostname: str
+    version: str
+    remote_address: str
+    state: int
+    ready_count: int
+    in_flight_count: int
+    message_count: int
+    finish_count: int
+    requeue_count: int
+    connect_ts: int
+    sample_rate: int
+    deflate: bool
+    snappy: bool
+    user_agent: str
+    authed: bool = False
+    auth_identity: str = ""
+    auth_identity_url: str = ""
+    topology_zone: str
+    topology_region: str
+    pub_counts: list[PubCount] = []
+    tls: bool
+    tls_cipher_suite: str
+    tls_version: str
+    tls_negotiated_protocol: str
+    tls_negotiated_protocol_is_mutual: bool
+
+
+class ChannelStats(msgspec.Struct, kw_only=True, omit_defaults=True):
+    channel_name: str
+    depth: int
+    backend_depth: int
+    in_flight_count: int
+    deferred_count: int
+    message_count: int
+    zone_local_msg_count: int = 0
+    region_local_msg_count: int = 0
+    global_msg_count: int = 0
+    requeue_count: int
+    timeout_count: int
+    client_count: int
+    clients: list[ClientStats] | None
+    paused: bool
+    e2e_processing_latency: LatencyStats
+
+
+class TopicStats(msgspec.Struct, kw_only=True):
+    topic_name: str
+    channels: list[ChannelStats]
+    depth: int
+    backend_depth: int
+    message_count: int
+    message_bytes: int
+    paused: bool
+    e2e_processing_latency: LatencyStats
+
+
+class Stats(msgspec.Struct, kw_only=True, omit_defaults=True):
+    version: str
+    health: str
+    start_time: int
+    topics: list[TopicStats] | None
+    memory: MemoryStats | None = None
+    producers: list[ClientStats] | None
+
+
+class Selection(msgspec.Struct, kw_only=True, frozen=True):
+    """What to gather; an empty name selects all."""
+
+    topic: str = ""
+    channel: str = ""
+    clients: bool = True
+
+
+Gathered = tuple[list[TopicStats] | None, list[ClientStats] | None]
+
+
+async def gather(broker: "Broker", selection: Selection) -> Gathered:
+    """Topics and producers; None where NSQ has no list at all."""
+    chosen = _choose(broker.topics, selection.topic)
+    if chosen is None:
+        return None, None
+    pace = Pace()
+    topics: list[TopicStats] = []
+    for topic in chosen:
+        channels = _choose(topic.channels, selection.channel)
+        if channels is not None and not topic.exiting:
+            topics.append(_topic_stats(topic, channels, selection))
+        await pace.breathe()
+    producers: list[ClientStats] = []
+    if selection.clients:
+        for connection in list(broker.connections):
+            if connection.pub_counts:
+                producers.append(_client_stats(connection, selection.topic))
+                await pace.breathe()
+    return topics, producers or None
+
+
+class Pace:
+    """Gives the event loop to others when enough of it was taken."""
+
+    def __init__(self) -> None:
+        self._since_s = time.perf_counter()
+
+    async def breathe(self) -> None:
+        if time.perf_counter() - self._since_s > SLICE_S:
+            await asyncio.sleep(0)
+            self._since_s = time.perf_counter()
+
+
+def _choose(by_name: dict[str, T], name: str) -> list[T] | None:
+    """The one of that name, or all by name; None if there is none of that name."""
+    if not name:
+        return [by_name[each] for each in sorted(by_name)]
+    return [by_name[name]] if name in by_name else None
+
+
+def _topic_stats(topic: "Topic", channels: "Iterable[Channel]", selection: Selection) -> TopicStats:
+    in_memory = _memory_start(topic)
+    return TopicStats(
+        topic_name=topic.name,
+        channels=[_channel_stats(channel, in_memory, selection) for channel in channels],
+        depth=topic.depth,
+        backend_depth=_clamp(in_memory - topic.pumped, topic.depth),
+        message_count=topic.message_count,
+        message_bytes=topic.message_bytes,
+        paused=topic.paused,
+        e2e_processing_latency=LatencyStats(),
+    )
+
+
+def _channel_stats(channel: "Channel", in_memory: int, selection: Selection) -> ChannelStats:
+    depth = channel.depth
+    clients = list(_consumers(channel, selection.topic)) if selection.clients else None
+    return ChannelStats(
+        channel_name=channel.name,
+        depth=depth,
+        backend_depth=0 if channel.ephemeral else _clamp(in_memory - channel.delivery.next, depth),
+        in_flight_count=channel.in_flight_count,
+        deferred_count=channel.delivery.deferred_count,
+        message_count=channel.message_count,
+        requeue_count=channel.requeue_count,
+        timeout_count=channel.timeout_count,
+        client_count=len(channel.consumers),
+        clients=clients,
+        paused=channel.paused,
+        e2e_processing_latency=LatencyStats(),
+    )
+
+
+def _consumers(channel: "Channel", topic_name: str) -> Iterator[ClientStats]:
+    for consumer in channel.consumers:
+        if isinstance(consumer.outlet, Connection):
+            yield _client_stats(consumer.outlet, topic_name)
+
+
+def _client_stats(connection: Connection, topic_name: str) -> ClientStats:
+    settings = connection.protocol.settings
+    consumer = connection.consumer
+    return ClientStats(
+        client_id=settings.client_id,
+        hostname=settings.hostname,
+        version=PROTOCOL_VERSION,
+        remote_address=connection.peer,
+        state=connection.protocol.state,
+        ready_count=consumer.rdy if consumer else 0,
+        in_flight_count=len(consumer.leases) if consumer else 0,
+        message_count=consumer.message_count if consumer else 0,
+        finish_count=consumer.finish_count if consumer else 0,
+        requeue_count=consumer.requeue_count if consumer else 0,
+        connect_ts=connection.connected_at_s,
+        sample_rate=settings.sample_rate,
+        deflate=settings.deflate,
+        snappy=settings.snappy,
+        user_agent=settings.user_agent,
+        topology_zone=settings.topology_zone,
+        topology_region=settings.topology_region,
+        pub_counts=_pub_counts(connection.pub_counts, topic_name),
+        tls=settings.tls_v1,
+        tls_cipher_suite="",
+        tls_version="",
+        tls_negotiated_protocol="",
+        tls_negotiated_protocol_is_mutual=False,
+    )
+
+
+def _pub_counts(counts: dict[str, int], topic_name: str) -> list[PubCount]:
+    """At most one, as in NSQ: the topic asked for, or the one published to most."""
+    name = topic_name or max(counts, key=counts.__getitem__, default="")
+    return [PubCount(name, counts[name])] if name in counts else []
+
+
+def _memory_start(topic: "Topic") -> int:
+    """The first offset that need not be read from disk."""
+    log = topic.log
+    if isinstance(log, Ring):
+        return 0
+    return log.tail[0].first if log.tail else log.end
+
+
+def _clamp(value: int, high: int) -> int:
+    return max(0, min(value, high))

@@ -36,7 +36,9 @@ class Broker:
         self.connections: dict[Connection, None] = {}
         self.refused_connections = 0
         self.started_at_s = services.tick.wall_ns // 1_000_000_000
-        self.metadata = MetadataWriter(services, self.describe)
+        self.metadata = MetadataWriter(
+            services, describe=self.describe, count=lambda: len(self.topics)
+        )
         services.registration_changed = self._registration_changed
         services.topic_gone = self.delete_topic
 

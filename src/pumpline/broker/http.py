@@ -38,7 +38,7 @@ LINGER_S = 5.0  # to read what remains of a body nobody wants, so that the reply
 SEND_S = 60.0  # for a client to take its reply
 BODY_S = 60.0  # for a body to come, and in addition
 BODY_BYTES_PER_S = 64 * 1024  # what a client must manage on a larger one
-STOP_S = 1.0  # for requests under way when the server stops
+STOP_S = 0.5  # for requests under way when the server stops, and as much to be cancelled
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -166,7 +166,9 @@ class Endpoint:
 class HttpServer:
     """A protocol factory: call it for each connection of a listener; `close` ends them all."""
 
-    def __init__(self, routes: Routes[Endpoint], *, refusal: Reply | None = None) -> None:
+    def __init__(
+        self, routes: Routes[Endpoint], *, refusal: Callable[[], Reply] | None = None
+    ) -> None:
         """`refusal`, if given, answers everything."""
         self._routes = routes
         self._refusal = refusal
@@ -194,7 +196,7 @@ class HttpServer:
         started_ns = time.monotonic_ns()
         request = Request(web_request)
         if self._refusal is not None:
-            return await _send(web_request, self._refusal)
+            return await _send(web_request, self._refusal())
         reply, quiet = await self._answer(request)
         if not quiet:
             elapsed = format_duration(time.monotonic_ns() - started_ns)

@@ -11,13 +11,17 @@ if TYPE_CHECKING:
     from pumpline.broker.services import Services
 
 _LOG = logging.getLogger(__name__)
-_SETTLE_S = 0.1  # a burst of new topics is written once
+_SETTLE_S = 0.1  # a burst of new topics is written once, and many topics less often:
+_SETTLE_PER_TOPIC_S = 0.0001  # directories and cursors are there before, so nothing is at risk
 _RETRY_S = 1.0
 
 
 class MetadataWriter:
-    def __init__(self, services: "Services", describe: Callable[[], Metadata]) -> None:
+    def __init__(
+        self, services: "Services", *, describe: Callable[[], Metadata], count: Callable[[], int]
+    ) -> None:
         self._services = services
+        self._count = count
         self._describe = describe
         self._scheduled = False
         self._lock = asyncio.Lock()
@@ -27,7 +31,7 @@ class MetadataWriter:
         """Topics or channels came or went."""
         if not self._scheduled:
             self._scheduled = True
-            self._services.later(_SETTLE_S, self._begin)
+            self._services.later(_SETTLE_S + _SETTLE_PER_TOPIC_S * self._count(), self._begin)
 
     async def persist(self) -> None:
         """Write what is, and return when it is written; OSError when it cannot be."""

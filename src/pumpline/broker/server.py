@@ -82,6 +82,7 @@ class Server:
         )
         if self.options.http_address:
             await self._listen_http(broker)
+        self._tell_ports()
         self.memory.watch()
         gc.collect()
         gc.freeze()
@@ -144,8 +145,15 @@ class Server:
             broker, ports=self.ports, memory=self.memory, lookupds_changed=lambda: None
         )
         refuses = self.options.tls_required is TlsRequired.YES
-        self._http = HttpServer(routes, refusal=tls_refusal(self.ports) if refuses else None)
+        refusal = (lambda: tls_refusal(self.ports)) if refuses else None
+        self._http = HttpServer(routes, refusal=refusal)
         self.ports.http = await self._listen("HTTP", self.options.http_address, self._http)
+
+    def _tell_ports(self) -> None:
+        """Ports to broadcast are those in use unless the options say otherwise."""
+        options = self.options
+        options.broadcast_tcp_port = options.broadcast_tcp_port or max(self.ports.tcp, 0)
+        options.broadcast_http_port = options.broadcast_http_port or max(self.ports.http, 0)
 
     async def _listen(
         self, name: str, address: str, make: Callable[[], asyncio.BaseProtocol]

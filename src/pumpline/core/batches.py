@@ -20,8 +20,8 @@ frames end. Message id = the log's base id + offset, so neither needs a table.
 
 from bisect import bisect_right
 from struct import Struct
-from zlib import crc32
 
+from pumpline.core.crc import crc32
 from pumpline.core.frames import MESSAGE_OVERHEAD_BYTES, patch_attempts
 
 HEADER = Struct(">IIQqqII")

@@ -19,8 +19,8 @@ when the changes outgrow the snapshot, the file is replaced by a new snapshot.
 """
 
 from struct import Struct
-from zlib import crc32
 
+from pumpline.core.crc import crc32
 from pumpline.core.delivery import Journal, Pending, Span
 from pumpline.log.files import append_whole, write_whole
 

@@ -43,6 +43,7 @@ _CHUNK_BYTES = 1 << 20
 _HEAD = Struct(">iqH16s")
 _LENGTH_BYTES = 4
 _HEX_DIGITS = b"0123456789abcdef"
+_CUT_SHORT = "cut short"
 _FILE = re.compile(r"(?s)(?P<name>.+)\.diskqueue\.(?:(?P<number>\d{6,})|meta)\.dat")
 _LEFTOVER = re.compile(r"(?s)(?P<name>.+)\.diskqueue\.meta\.dat\.\d+\.tmp")
 _POSITIONS = re.compile(r"(-?\d{1,19})\n(\d{1,19}),(\d{1,19})\n(\d{1,19}),(\d{1,19})\n?")
@@ -122,13 +123,16 @@ class DiskQueue:
         try:
             while at < part.end:
                 left_bytes = part.end - at
-                if len(data) - used < _HEAD.size <= left_bytes:
+                if left_bytes < _HEAD.size:
+                    self._fault(part, at, _CUT_SHORT)
+                    return
+                if len(data) - used < _HEAD.size:
                     data, used = _window(fd, at, _HEAD.size), 0
-                reason = _why_invalid(data, used, left_bytes)
+                length, timestamp_ns, attempts, message_id = _HEAD.unpack_from(data, used)
+                reason = _why_invalid(length, message_id, left_bytes)
                 if reason:
                     self._fault(part, at, reason)
                     return
-                length, timestamp_ns, attempts, _ = _HEAD.unpack_from(data, used)
                 size_bytes = _LENGTH_BYTES + length
                 if len(data) - used < size_bytes:
                     data, used = _window(fd, at, size_bytes), 0
@@ -252,21 +256,16 @@ def _window(fd: int, position: int, need_bytes: int) -> bytes:
     return data
 
 
-def _why_invalid(data: bytes, at: int, left_bytes: int) -> str:
-    """Why no record of at most `left_bytes` begins at `at`; empty if one does.
+def _why_invalid(length: int, message_id: bytes, left_bytes: int) -> str:
+    """Why this is not the head of a record within `left_bytes`; empty if it is.
 
     The id tells a record from garbage whose length happens to be possible.
     """
-    if left_bytes < _HEAD.size:
-        return "cut short"
-    length, _, _, message_id = _HEAD.unpack_from(data, at)
     if not RECORD_BYTES_MIN <= length <= RECORD_BYTES_MAX:
         return f"impossible length {length}"
     if message_id.strip(_HEX_DIGITS):
         return "no message id where one should be"
-    if length > left_bytes - _LENGTH_BYTES:
-        return "cut short"
-    return ""
+    return "" if length <= left_bytes - _LENGTH_BYTES else _CUT_SHORT
 
 
 def _listed(numbers: list[int]) -> str:

@@ -130,21 +130,20 @@ class Channel:
             line.rotate(-1)
         self._arm_for_deferred()
 
-    def note_deferred(self, batch: Batch) -> None:
-        """A batch with a delay was published. Its timer starts now, unless the channel is so far
-        behind that the batch can wait on disk until its turn comes."""
-        behind = batch.first - self.delivery.next
-        if behind <= self.topic.services.options.mem_queue_size and self._is_ahead(batch):
-            self.delivery.defer_ahead(batch.first, batch.end, self._due_ns(batch))
+    def note_deferred(self, first: int, end: int, due_ns: int) -> None:
+        """[first, end) was published with a delay. Its timer starts now, unless the channel is so
+        far behind that the batch can wait on disk until its turn comes."""
+        delivery = self.delivery
+        if first < delivery.high or due_ns <= self._tick.wall_ns:
+            return
+        if first - delivery.next <= self.topic.services.options.mem_queue_size:
+            self.delivery.defer_ahead(first, end, self._steady(due_ns))
             self.note_change()
             self._arm_for_deferred()
 
-    def _is_ahead(self, batch: Batch) -> bool:
-        return batch.first >= self.delivery.next and batch.due_ns > self._tick.wall_ns
-
-    def _due_ns(self, batch: Batch) -> int:
-        """When a batch is due, on the steady clock."""
-        return batch.due_ns - self._tick.wall_ns + self._tick.steady_ns
+    def _steady(self, date_ns: int) -> int:
+        """A date on the steady clock."""
+        return date_ns - self._tick.wall_ns + self._tick.steady_ns
 
     def _arm_for_deferred(self) -> None:
         if self._timer_ns > self.delivery.next_due_ns():
@@ -167,7 +166,7 @@ class Channel:
                 continue
             end = min(end, batch.end)
             if batch.due_ns and batch.due_ns > self._tick.wall_ns:
-                delivery.defer_fresh(end, self._due_ns(batch))
+                delivery.defer_fresh(end, self._steady(batch.due_ns))
                 self.note_change()
                 given += end - at
                 continue

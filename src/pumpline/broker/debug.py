@@ -4,8 +4,8 @@
 |-----------------------------------|----------------------------------------------------------|
 | GET /debug/pprof/                 | an index                                                 |
 | GET /debug/pprof/cmdline          | the command line, separated by NUL                       |
-| GET /debug/pprof/profile?seconds= | samples of the event loop's thread, folded for flame     |
-|                                   | graphs; 30 s unless told, one at a time                  |
+| GET /debug/pprof/profile?seconds= | where CPU time goes, in the folded form that flame graph |
+|                                   | tools read; 30 s unless told, one at a time              |
 | GET /debug/pprof/heap             | memory, collections, and objects by type                 |
 | GET /debug/pprof/goroutine        | the stacks of all threads and tasks                      |
 | GET, POST /debug/pprof/<others>   | 404: Go's alone                                          |
@@ -28,8 +28,8 @@ import msgspec
 
 from pumpline.broker.http import HTML, HttpError, Reply, Request, plain_reply
 from pumpline.broker.memory import Memory
+from pumpline.broker.pace import Pace
 from pumpline.broker.profile import Profile
-from pumpline.broker.stats import Pace
 
 PROFILE_DEFAULT_S = 30.0
 PROFILE_MAX_S = 300.0
@@ -62,13 +62,15 @@ class DebugEndpoints:
         seconds = _seconds(request.query().get("seconds"))
         if self._profiling:
             return plain_reply("a profile is being taken already\n", status=500)
+        if threading.current_thread() is not threading.main_thread():
+            return plain_reply("only a main thread can be profiled\n", status=500)
         self._profiling = True
-        profile = Profile(threading.get_ident())
         try:
-            return plain_reply(await asyncio.to_thread(profile.run, seconds))
+            with Profile() as profile:
+                await asyncio.sleep(seconds)
         finally:
-            profile.stop()
             self._profiling = False
+        return plain_reply(profile.text())
 
     async def heap(self, request: Request) -> Reply:
         figures = msgspec.to_builtins(self._memory.stats())

@@ -25,9 +25,10 @@ from pumpline.broker.http_admin import AdminEndpoints
 from pumpline.broker.http_config import ConfigEndpoints
 from pumpline.broker.http_publish import BOOLEANS, PublishEndpoints
 from pumpline.broker.memory import Memory
+from pumpline.broker.pace import Pace
 from pumpline.broker.ports import Ports
 from pumpline.broker.routes import Routes
-from pumpline.broker.stats import Pace, Selection, Stats, gather
+from pumpline.broker.stats import Selection, Stats, gather
 from pumpline.broker.stats_text import text_lines
 
 if TYPE_CHECKING:

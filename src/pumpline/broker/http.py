@@ -21,6 +21,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from string import punctuation
 from urllib.parse import quote, urlsplit
@@ -38,6 +39,7 @@ LINGER_S = 5.0  # to read what remains of a body nobody wants, so that the reply
 SEND_S = 60.0  # for a client to take its reply
 BODY_S = 60.0  # for a body to come, and in addition
 BODY_BYTES_PER_S = 64 * 1024  # what a client must manage on a larger one
+SWEEP_S = 5.0  # between looks at who takes too long
 STOP_S = 0.5  # for requests under way when the server stops, and as much to be cancelled
 
 JSON = "application/json; charset=utf-8"
@@ -93,13 +95,48 @@ OK = text_reply("OK")
 NOTHING = text_reply("")
 
 
+class TimeLimits:
+    """Ends the connections of clients that take too long over a body or a reply.
+
+    One timer for all: a timer each would cost a tenth of a small publish.
+    """
+
+    def __init__(self) -> None:
+        self._ends_s: dict[web.RequestHandler, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, connection: web.RequestHandler, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._ends_s[connection] = loop.time() + seconds
+        if self._timer is None:
+            self._timer = loop.call_later(SWEEP_S, self._sweep, loop)
+
+    def clear(self, connection: web.RequestHandler) -> None:
+        self._ends_s.pop(connection, None)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now_s = loop.time()
+        for connection, end_s in list(self._ends_s.items()):
+            if end_s <= now_s:
+                del self._ends_s[connection]
+                _LOG.error("HTTP: client (%s) takes too long, dropped", _peer(connection.transport))
+                if connection.transport is not None:
+                    connection.transport.abort()
+        self._timer = loop.call_later(SWEEP_S, self._sweep, loop) if self._ends_s else None
+
+
 class Request:
     """What a handler sees of a request."""
 
-    __slots__ = ("_web", "method", "path", "raw_query", "target", "variable")
+    __slots__ = ("_limits", "_web", "method", "path", "raw_query", "target", "variable")
 
-    def __init__(self, web_request: web.BaseRequest) -> None:
+    def __init__(self, web_request: web.BaseRequest, limits: TimeLimits) -> None:
         self._web = web_request
+        self._limits = limits
         self.method = web_request.method
         self.target = _origin_form(web_request.raw_path)
         self.path, _, self.raw_query = self.target.partition("?")
@@ -107,10 +144,7 @@ class Request:
 
     @property
     def peer(self) -> str:
-        name = self._web.transport and self._web.transport.get_extra_info("peername")
-        if not isinstance(name, tuple):
-            return ""
-        return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+        return _peer(self._web.transport)
 
     def query(self) -> dict[str, str]:
         """The parameters, which are in the query string only."""
@@ -135,17 +169,17 @@ class Request:
         self.check_length(bytes_max, too_big=too_big)
         self._invite_body()
         body = bytearray()
+        self._limits.set(self._web.protocol, BODY_S + bytes_max / BODY_BYTES_PER_S)
         try:
-            async with asyncio.timeout(BODY_S + bytes_max / BODY_BYTES_PER_S):
-                while chunk := await self._web.content.readany():
-                    body += chunk
-                    if len(body) > bytes_max:
-                        raise HttpError(413, too_big)
-        except TimeoutError:
-            raise HttpError(408, "REQUEST_TIMEOUT") from None
+            while chunk := await self._web.content.readany():
+                body += chunk
+                if len(body) > bytes_max:
+                    raise HttpError(413, too_big)
         except (web.RequestPayloadError, ConnectionError) as error:
             _LOG.error("failed to read request body from %s - %s", self.peer, error)
             raise HttpError(500, "INTERNAL_ERROR") from None
+        finally:
+            self._limits.clear(self._web.protocol)
         return body
 
     def _invite_body(self) -> None:
@@ -172,6 +206,7 @@ class HttpServer:
         """`refusal`, if given, answers everything."""
         self._routes = routes
         self._refusal = refusal
+        self._limits = TimeLimits()
         errors = logging.getLogger(f"{__name__}.errors")
         if not errors.filters:
             errors.addFilter(_shorten)
@@ -191,12 +226,13 @@ class HttpServer:
         """Let requests under way finish, for a while, then close all connections."""
         self._web.pre_shutdown()  # ends the idle ones, which `shutdown` would wait for
         await self._web.shutdown(STOP_S)
+        self._limits.close()
 
     async def _serve(self, web_request: web.BaseRequest) -> web.StreamResponse:
         started_ns = time.monotonic_ns()
-        request = Request(web_request)
+        request = Request(web_request, self._limits)
         if self._refusal is not None:
-            return await _send(web_request, self._refusal())
+            return await self._send(web_request, self._refusal())
         reply, quiet = await self._answer(request)
         if not quiet:
             elapsed = format_duration(time.monotonic_ns() - started_ns)
@@ -204,7 +240,7 @@ class HttpServer:
             _LOG.info(
                 "%d %s %s (%s) %s", reply.status, request.method, shown, request.peer, elapsed
             )
-        return await _send(web_request, reply)
+        return await self._send(web_request, reply)
 
     async def _answer(self, request: Request) -> tuple[Reply, bool]:
         """The reply, and whether the log is to be spared it."""
@@ -225,6 +261,18 @@ class HttpServer:
             _LOG.exception("panic in HTTP handler - %s %s", request.method, request.path)
             return error_reply(500, "INTERNAL_ERROR"), False
 
+    async def _send(self, web_request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+        headers = {"Server": _SERVER, **reply.headers}
+        response = web.Response(status=reply.status, body=reply.body, headers=headers)
+        if not web_request.content.is_eof():
+            response.force_close()  # or the rest of the body would be taken for a request
+        self._limits.set(web_request.protocol, SEND_S)
+        with suppress(ConnectionError):  # nobody is there any more
+            await response.prepare(web_request)
+            await response.write_eof()
+        self._limits.clear(web_request.protocol)
+        return response
+
 
 def _unfound(request: Request, found: Redirect | Allowed | None) -> Reply:
     if found is None:
@@ -242,20 +290,11 @@ def _unfound(request: Request, found: Redirect | Allowed | None) -> Reply:
     return Reply(status=405, body=refused.body, headers={**refused.headers, **allow})
 
 
-async def _send(web_request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
-    headers = {"Server": _SERVER, **reply.headers}
-    response = web.Response(status=reply.status, body=reply.body, headers=headers)
-    if not web_request.content.is_eof():
-        response.force_close()  # or the rest of the body would be taken for the next request
-    try:
-        async with asyncio.timeout(SEND_S):
-            await response.prepare(web_request)
-            await response.write_eof()
-    except TimeoutError:
-        _LOG.error("HTTP: client does not read its reply, dropped")
-        if web_request.transport is not None:
-            web_request.transport.abort()
-    return response
+def _peer(transport: asyncio.BaseTransport | None) -> str:
+    name = None if transport is None else transport.get_extra_info("peername")
+    if not isinstance(name, tuple):
+        return ""
+    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
 
 def _origin_form(target: str) -> str:

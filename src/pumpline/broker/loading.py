@@ -82,6 +82,11 @@ def _load_topic(services: "Services", entry: TopicMetadata) -> Topic:
         channel.cursor_file = CursorFile(services.directory.cursor_path(entry.name, name))
         channel.note_change()
         topic.adopt(channel)
+    # A kill may have come before a checkpoint knew of the newest delays.
+    for first, end, due_ns in log.take_deferred():
+        if end <= topic.pumped:
+            for channel in topic.channels.values():
+                channel.note_deferred(first, end, due_ns)
     return topic
 
 
@@ -104,7 +109,7 @@ def open_stored(services: "Services", entry: TopicMetadata) -> Stored:
         for name in sorted({*named, *directory.channel_names(entry.name)})
         if not is_ephemeral(name)
     }
-    log.skip_to(max((state.next for state in states.values()), default=0))
+    log.skip_to(max((state.high for state in states.values()), default=0))
     return Stored(manifest, log, states)
 
 

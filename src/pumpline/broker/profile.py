@@ -1,36 +1,47 @@
-"""A sampling profile of one thread: what it was doing, every few milliseconds, from outside.
+"""A sampling profile of the main thread: what it was doing, every few milliseconds of CPU time.
 
-The result is in the folded form that flame graph tools read: a line for each stack, outermost
-call first and calls separated by `;`, then a space and the number of samples.
+A timer signal interrupts the thread wherever it is. (A second thread that looks at it sees it
+only where it lets go of the interpreter lock, that is, in system calls.) The result is in the
+folded form that flame graph tools read: a line for each stack, outermost call first and calls
+separated by `;`, then a space and the number of samples.
 """
 
-import sys
-import threading
+import signal
 from collections import Counter
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import Self
 
 INTERVAL_S = 0.005
 DEPTH_MAX = 200
 
 
 class Profile:
-    def __init__(self, thread_id: int) -> None:
-        self._thread_id = thread_id
+    """Samples while entered; only the main thread can enter."""
+
+    def __init__(self) -> None:
         self._stacks: Counter[str] = Counter()
-        self._stop = threading.Event()
 
-    def run(self, seconds: float) -> str:
-        """Sample for so long, or until `stop`; for a thread of its own."""
-        for _ in range(int(seconds / INTERVAL_S)):
-            if self._stop.wait(INTERVAL_S):
-                break
-            frame = sys._current_frames().get(self._thread_id)
-            self._stacks[folded(frame)] += 1
-        lines = [f"{stack} {count}\n" for stack, count in self._stacks.most_common()]
-        return "".join(lines)
+    def __enter__(self) -> Self:
+        signal.signal(signal.SIGPROF, self._sample)
+        signal.siginterrupt(signal.SIGPROF, False)
+        signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
+        return self
 
-    def stop(self) -> None:
-        self._stop.set()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        # Not the default, of which the process would die if a last signal were still to come.
+        signal.signal(signal.SIGPROF, signal.SIG_IGN)
+
+    def text(self) -> str:
+        return "".join(f"{stack} {count}\n" for stack, count in self._stacks.most_common())
+
+    def _sample(self, number: int, frame: FrameType | None) -> None:
+        self._stacks[folded(frame)] += 1
 
 
 def folded(frame: FrameType | None) -> str:

@@ -8,8 +8,6 @@ milliseconds, so the figures of a large broker are of slightly different moments
 that would have to be read from disk, as the memory no longer holds it; ephemeral ones have none.
 """
 
-import asyncio
-import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,14 +15,13 @@ import msgspec
 
 from pumpline.broker.connection import Connection
 from pumpline.broker.memory import MemoryStats
+from pumpline.broker.pace import Pace
 from pumpline.log.ring import Ring
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker
     from pumpline.broker.channel import Channel
     from pumpline.broker.topic import Topic
-
-SLICE_S = 0.005  # of gathering, after which others get their turn
 
 PROTOCOL_VERSION = "V2"
 
@@ -143,18 +140,6 @@ async def gather(broker: "Broker", selection: Selection) -> Gathered:
                 producers.append(_client_stats(connection, selection.topic))
                 await pace.breathe()
     return topics, producers or None
-
-
-class Pace:
-    """Gives the event loop to others when enough of it was taken."""
-
-    def __init__(self) -> None:
-        self._since_s = time.perf_counter()
-
-    async def breathe(self) -> None:
-        if time.perf_counter() - self._since_s > SLICE_S:
-            await asyncio.sleep(0)
-            self._since_s = time.perf_counter()
 
 
 def _choose(by_name: dict[str, T], name: str) -> list[T] | None:

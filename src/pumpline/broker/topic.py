@@ -156,7 +156,7 @@ class Topic:
         del self._deferred[: len(shown)]
         for batch in shown:
             for channel in self.channels.values():
-                channel.note_deferred(batch)
+                channel.note_deferred(batch.first, batch.end, batch.due_ns)
 
     def share(self) -> None:
         """After the channels had their share: keep only what of the log they will want."""

@@ -133,6 +133,11 @@ class Delivery:
     def low(self) -> int:
         return self.finished.low
 
+    @property
+    def high(self) -> int:
+        """Everything this state knows of lies below."""
+        return max(self.next, self.skips[-1][1]) if self.skips else self.next
+
     def waiting(self, limit: int) -> int:
         """How many messages below `limit` could go out now."""
         fresh = limit - self.next

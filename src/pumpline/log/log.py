@@ -90,6 +90,14 @@ class Log:
         newest = self.segments[-1]
         return newest.first, newest.size_bytes, self.end
 
+    def take_deferred(self) -> list[tuple[int, int, int]]:
+        """(first, end, due) of what was published with a delay, as far as a recovery came by it."""
+        found: list[tuple[int, int, int]] = []
+        for segment in self.segments:
+            found += segment.deferred
+            segment.deferred = []
+        return found
+
     # -- writing ------------------------------------------------------------------------------
 
     def append(self, batches: list[Batch]) -> None:
@@ -260,7 +268,6 @@ class Log:
     def _open_newest(self, clean: tuple[int, int, int] | None) -> None:
         for segment in self.segments:
             segment.size_bytes = os.path.getsize(segment.path)
-            segment.indexed = False
         if not self.segments:
             return
         newest = self.segments[-1]

@@ -64,6 +64,8 @@ def _recover(fd: int, segment: Segment) -> tuple[int, list[Damage]]:
             segment.note(batch, at)
             at += batch.size_bytes
             end = batch.end
+            if batch.due_ns:
+                segment.deferred.append((batch.first, batch.end, batch.due_ns))
         position += used
         want = _CHUNK_BYTES
         if 0 < fault <= size_bytes - position:

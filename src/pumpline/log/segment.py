@@ -21,13 +21,13 @@ _FIRST = Struct(">Q")
 
 
 class Segment:
-    __slots__ = ("_offsets", "_positions", "first", "holes", "indexed", "path", "size_bytes")
+    __slots__ = ("_offsets", "_positions", "deferred", "first", "holes", "path", "size_bytes")
 
     def __init__(self, directory: str, first: int) -> None:
         self.first = first
         self.path = os.path.join(directory, f"{first:020d}{SUFFIX}")
         self.size_bytes = 0
-        self.indexed = True  # the index covers the whole file
+        self.deferred: list[tuple[int, int, int]] = []  # (first, end, due): found by a recovery
         self.holes: dict[int, int] = {}  # position of damage -> position where sense resumes
         self._offsets = array("Q")
         self._positions = array("Q")
@@ -49,7 +49,6 @@ class Segment:
         self.holes = {at: resume for at, resume in self.holes.items() if resume <= size_bytes}
         self._offsets = array("Q")
         self._positions = array("Q")
-        self.indexed = False
 
 
 def first_of(name: str) -> int | None:

@@ -1,0 +1,413 @@
+"""A log on disk takes batches whole or not at all, and gives them back after any end."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from logs import Disk, batch_of, bytes_of
+
+from pumpline.log.log import Log, sync_paths
+
+FIRST = "00000000000000000000.log"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path)
+
+
+def forget_tail(log: Log) -> None:
+    log.trim(log.end, messages_max=0, bytes_max=0)
+
+
+def append(log: Log, *bodies: bytes) -> None:
+    log.append([batch_of(log.end, list(bodies))])
+
+
+# -- appending ------------------------------------------------------------------------------------
+
+
+def test_a_new_log_is_empty_and_makes_no_file(disk: Disk) -> None:
+    log = disk.open()
+    assert (log.first, log.end, log.size_bytes, log.mark()) == (0, 0, 0, None)
+    assert os.listdir(disk.path) == []
+
+
+def test_a_segment_is_its_batches_one_after_another(disk: Disk) -> None:
+    log = disk.open()
+    batches = [batch_of(0, [b"a", b"b"]), batch_of(2, [b"c"], due_ns=5)]
+    log.append(batches)
+    log.append([batch_of(3, [b"d"])])
+    written = b"".join(map(bytes_of, [*batches, batch_of(3, [b"d"])]))
+    assert (disk.path / FIRST).read_bytes() == written
+    assert (log.end, log.size_bytes, log.unsynced) == (4, len(written), 4)
+
+
+def test_a_full_segment_is_followed_by_a_new_one_named_by_its_first_offset(disk: Disk) -> None:
+    disk.segment_bytes_max = 100
+    log = disk.open()
+    for _ in range(5):
+        append(log, b"one", b"two")
+    assert disk.names(".log") == [f"{first:020d}.log" for first in (0, 2, 4, 6, 8)]
+    forget_tail(log)
+    assert list(disk.read(log)) == list(range(10))
+
+
+def test_more_batches_than_one_writev_takes_are_written_all_the_same(disk: Disk) -> None:
+    """1,200 parts in one tick: delayed messages with different delays have a batch each."""
+    log = disk.open()
+    batches = [batch_of(i, [b"%d" % i], due_ns=i + 1) for i in range(400)]
+    log.append(batches)
+    assert log.end == 400
+    forget_tail(log)
+    assert disk.read(log) == {i: b"%d" % i for i in range(400)}
+
+
+def test_due_times_and_timestamps_survive(disk: Disk) -> None:
+    log = disk.open()
+    log.append([batch_of(0, [b"a"], due_ns=123_456_789)])
+    log.close()
+    batch = disk.find(disk.open().reader(lambda: None), 0)
+    assert batch is not None
+    assert (batch.due_ns, batch.timestamp_ns) == (123_456_789, batch_of(0, [b"a"]).timestamp_ns)
+
+
+# -- writes that fail -----------------------------------------------------------------------------
+
+
+def failing_writev(written_bytes: int, code: int) -> Callable[[int, list[bytes]], int]:
+    """Writes so much, and says so; the rest fails."""
+    writev = os.writev
+
+    def write_some(fd: int, parts: list[bytes]) -> int:
+        if not written_bytes:
+            raise OSError(code, os.strerror(code))
+        return writev(fd, [b"".join(parts)[:written_bytes]])
+
+    return write_some
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_write_that_fails_anywhere_is_undone(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    log = disk.open()
+    append(log, b"before")
+    before = (disk.path / FIRST).read_bytes()
+    batches = [batch_of(1, [b"x"]), batch_of(2, [b"y", b"z"])]
+    for written_bytes in range(sum(batch.size_bytes for batch in batches)):
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "writev", failing_writev(written_bytes, code))
+            broken.setattr(os, "write", failing_writev(0, code))
+            with pytest.raises(OSError) as caught:
+                log.append(batches)
+        assert caught.value.errno == code
+        assert (disk.path / FIRST).read_bytes() == before
+        assert (log.end, log.size_bytes, log.unsynced) == (1, len(before), 1)
+    log.append(batches)
+    forget_tail(log)
+    assert disk.read(log) == {0: b"before", 1: b"x", 2: b"y", 3: b"z"}
+
+
+def test_a_short_write_goes_on_where_it_stopped(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = disk.open()
+    monkeypatch.setattr(os, "writev", failing_writev(7, 0))
+    append(log, b"first", b"second")
+    assert (disk.path / FIRST).read_bytes() == bytes_of(batch_of(0, [b"first", b"second"]))
+
+
+@pytest.mark.parametrize("before", [[], [b"kept", b"too"]], ids=["first write", "later write"])
+def test_where_a_failed_write_cannot_be_undone_the_log_goes_on_elsewhere(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, before: list[bytes]
+) -> None:
+    """The torn bytes hold a whole batch that was refused: it must not be read instead."""
+    log = disk.open()
+    if before:
+        append(log, *before)
+    refused = [batch_of(log.end, [b"refused"]), batch_of(log.end + 1, [b"torn"])]
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "writev", failing_writev(refused[0].size_bytes + 50, errno.EIO))
+        broken.setattr(os, "write", failing_writev(0, errno.EIO))
+        broken.setattr(os, "ftruncate", failing_writev(0, errno.EIO))
+        with pytest.raises(OSError):
+            log.append(refused)
+    append(log, b"taken", b"as well")
+    append(log, b"more")
+    expected = dict(enumerate([*before, b"taken", b"as well", b"more"]))
+    assert disk.read(log) == expected
+    forget_tail(log)
+    for start in range(log.end):
+        assert disk.read(log, start) == {o: b for o, b in expected.items() if o >= start}
+    assert disk.names(".bad") == []
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EIO])
+def test_a_segment_that_cannot_be_created_changes_nothing(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    disk.segment_bytes_max = 1
+    log = disk.open()
+    append(log, b"a")
+
+    def fail(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "open", fail)
+        with pytest.raises(OSError):
+            append(log, b"b")
+    assert (log.end, len(log.segments)) == (1, 1)
+    append(log, b"c")
+    forget_tail(log)
+    assert disk.read(log) == {0: b"a", 1: b"c"}
+
+
+# -- closing and opening --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_is_found_as_it_was_left(disk: Disk, clean: bool) -> None:
+    disk.segment_bytes_max = 200
+    log = disk.open()
+    for i in range(7):
+        append(log, b"a%d" % i, b"b%d" % i)
+    before = disk.read(log)
+    mark = log.mark()
+    log.close()
+    again = disk.open(mark if clean else None)
+    assert (again.first, again.end, again.size_bytes) == (0, 14, log.size_bytes)
+    assert again.mark() == mark
+    assert disk.read(again) == before
+    append(again, b"more")
+    assert disk.read(again)[14] == b"more"
+
+
+def test_a_mark_that_does_not_fit_the_files_is_not_believed(disk: Disk) -> None:
+    log = disk.open()
+    append(log, b"a")
+    mark = log.mark()
+    append(log, b"b")
+    log.close()
+    assert disk.open(mark).end == 2
+
+
+def test_an_empty_newest_segment_keeps_the_end_of_the_log(disk: Disk) -> None:
+    log = disk.open()
+    append(log, b"a", b"b")
+    log.roll()
+    log.retire(1)
+    log.close()
+    again = disk.open()
+    assert (again.first, again.end) == (2, 2)
+    append(again, b"c")
+    assert disk.read(again) == {2: b"c"}
+
+
+def test_other_files_in_the_directory_are_left_alone(disk: Disk) -> None:
+    for name in ("topic.json", "a.cursor", "123.log", f"{FIRST}.7.bad", "²" * 20 + ".log"):
+        (disk.path / name).write_bytes(b"x")
+    assert disk.open().segments == []
+
+
+# -- gaps -----------------------------------------------------------------------------------------
+
+
+def test_a_gap_is_kept_over_a_restart_once_something_follows_it(disk: Disk) -> None:
+    log = disk.open()
+    append(log, b"a")
+    log.skip_to(10)
+    assert log.end == 10
+    append(log, b"b")
+    log.close()
+    again = disk.open()
+    assert again.end == 11
+    assert disk.read(again) == {0: b"a", 10: b"b"}
+
+
+def test_a_gap_never_goes_backwards(disk: Disk) -> None:
+    log = disk.open()
+    append(log, b"a", b"b")
+    log.skip_to(1)
+    log.skip_to(2)
+    assert (log.end, len(log.segments)) == (2, 1)
+
+
+def test_the_directory_is_synced_after_a_gap_has_made_a_new_file(disk: Disk) -> None:
+    log = disk.open()
+    append(log, b"a")
+    log.take_dirty()
+    log.skip_to(10)
+    append(log, b"b")
+    assert log.take_dirty() == sorted([str(disk.path), str(disk.path / f"{10:020d}.log")])
+
+
+# -- taking back ----------------------------------------------------------------------------------
+
+
+def test_what_was_appended_since_a_mark_can_be_taken_back(disk: Disk) -> None:
+    disk.segment_bytes_max = 150
+    log = disk.open()
+    append(log, b"a", b"b")
+    mark = log.mark()
+    for _ in range(4):
+        append(log, b"x", b"y")
+    assert len(log.segments) > 2
+    log.cut_back(mark)
+    assert (log.end, log.mark(), disk.names(".log")) == (2, mark, [FIRST])
+    append(log, b"c")
+    assert disk.read(log) == {0: b"a", 1: b"b", 2: b"c"}
+    forget_tail(log)
+    assert disk.read(log) == {0: b"a", 1: b"b", 2: b"c"}
+    log.close()
+    assert disk.read(disk.open()) == {0: b"a", 1: b"b", 2: b"c"}
+
+
+def test_everything_can_be_taken_back_from_a_new_log(disk: Disk) -> None:
+    log = disk.open()
+    append(log, b"x")
+    log.cut_back(None)
+    assert (log.end, log.segments, os.listdir(disk.path)) == (0, [], [])
+    append(log, b"a")
+    assert disk.read(log) == {0: b"a"}
+
+
+def test_a_log_whose_every_segment_is_gone_still_knows_its_end(disk: Disk) -> None:
+    """The marked segment was retired; what came after it was taken back."""
+    disk.segment_bytes_max = 1
+    log = disk.open()
+    append(log, b"a")
+    mark = log.mark()
+    append(log, b"x")
+    log.retire(1)
+    log.cut_back(mark)
+    forget_tail(log)
+    assert (log.end, log.segments) == (1, [])
+    assert disk.find(log.reader(lambda: None), 0) is None
+    append(log, b"b")
+    assert disk.read(log) == {1: b"b"}
+
+
+def test_a_segment_that_cannot_be_deleted_stays_known(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.segment_bytes_max = 1
+    log = disk.open()
+    append(log, b"a")
+    mark = log.mark()
+    append(log, b"x")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "unlink", fail)
+        with pytest.raises(OSError):
+            log.cut_back(mark)
+        with pytest.raises(OSError):
+            log.retire(1)
+    assert [segment.first for segment in log.segments] == [0, 1]
+    log.cut_back(mark)
+    assert disk.names(".log") == [FIRST]
+
+
+# -- the tail in memory ---------------------------------------------------------------------------
+
+
+def test_the_tail_keeps_what_somebody_still_wants_within_its_bounds(disk: Disk) -> None:
+    log = disk.open()
+    for _ in range(5):
+        append(log, bytes(66), bytes(66))  # 200 bytes of frames
+    log.trim(3, messages_max=100, bytes_max=10_000)
+    assert [batch.first for batch in log.tail] == [2, 4, 6, 8]
+    log.trim(3, messages_max=6, bytes_max=10_000)
+    assert [batch.first for batch in log.tail] == [4, 6, 8]
+    log.trim(3, messages_max=6, bytes_max=400)
+    assert [batch.first for batch in log.tail] == [6, 8]
+    append(log, bytes(66), bytes(66))
+    log.trim(0, messages_max=100, bytes_max=600)
+    assert [batch.first for batch in log.tail] == [6, 8, 10]
+    log.trim(12, messages_max=100, bytes_max=600)
+    assert log.tail == []
+
+
+def test_the_tail_answers_for_every_offset_it_holds(disk: Disk) -> None:
+    log = disk.open()
+    log.append([batch_of(0, [b"a"] * 3), batch_of(3, [b"b"]), batch_of(4, [b"c"] * 2)])
+    firsts = [batch.first if (batch := log.in_tail(o)) else None for o in range(7)]
+    assert firsts == [0, 0, 0, 3, 4, 4, None]
+    log.trim(3, messages_max=100, bytes_max=10_000)
+    assert log.in_tail(2) is None
+
+
+# -- retiring -------------------------------------------------------------------------------------
+
+
+def test_only_whole_segments_below_the_mark_are_consumed_and_never_the_newest(disk: Disk) -> None:
+    disk.segment_bytes_max = 100
+    log = disk.open()
+    for _ in range(4):
+        append(log, b"a", b"b")
+    assert [len(log.consumed(low)) for low in range(9)] == [0, 0, 1, 1, 2, 2, 3, 3, 3]
+
+
+def test_retired_segments_are_gone_from_disk(disk: Disk) -> None:
+    disk.segment_bytes_max = 100
+    log = disk.open()
+    for _ in range(4):
+        append(log, b"a", b"b")
+    log.retire(2)
+    assert log.first == 4
+    assert disk.names(".log") == [f"{first:020d}.log" for first in (4, 6)]
+    log.close()
+    assert list(disk.read(disk.open())) == [4, 5, 6, 7]
+
+
+def test_a_rolled_log_can_let_go_of_everything_and_goes_on(disk: Disk) -> None:
+    log = disk.open()
+    log.roll()
+    assert log.segments == []
+    append(log, b"a", b"b")
+    log.roll()
+    log.roll()
+    assert [segment.first for segment in log.segments] == [0, 2]
+    log.retire(len(log.consumed(2)))
+    forget_tail(log)
+    assert (log.first, log.end, log.size_bytes) == (2, 2, 0)
+    append(log, b"c")
+    assert disk.read(log) == {2: b"c"}
+
+
+# -- syncing --------------------------------------------------------------------------------------
+
+
+def test_a_sync_covers_every_file_written_and_the_directory_of_new_ones(disk: Disk) -> None:
+    disk.segment_bytes_max = 1
+    log = disk.open()
+    append(log, b"a")
+    append(log, b"b")
+    paths = log.take_dirty()
+    assert paths == sorted([str(disk.path), *(segment.path for segment in log.segments)])
+    assert (log.unsynced, log.take_dirty()) == (0, [])
+    log.sync_failed(paths)
+    assert log.take_dirty() == paths
+
+
+def test_syncing_steps_over_what_is_gone_and_reports_what_fails(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = disk.write(FIRST, batch_of(0, [b"a"]))
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    sync_paths([str(disk.path / "gone.log"), str(path), str(disk.path)])
+    assert len(synced) == 2
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError):
+        sync_paths([str(path)])

@@ -63,7 +63,9 @@ class Broker:
             topic = Topic(services, name, log, pumped=0, paused=False)
         else:
             services.directory.create_topic(name, Manifest(base_id=base_id))
-            topic = Topic(services, name, new_log(services, name, base_id), pumped=0, paused=False)
+            new = new_log(services, name, base_id)
+            new.sync_also(services.directory.topics_path)
+            topic = Topic(services, name, new, pumped=0, paused=False)
         self.topics[name] = topic
         self._share_memory()
         _LOG.info("TOPIC(%s): created", name)
@@ -124,11 +126,10 @@ class Broker:
         for topic in self.topics.values():
             for channel in topic.channels.values():
                 channel.close()
-                channel.note_change()
         self.services.checkpoints.write_now()
         await self.metadata.persist()
-        dirty = [path for topic in self.topics.values() for path in topic.take_dirty()]
-        await asyncio.to_thread(sync_paths, dirty)
+        dirty = {path for topic in self.topics.values() for path in topic.take_dirty()}
+        await asyncio.to_thread(sync_paths, sorted(dirty))
         for topic in self.topics.values():
             topic.close()
         self.services.files.close()

@@ -52,7 +52,7 @@ class Channel:
         self.timeout_count = 0
         self.dropped_count = 0  # an ephemeral channel's overflow, and what is gone from the log
         self.changed = False  # since the last checkpoint
-        self._counted_from = delivery.next - len(delivery.ready) - delivery.deferred_count
+        self._counted_from = topic.pumped
         self._line: deque[Consumer] = deque()
         self._forward = topic.log.reader(self.announce)
         self._backward = topic.log.reader(self.announce)
@@ -111,6 +111,8 @@ class Channel:
 
     def share(self) -> None:
         limit = self.topic.pumped
+        if self.cursor_file is None:
+            self.delivery.forget_changes()
         if self.ephemeral:
             self._drop_overflow(limit)
         line = self._line
@@ -235,8 +237,7 @@ class Channel:
         keep = self.topic.services.options.mem_queue_size
         over = self.delivery.waiting(limit) - keep
         if over > 0:
-            self.delivery.skip(limit - over, limit)
-            self.dropped_count += over
+            self.dropped_count += self.delivery.skip(limit - over, limit)
 
     # -- what consumers say -------------------------------------------------------------------
 
@@ -329,6 +330,12 @@ class Channel:
         self.paused = False
         self.announce()
 
+    def skip(self, start: int, end: int) -> None:
+        """[start, end), which the topic has not pumped yet, will not come."""
+        self.delivery.skip(start, end)
+        self._counted_from += end - start
+        self.note_change()
+
     def empty(self) -> None:
         """Drop everything: waiting, in flight and deferred."""
         for consumer in self.consumers:
@@ -346,14 +353,18 @@ class Channel:
         if self._timer is not None:
             self._timer.cancel()
         for consumer in list(self.consumers):
-            self.delivery.release(consumer.leases.clear())
+            if consumer.leases:
+                self.delivery.release(consumer.leases.clear())
+                self.note_change()
             consumer.outlet.close()
         self.consumers.clear()
         self._line.clear()
 
     def note_change(self) -> None:
         """The delivery state differs from the cursor file."""
-        if not self.changed and self.cursor_file is not None:
+        if self.cursor_file is None:
+            self.delivery.forget_changes()
+        elif not self.changed:
             self.changed = True
             self.topic.services.checkpoints.add(self)
 

@@ -1,9 +1,14 @@
 """Checkpoints: the changes of channels go to their cursor files every 100 ms, in a thread.
 
 After a kill, what was finished since the last checkpoint is delivered again; nothing else is.
+
+The thread may be late: while it is, a channel can be deleted, made again under the same name, or
+written for the last time by a stop. So every write is done under one lock, and not done at all if
+its channel is deleted or a newer snapshot is in the file already.
 """
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +29,7 @@ class _Write(NamedTuple):
     file: CursorFile
     data: bytes
     snapshot: bool
+    number: int  # counts the writes of a file
 
 
 class Checkpoints:
@@ -34,7 +40,8 @@ class Checkpoints:
         self._wall_ahead_ns = wall_ahead_ns
         self._changed: dict[Channel, None] = {}
         self._scheduled = False
-        self._writing = False
+        self._under_way: list[_Write] = []
+        self._files = threading.Lock()
 
     def add(self, channel: "Channel") -> None:
         """The channel's state changed; it says so once, until the next checkpoint."""
@@ -43,15 +50,25 @@ class Checkpoints:
 
     def write_now(self) -> None:
         """Write everything changed and return when it is written."""
-        self._settle(_write_all(self._collect()))
+        for write in self._under_way:  # whether it has happened or not, this makes it needless
+            write.file.note_failure()
+            write.channel.note_change()
+        self._settle(self._write_all(self._collect()))
 
     def write_first(self, channel: "Channel", file: CursorFile) -> None:
         """Write a new channel's cursor at once: it must not miss messages after a crash."""
         write = self._snapshot(channel, file)
         cursor.write(file.path, write.data, snapshot=True)
 
+    def forget(self, channel: "Channel") -> None:
+        """The channel is deleted, and so is its cursor."""
+        with self._files:
+            channel.deleted = True
+            channel.remove_cursor()
+        self._changed.pop(channel, None)
+
     def _schedule(self) -> None:
-        if not self._scheduled and not self._writing:
+        if not self._scheduled and not self._under_way:
             self._scheduled = True
             self._later(CHECKPOINT_S, self._begin)
 
@@ -59,16 +76,30 @@ class Checkpoints:
         self._scheduled = False
         writes = self._collect()
         if writes:
-            self._writing = True
-            self._offload(lambda: _write_all(writes), self._done)
+            self._under_way = writes
+            self._offload(lambda: self._write_all(writes), self._done)
 
     def _done(self, result: "list[tuple[_Write, OSError]] | BaseException") -> None:
-        self._writing = False
+        self._under_way = []
         if isinstance(result, BaseException):
             raise result
         self._settle(result)
         if self._changed:
             self._schedule()
+
+    def _write_all(self, writes: list[_Write]) -> list[tuple[_Write, OSError]]:
+        """In the thread, or for a stop on the event loop."""
+        failed = []
+        for write in writes:
+            with self._files:
+                if write.channel.deleted or write.number < write.file.written:
+                    continue
+                try:
+                    cursor.write(write.file.path, write.data, snapshot=write.snapshot)
+                    write.file.written = write.number
+                except OSError as error:
+                    failed.append((write, error))
+        return failed
 
     def _collect(self) -> list[_Write]:
         changed, self._changed = self._changed, {}
@@ -83,15 +114,15 @@ class Checkpoints:
             else:
                 journal = channel.delivery.take_journal()
                 data = cursor.encode(journal, wall_ahead_ns=self._wall_ahead_ns())
-                file.note_change(data)
-                writes.append(_Write(channel, file, data, snapshot=False))
+                number = file.note_change(data)
+                writes.append(_Write(channel, file, data, snapshot=False, number=number))
         return writes
 
     def _snapshot(self, channel: "Channel", file: CursorFile) -> _Write:
         state = channel.delivery.snapshot()
         data = cursor.encode(state, wall_ahead_ns=self._wall_ahead_ns())
-        file.note_snapshot(data)
-        return _Write(channel, file, data, snapshot=True)
+        number = file.note_snapshot(data)
+        return _Write(channel, file, data, snapshot=True, number=number)
 
     def _settle(self, failed: list[tuple[_Write, OSError]]) -> None:
         """What could not be written is written whole next time."""
@@ -102,15 +133,3 @@ class Checkpoints:
             _LOG.error("CHECKPOINT: failed to write %s: %s", write.file.path, error)
             write.file.note_failure()
             write.channel.note_change()
-
-
-def _write_all(writes: list[_Write]) -> list[tuple[_Write, OSError]]:
-    failed = []
-    for write in writes:
-        try:
-            cursor.write(write.file.path, write.data, snapshot=write.snapshot)
-            if write.channel.deleted:  # meanwhile, on the event loop
-                write.channel.remove_cursor()
-        except OSError as error:
-            failed.append((write, error))
-    return failed

@@ -28,6 +28,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from pumpline import __version__
 from pumpline.broker.query import QueryError, parse_query, unescape
@@ -35,7 +36,8 @@ from pumpline.broker.routes import OPTIONS, Allowed, Found, Redirect, Routes
 from pumpline.core.durations import format_duration
 
 KEEPALIVE_S = 120.0  # between requests, and for the head of one to come
-LINGER_S = 5.0  # to read what remains of a body nobody wants, so that the reply is seen
+SKIP_BYTES_MAX = 64 * 1024  # of a body nobody wants, read so that the connection can go on
+LINGER_S = 5.0  # to read what remains of a larger one, so that the reply is seen
 SEND_S = 60.0  # for a client to take its reply
 BODY_S = 60.0  # for a body to come, and in addition
 BODY_BYTES_PER_S = 64 * 1024  # what a client must manage on a larger one
@@ -151,7 +153,7 @@ class Request:
         try:
             return parse_query(self.raw_query)
         except QueryError as error:
-            _LOG.error("failed to parse request params - %s", error)
+            _LOG.error("failed to parse request params - %s", printable(str(error)))
             raise HttpError(400, "INVALID_REQUEST") from None
 
     def check_expectation(self) -> None:
@@ -181,6 +183,18 @@ class Request:
         finally:
             self._limits.clear(self._web.protocol)
         return body
+
+    async def skip_body(self) -> bool:
+        """Read a small body that nobody wanted; whether nothing remains of it."""
+        content = self._web.content
+        length = self._web.content_length
+        small = (
+            length is not None and length <= SKIP_BYTES_MAX and "Expect" not in self._web.headers
+        )
+        if small and not content.is_eof():
+            with suppress(HttpError):
+                await self.body(SKIP_BYTES_MAX, too_big="")
+        return content.is_eof()
 
     def _invite_body(self) -> None:
         """Some clients (curl, over a size) wait for a word before they send the body."""
@@ -232,7 +246,7 @@ class HttpServer:
         started_ns = time.monotonic_ns()
         request = Request(web_request, self._limits)
         if self._refusal is not None:
-            return await self._send(web_request, self._refusal())
+            return await self._send(web_request, request, self._refusal())
         reply, quiet = await self._answer(request)
         if not quiet:
             elapsed = format_duration(time.monotonic_ns() - started_ns)
@@ -240,7 +254,7 @@ class HttpServer:
             _LOG.info(
                 "%d %s %s (%s) %s", reply.status, request.method, shown, request.peer, elapsed
             )
-        return await self._send(web_request, reply)
+        return await self._send(web_request, request, reply)
 
     async def _answer(self, request: Request) -> tuple[Reply, bool]:
         """The reply, and whether the log is to be spared it."""
@@ -258,19 +272,24 @@ class HttpServer:
         except QueryError:
             return error_reply(400, "INVALID_REQUEST"), quiet
         except Exception:
-            _LOG.exception("panic in HTTP handler - %s %s", request.method, request.path)
+            _LOG.exception("panic in HTTP handler - %s %s", request.method, printable(request.path))
             return error_reply(500, "INTERNAL_ERROR"), False
 
-    async def _send(self, web_request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+    async def _send(
+        self, web_request: web.BaseRequest, request: Request, reply: Reply
+    ) -> web.StreamResponse:
         headers = {"Server": _SERVER, **reply.headers}
         response = web.Response(status=reply.status, body=reply.body, headers=headers)
-        if not web_request.content.is_eof():
+        if not await request.skip_body():
             response.force_close()  # or the rest of the body would be taken for a request
         self._limits.set(web_request.protocol, SEND_S)
-        with suppress(ConnectionError):  # nobody is there any more
+        try:
             await response.prepare(web_request)
             await response.write_eof()
-        self._limits.clear(web_request.protocol)
+        except ConnectionError:
+            pass  # nobody is there any more
+        finally:
+            self._limits.clear(web_request.protocol)
         return response
 
 
@@ -318,8 +337,8 @@ def printable(text: str) -> str:
 def _shorten(record: logging.LogRecord) -> bool:
     """aiohttp logs what strangers send wrong as an error with a traceback: one line will do."""
     error = record.exc_info[1] if record.exc_info else None
-    if error is not None:
-        record.msg = f"HTTP: {record.getMessage()} - {printable(str(error))}"
+    if isinstance(error, HttpProcessingError):
+        record.msg = f"HTTP: {record.getMessage()} - {printable(error.message)}"
         record.args = None
         record.exc_info = None
         record.levelno, record.levelname = logging.WARNING, "WARNING"

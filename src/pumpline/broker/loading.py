@@ -77,6 +77,7 @@ def _load_topic(services: "Services", entry: TopicMetadata) -> Topic:
             _LOG.warning("skipping creation of invalid channel %s", name)
     pumped = log.end if states and not entry.paused else min(manifest.pumped, log.end)
     topic = Topic(services, entry.name, log, pumped=pumped, paused=entry.paused)
+    topic.clean_mark = manifest.clean
     for name, state in states.items():
         channel = Channel(topic, name, state, paused=paused.get(name, False))
         channel.cursor_file = CursorFile(services.directory.cursor_path(entry.name, name))

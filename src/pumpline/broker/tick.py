@@ -10,9 +10,12 @@ Work for a tick is announced with `publish`, `share` and `write`; the first anno
 the tick, once. The clocks are read at most once a tick.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Protocol
+
+_LOG = logging.getLogger(__name__)
 
 
 class Publishing(Protocol):
@@ -97,16 +100,25 @@ class Tick:
 
     def run(self) -> None:
         """One tick. What its steps announce is done in the same tick if its step is still to come,
-        else in the next."""
+        else in the next. A step that fails, which none should, must not stop the others."""
         publishing, self._publishing = self._publishing, {}
         for topic in publishing:
-            topic.commit()
+            try:
+                topic.commit()
+            except Exception:
+                _LOG.exception("a topic failed to commit")
         sharing, self._sharing = self._sharing, {}
         for channel in sharing:
-            channel.share()
+            try:
+                channel.share()
+            except Exception:
+                _LOG.exception("a channel failed to share")
         writing, self._writing = self._writing, {}
         for connection in writing:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:
+                _LOG.exception("a connection failed to write")
         self._scheduled = False
         self._steady_ns = self._wall_ns = 0
         if self._publishing or self._sharing or self._writing:

@@ -43,6 +43,7 @@ class Topic:
         self.exiting = False
         self.channels: dict[str, Channel] = {}
         self.pumped = pumped
+        self.clean_mark: tuple[int, int, int] | None = None  # in the manifest on disk
         self.message_count = 0
         self.message_bytes = 0
         self._visible = log.end  # of the log; behind its end while a group commit is under way
@@ -141,6 +142,7 @@ class Topic:
             self._pump()
         else:
             self._deferred.clear()
+            self.share()
 
     def _pump(self) -> None:
         self.pumped = self._visible
@@ -160,12 +162,11 @@ class Topic:
 
     def share(self) -> None:
         """After the channels had their share: keep only what of the log they will want."""
-        lows = [channel.delivery.next for channel in self.channels.values()]
         if isinstance(self.log, Ring):
             self.log.forget(min((c.delivery.low for c in self.channels.values()), default=0))
         else:
             self.log.trim(
-                min(lows, default=self.pumped),
+                min((c.delivery.next for c in self.channels.values()), default=self.log.end),
                 messages_max=self.services.options.mem_queue_size,
                 bytes_max=self.services.tail_bytes_max,
             )
@@ -245,9 +246,8 @@ class Topic:
         if len(self.channels) == 1:
             self.write_manifest()
         del self.channels[name]
-        channel.deleted = True
         channel.close()
-        channel.remove_cursor()
+        self.services.checkpoints.forget(channel)
         self.services.registration_changed(self.name, name)
         if self.ephemeral and not self.channels:
             self.services.topic_gone(self.name)
@@ -265,19 +265,15 @@ class Topic:
     def empty(self) -> None:
         """Drop what no channel has been given."""
         for channel in self.channels.values():
-            channel.delivery.skip(self.pumped, self._visible)
-            channel.note_change()
+            channel.skip(self.pumped, self._visible)
         self.pumped = self._visible
         self.write_manifest()
 
     def write_manifest(self, *, clean: bool = False) -> None:
         if not isinstance(self.log, Log):
             return
-        manifest = Manifest(
-            base_id=self.log.base_id,
-            pumped=self.pumped,
-            clean=self.log.mark() if clean else None,
-        )
+        self.clean_mark = self.log.mark() if clean else None
+        manifest = Manifest(base_id=self.log.base_id, pumped=self.pumped, clean=self.clean_mark)
         try:
             self.services.directory.write_manifest(self.name, manifest)
         except OSError as error:
@@ -286,15 +282,15 @@ class Topic:
     def close(self) -> None:
         """Stop, with everything on disk; the caller writes the checkpoints first."""
         self.exiting = True
-        if isinstance(self.log, Log):
+        if isinstance(self.log, Log) and self.log.mark() != self.clean_mark:
             self.write_manifest(clean=True)
         self.log.close()
 
     def delete(self) -> None:
         self.exiting = True
         for channel in list(self.channels.values()):
-            channel.deleted = True
             channel.close()
+            self.services.checkpoints.forget(channel)
         self.channels.clear()
         self.services.syncs.forget(self)
         for ticket in self._committing:

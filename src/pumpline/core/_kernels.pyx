@@ -14,6 +14,7 @@ from libc.string cimport memcmp, memcpy
 
 cdef enum:
     FRAME_OVERHEAD = 34  # size, type, timestamp, attempts, id
+    SIZE_MAX = 0x7FFFFFFF  # sizes are signed on the wire
 
 cdef const char* HEX = b"0123456789abcdef"
 
@@ -53,7 +54,7 @@ cdef unsigned char* grow(bytearray target, Py_ssize_t extra) except NULL:
 
 
 def pubs(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes line, bytearray frames,
-         bytearray ends, uint64_t first_id, uint64_t timestamp, uint32_t limit):
+         bytearray ends, uint64_t first_id, uint64_t timestamp, Py_ssize_t limit):
     cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
     cdef const char* head = PyBytes_AS_STRING(line)
     cdef Py_ssize_t head_len = PyBytes_GET_SIZE(line)
@@ -65,9 +66,10 @@ def pubs(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes line, bytearray fr
     cdef uint32_t frame_end = PyByteArray_GET_SIZE(frames)
     cdef unsigned char* out
     cdef unsigned char* out_ends
+    limit = min(limit, SIZE_MAX)
     while end - at >= head_len + 4 and memcmp(p + at, head, head_len) == 0:
         n = get_u32(p + at + head_len)
-        if n == 0 or n > limit or end - at - head_len - 4 < <Py_ssize_t>n:
+        if n == 0 or <Py_ssize_t>n > limit or end - at - head_len - 4 < <Py_ssize_t>n:
             break
         at += head_len + 4 + n
         total += n + FRAME_OVERHEAD
@@ -87,7 +89,7 @@ def pubs(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes line, bytearray fr
 
 
 def mpub(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint32_t count, bytearray frames,
-         bytearray ends, uint64_t first_id, uint64_t timestamp, uint32_t limit):
+         bytearray ends, uint64_t first_id, uint64_t timestamp, Py_ssize_t limit):
     cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
     cdef Py_ssize_t at = pos
     cdef uint32_t i
@@ -95,11 +97,12 @@ def mpub(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint32_t count, bytearra
     cdef uint32_t frame_end = PyByteArray_GET_SIZE(frames)
     cdef unsigned char* out
     cdef unsigned char* out_ends
+    limit = min(limit, SIZE_MAX)
     for i in range(count):
         if end - at < 4:
             return i
         n = get_u32(p + at)
-        if n == 0 or n > limit or end - at - 4 < <Py_ssize_t>n:
+        if n == 0 or <Py_ssize_t>n > limit or end - at - 4 < <Py_ssize_t>n:
             return i
         at += 4 + n
     out = grow(frames, at - pos + <Py_ssize_t>count * (FRAME_OVERHEAD - 4))

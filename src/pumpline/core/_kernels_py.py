@@ -10,6 +10,8 @@ _U32 = Struct(">I")
 _FRAME_HEAD = Struct(">IIQH")
 _FRAME_OVERHEAD_BYTES = 34
 _FIN_BYTES = 21
+_SIZE_MAX = 0x7FFFFFFF  # sizes are signed on the wire
+_ID_MASK = 0xFFFFFFFFFFFFFFFF
 _HEX_DIGITS = frozenset(b"0123456789abcdef")
 
 
@@ -25,6 +27,7 @@ def pubs(
     limit: int,
 ) -> tuple[int, int]:
     head_bytes = len(line) + 4
+    limit = min(limit, _SIZE_MAX)
     count = 0
     while end - pos >= head_bytes and buf.startswith(line, pos):
         body_at = pos + head_bytes
@@ -33,7 +36,7 @@ def pubs(
             break
         pos = body_at + size
         frames += _FRAME_HEAD.pack(size + 30, 2, timestamp, 1)
-        frames += b"%016x" % (first_id + count)
+        frames += b"%016x" % (first_id + count & _ID_MASK)
         frames += buf[body_at:pos]
         ends += _U32.pack(len(frames))
         count += 1
@@ -52,6 +55,7 @@ def mpub(
     limit: int,
 ) -> int:
     sizes = []
+    limit = min(limit, _SIZE_MAX)
     at = pos
     for i in range(count):
         if end - at < 4:
@@ -66,7 +70,7 @@ def mpub(
     frame_ends = []
     for message_id, size in enumerate(sizes, first_id):
         pieces.append(_FRAME_HEAD.pack(size + 30, 2, timestamp, 1))
-        pieces.append(b"%016x" % message_id)
+        pieces.append(b"%016x" % (message_id & _ID_MASK))
         pieces.append(buf[pos + 4 : pos + 4 + size])
         frame_end += size + _FRAME_OVERHEAD_BYTES
         frame_ends.append(frame_end)

@@ -79,7 +79,10 @@ class Leases:
         if cap_ns is None:
             cap_ns = self.deadlines[offset] - timeout_ns + timeout_max_ns
             self._caps[offset] = cap_ns
-        self.deadlines[offset] = min(now_ns + timeout_ns, cap_ns)
+        deadline_ns = min(now_ns + timeout_ns, cap_ns)
+        self.deadlines[offset] = deadline_ns
+        if deadline_ns < self.floor_ns:  # a cap shorter than the timeout
+            self.floor_ns = deadline_ns
 
     def remove(self, offset: int) -> None:
         del self.deadlines[offset]
@@ -122,7 +125,7 @@ class Delivery:
         self.finished = Finished(start)
         self.next = start
         self.ready: deque[int] = deque()
-        self.skips: deque[Span] = deque()  # spans above `next` to step over, in order
+        self.skips: deque[Span] = deque()  # spans above `next` to step over, in order, apart
         self.attempts: dict[int, int] = {}
         self.deferred_count = 0
         self._deferred: list[tuple[int, int, int]] = []  # heap of (due, start, end)
@@ -193,7 +196,7 @@ class Delivery:
         self._defer_span(start, end, due_ns)
 
     def defer_ahead(self, start: int, end: int, due_ns: int) -> None:
-        """[start, end), published with a delay, lies ahead of `next`: know of it already."""
+        """[start, end), published with a delay, is `high` or above: know of it already."""
         self.fresh_until(end)
         if self.next >= start:
             self.defer_fresh(end, due_ns)
@@ -201,7 +204,8 @@ class Delivery:
         span = range(start, end)
         self.attempts.update(dict.fromkeys(span, 0))
         self._changed.update(dict.fromkeys(span, due_ns))
-        self.skips.append((start, end))
+        touches = bool(self.skips) and self.skips[-1][1] == start
+        self.skips.append((self.skips.pop()[0] if touches else start, end))
         self._defer_span(start, end, due_ns)
 
     def next_due_ns(self) -> int:
@@ -217,16 +221,17 @@ class Delivery:
         self.deferred_count -= woken
         return woken
 
-    def skip(self, start: int, end: int) -> None:
-        """[start, end), never delivered, is not for this channel: emptied, retired, sampled out."""
-        start = max(start, self.next)
-        for a, b in self.finished.gaps(start, end):
+    def skip(self, start: int, end: int) -> int:
+        """What of [start, end) the channel has not seen yet is not for it: emptied, retired.
+
+        Returns how many messages that is.
+        """
+        unseen = _gaps(max(start, self.next), end, self.skips)
+        for a, b in unseen:
             self.finished.add(a, b)
             self._finished_since.append((a, b))
-        if start <= self.next < end:
-            self.next = end
-        elif start < end:
-            self.skips.append((start, end))
+        self._step_over(unseen)
+        return sum(b - a for a, b in unseen)
 
     def empty(self, end: int) -> None:
         """Finish everything below `end`; the caller clears the leases."""
@@ -257,6 +262,11 @@ class Delivery:
         due_ns.update((o, due) for due, start, end in self._deferred for o in range(start, end))
         return Journal(self.finished.low, self.next, self.finished.spans(), self._pending(due_ns))
 
+    def forget_changes(self) -> None:
+        """Nobody will ask for a journal."""
+        self._finished_since.clear()
+        self._changed.clear()
+
     def _pending(self, due_ns: dict[int, int]) -> list[Pending]:
         attempts = self.attempts
         return [Pending(o, attempts[o], due) for o, due in due_ns.items() if o in attempts]
@@ -264,6 +274,10 @@ class Delivery:
     def _defer_span(self, start: int, end: int, due_ns: int) -> None:
         heappush(self._deferred, (due_ns, start, end))
         self.deferred_count += end - start
+
+    def _step_over(self, spans: list[Span]) -> None:
+        self.skips = deque(_joined([*self.skips, *spans], self.next))
+        self.fresh_until(self.next)
 
     def _forget(self, start: int, end: int) -> None:
         if end - start <= len(self.attempts):
@@ -315,11 +329,27 @@ def _outside(offsets: list[int], spans: list[Span]) -> list[int]:
     return result
 
 
+def _gaps(start: int, end: int, spans: Iterable[Span]) -> list[Span]:
+    """The parts of [start, end) in none of the spans, which are in order."""
+    result: list[Span] = []
+    for a, b in spans:
+        if a >= end:
+            break
+        if a > start:
+            result.append((start, a))
+        start = max(start, b)
+    if start < end:
+        result.append((start, end))
+    return result
+
+
 def _joined(spans: list[Span], low: int) -> list[Span]:
-    """The union of `spans` above `low`, in order and disjoint."""
+    """The union of `spans` above `low`, in order and apart from each other."""
     result: list[Span] = []
     for start, end in sorted(spans):
-        at = max(start, result[-1][1] if result else low)
-        if end > at:
-            result.append((at, end))
+        if result and start <= result[-1][1]:
+            if end > result[-1][1]:
+                result[-1] = result[-1][0], end
+        elif end > low:
+            result.append((max(start, low), end))
     return result

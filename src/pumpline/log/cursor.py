@@ -37,10 +37,12 @@ _PENDING = Struct(">QHq")
 class CursorFile:
     """Decides between appending and replacing; the bytes are written by `write`, in any thread."""
 
-    __slots__ = ("_journal_bytes", "_snapshot_bytes", "path")
+    __slots__ = ("_journal_bytes", "_number", "_snapshot_bytes", "path", "written")
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.written = 0  # the number of the last write that was done
+        self._number = 0
         self._journal_bytes = 0
         self._snapshot_bytes = 0
 
@@ -49,12 +51,17 @@ class CursorFile:
         limit = max(_JOURNAL_BYTES_MIN, _JOURNAL_RATIO * self._snapshot_bytes)
         return not self._snapshot_bytes or self._journal_bytes > limit
 
-    def note_snapshot(self, data: bytes) -> None:
+    def note_snapshot(self, data: bytes) -> int:
+        """Returns the number of this write."""
         self._snapshot_bytes = len(data)
         self._journal_bytes = 0
+        self._number += 1
+        return self._number
 
-    def note_change(self, data: bytes) -> None:
+    def note_change(self, data: bytes) -> int:
         self._journal_bytes += len(data)
+        self._number += 1
+        return self._number
 
     def note_failure(self) -> None:
         """The file may lack a change: the next write must be a snapshot."""
@@ -93,11 +100,20 @@ def decode(data: bytes, *, wall_ahead_ns: int) -> tuple[list[Journal], int]:
     while len(data) - at >= _HEAD.size + _FIXED.size:
         length, crc = _HEAD.unpack_from(data, at)
         payload = data[at + _HEAD.size : at + 4 + length]
-        if len(payload) != length - 4 or crc32(payload) != crc:
+        if len(payload) != length - 4 or crc32(payload) != crc or not _is_record(payload):
             break
         journals.append(_decode_payload(payload, wall_ahead_ns))
         at += 4 + length
     return journals, at
+
+
+def _is_record(payload: bytes) -> bool:
+    """Whether the counts fit; a checksum alone cannot tell (that of nothing is 0)."""
+    if len(payload) < _FIXED.size:
+        return False
+    _, _, span_count, pending_count = _FIXED.unpack_from(payload)
+    lists_bytes: int = span_count * _SPAN.size + pending_count * _PENDING.size
+    return len(payload) == _FIXED.size + lists_bytes
 
 
 def _decode_payload(payload: bytes, wall_ahead_ns: int) -> Journal:

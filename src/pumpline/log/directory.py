@@ -109,7 +109,7 @@ class Directory:
                 return msgspec.json.decode(file.read(), type=Metadata)
         except FileNotFoundError:
             return Metadata()
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise DirectoryError(f"failed to parse metadata in {path} - {error}") from error
 
     def write_metadata(self, metadata: Metadata) -> None:
@@ -120,6 +120,10 @@ class Directory:
         os.replace(temporary, path)
 
     # -- topics -------------------------------------------------------------------------------
+
+    @property
+    def topics_path(self) -> str:
+        return self._topics
 
     def topic_names(self) -> list[str]:
         try:
@@ -137,14 +141,14 @@ class Directory:
         path = self.topic_path(topic)
         os.makedirs(path, exist_ok=True)
         self.write_manifest(topic, manifest)
-        sync_file(self._topics)
+        sync_file(self.path)  # where the first topic made a directory for them all
 
     def read_manifest(self, topic: str) -> Manifest | None:
         """None if the topic has no (valid) manifest."""
         try:
             with open(os.path.join(self.topic_path(topic), _MANIFEST), "rb") as file:
                 return msgspec.json.decode(file.read(), type=Manifest)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
     def write_manifest(self, topic: str, manifest: Manifest, *, sync: bool = False) -> None:
@@ -167,8 +171,10 @@ class Directory:
     # -- channels -----------------------------------------------------------------------------
 
     def channel_names(self, topic: str) -> list[str]:
-        stems = (os.path.splitext(name) for name in os.listdir(self.topic_path(topic)))
-        names = (stem for stem, suffix in stems if suffix == cursor.SUFFIX)
+        # Not splitext, which takes the dots of a channel named `..` for those of a hidden file.
+        suffix = cursor.SUFFIX
+        files = [name for name in os.listdir(self.topic_path(topic)) if name.endswith(suffix)]
+        names = (name.removesuffix(suffix) for name in files)
         return sorted(n for n in names if is_valid_name(n) and not is_ephemeral(n))
 
     def cursor_path(self, topic: str, channel: str) -> str:

@@ -128,6 +128,10 @@ class Log:
             self.segments.append(Segment(self.directory, offset))
             self._dirty.add(self.directory)
 
+    def sync_also(self, path: str) -> None:
+        """The next sync has to cover `path` as well."""
+        self._dirty.add(path)
+
     def take_dirty(self) -> list[str]:
         """The paths that a sync has to cover, counted as synced from now on."""
         paths = sorted(self._dirty)

@@ -1,0 +1,131 @@
+"""Batches against plain lists of messages, and reading them from bytes that may be anything."""
+
+from zlib import crc32
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from logs import BASE_ID, TIMESTAMP_NS, batch_of, bytes_of
+
+from pumpline.core.batches import HEADER_BYTES, BadBatch, ShortBatch, read_batch
+from pumpline.core.frames import encode_message
+
+bodies = st.lists(st.binary(max_size=30), min_size=1, max_size=12)
+firsts = st.sampled_from([0, 1, (1 << 32) - 3, (1 << 60) + 7])
+dues = st.sampled_from([0, 1, (1 << 63) - 1])
+
+
+def frames_of(first: int, messages: list[bytes], attempts: int = 1) -> list[bytes]:
+    return [
+        encode_message(
+            timestamp_ns=TIMESTAMP_NS, attempts=attempts, message_id=BASE_ID + first + i, body=body
+        )
+        for i, body in enumerate(messages)
+    ]
+
+
+@given(first=firsts, messages=bodies, due_ns=dues, before=st.binary(max_size=9))
+def test_a_batch_is_read_back_as_it_was_sealed(
+    first: int, messages: list[bytes], due_ns: int, before: bytes
+) -> None:
+    sealed = batch_of(first, messages, due_ns=due_ns)
+    data = bytes_of(sealed)
+    assert len(data) == sealed.size_bytes
+    read = read_batch(memoryview(before + data + b"after"), len(before))
+    assert (read.first, read.count, read.end) == (first, len(messages), first + len(messages))
+    assert (read.timestamp_ns, read.due_ns) == (TIMESTAMP_NS, due_ns)
+    assert read.size_bytes == len(data)
+    assert read.body_bytes == sum(map(len, messages))
+    assert bytes(read.frames) == b"".join(frames_of(first, messages))
+    assert read.head() == sealed.head()
+
+
+@given(first=firsts, messages=bodies, data=st.data())
+def test_slices_are_the_frames_of_their_messages(
+    first: int, messages: list[bytes], data: st.DataObject
+) -> None:
+    batch = batch_of(first, messages)
+    frames = frames_of(first, messages)
+    start = data.draw(st.integers(0, len(messages)))
+    end = data.draw(st.integers(start, len(messages)))
+    assert batch.position(first + start) == sum(map(len, frames[:start]))
+    assert bytes(batch.cut(first + start, first + end)) == b"".join(frames[start:end])
+
+
+@given(first=firsts, messages=bodies, data=st.data())
+def test_a_run_within_a_budget_is_the_longest_and_never_empty(
+    first: int, messages: list[bytes], data: st.DataObject
+) -> None:
+    batch = batch_of(first, messages)
+    frames = frames_of(first, messages)
+    sizes = [len(frame) for frame in frames]
+    start = data.draw(st.integers(0, len(messages) - 1))
+    end = data.draw(st.integers(start + 1, len(messages)))
+    budget_bytes = data.draw(st.integers(-50, sum(sizes) + 50) | st.just(sum(sizes[start:end])))
+    longest = start + 1
+    while longest < end and sum(sizes[start : longest + 1]) <= budget_bytes:
+        longest += 1
+    taken, until = batch.take(first + start, first + end, budget_bytes)
+    assert until == first + longest
+    assert bytes(taken) == b"".join(frames[start:longest])
+
+
+@given(first=firsts, messages=bodies, data=st.data(), attempts=st.integers(1, 70_000))
+def test_a_redelivery_is_the_frame_with_other_attempts(
+    first: int, messages: list[bytes], data: st.DataObject, attempts: int
+) -> None:
+    batch = batch_of(first, messages)
+    index = data.draw(st.integers(0, len(messages) - 1))
+    expected = frames_of(first, messages, attempts & 0xFFFF)[index]
+    assert batch.redelivery(first + index, attempts) == expected
+    assert bytes(batch.cut(first + index, first + index + 1)) == frames_of(first, messages)[index]
+
+
+@given(messages=bodies)
+def test_a_batch_that_is_cut_off_says_how_much_it_needs(messages: list[bytes]) -> None:
+    data = bytes_of(batch_of(3, messages))
+    for kept_bytes in range(len(data)):
+        with pytest.raises(ShortBatch) as caught:
+            read_batch(memoryview(data[:kept_bytes]), 0)
+        assert caught.value.need_bytes == (HEADER_BYTES if kept_bytes < 40 else len(data))
+
+
+@given(messages=bodies, data=st.data())
+def test_a_flipped_bit_is_noticed(messages: list[bytes], data: st.DataObject) -> None:
+    damaged = bytearray(bytes_of(batch_of(3, messages)))
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(BadBatch):
+        read_batch(memoryview(damaged), 0)
+
+
+@given(
+    messages=bodies,
+    edits=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8)), max_size=4),
+    cut=st.floats(0, 1) | st.just(1.0),
+    mended=st.booleans(),
+)
+def test_any_bytes_are_a_batch_or_a_bad_batch(
+    messages: list[bytes], edits: list[tuple[float, bytes]], cut: float, mended: bool
+) -> None:
+    """Even with a checksum that fits: what is read is at least of one piece."""
+    data = bytearray(bytes_of(batch_of(3, messages)))
+    for where, replacement in edits:
+        at = int(where * (len(data) - 1))
+        data[at : at + len(replacement)] = replacement
+    del data[int(cut * len(data)) :]
+    if mended and len(data) >= 8:
+        length = int.from_bytes(data[:4], "big")
+        data[4:8] = crc32(data[8 : 4 + length]).to_bytes(4, "big")
+    try:
+        batch = read_batch(memoryview(data), 0)
+    except BadBatch:
+        return
+    assert len(batch.ends) == 4 * batch.count
+    assert batch.position(batch.end) == len(batch.frames)
+    assert batch.size_bytes <= len(data)
+
+
+@given(data=st.binary(max_size=120), at=st.integers(0, 130))
+def test_random_bytes_are_no_batch(data: bytes, at: int) -> None:
+    with pytest.raises(BadBatch):
+        read_batch(memoryview(data), at)

@@ -1,0 +1,355 @@
+"""A channel's delivery state against a plain model that knows the place of every message.
+
+At any time, what a restart would find (the snapshot and the journals written so far) must describe
+the state as of the last journal with every lease returned: nothing lost, nothing finished back,
+attempts and due times kept.
+"""
+
+from enum import Enum, auto
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pumpline.core.delivery import NEVER_NS, Delivery, Journal, Leases, restore
+
+CONSUMERS = 3
+TIMEOUT_NS = 100
+TIMEOUT_MAX_NS = 250
+
+
+class Place(Enum):
+    FRESH = auto()
+    LEASED = auto()
+    READY = auto()
+    DEFERRED = auto()
+    DONE = auto()
+
+
+class Message:
+    """One message as a channel without any cleverness would keep it."""
+
+    def __init__(self) -> None:
+        self.place = Place.FRESH
+        self.deliveries = 0
+        self.due_ns = 0
+        self.owner = -1
+        self.delivered_ns = 0
+        self.deadline_ns = 0
+
+    def copy(self) -> "Message":
+        copied = Message()
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+
+class DeliveryMachine(RuleBasedStateMachine):
+    @initialize(start=st.sampled_from([0, 7]))
+    def begin(self, start: int) -> None:
+        self.start = start
+        self.end = start  # of the log
+        self.now_ns = 1000
+        self.state = Delivery(start)
+        self.leases = [Leases() for _ in range(CONSUMERS)]
+        self.messages: dict[int, Message] = {}
+        self.ready: list[int] = []  # in the order they are to go out
+        self._snapshot()
+
+    # -- the log and the clock --------------------------------------------------------------------
+
+    @rule(count=st.integers(1, 6))
+    def publish(self, count: int) -> None:
+        for offset in range(self.end, self.end + count):
+            self.messages[offset] = Message()
+        self.end += count
+
+    @rule(passed_ns=st.integers(1, 150))
+    def pass_time(self, passed_ns: int) -> None:
+        self.now_ns += passed_ns
+
+    # -- deliveries -------------------------------------------------------------------------------
+
+    @rule(consumer=st.integers(0, CONSUMERS - 1), count=st.integers(1, 5))
+    def deliver_fresh(self, consumer: int, count: int) -> None:
+        until = self.state.fresh_until(self.end)
+        start = self.state.next
+        end = min(start + count, until)
+        if start >= end:
+            assert not self._at(Place.FRESH)
+            return
+        fresh = self._at(Place.FRESH)
+        assert list(range(start, end)) == fresh[: end - start]
+        self.state.next = end
+        self._lend(consumer, start, end)
+
+    @rule(due_in_ns=st.integers(1, 300), count=st.integers(1, 4))
+    def defer_fresh(self, due_in_ns: int, count: int) -> None:
+        """A batch that was published with a delay is met."""
+        end = min(self.state.fresh_until(self.end), self.state.next + count)
+        if self.state.next >= end:
+            return
+        due_ns = self.now_ns + due_in_ns
+        for offset in range(self.state.next, end):
+            message = self.messages[offset]
+            assert message.place is Place.FRESH
+            message.place, message.due_ns = Place.DEFERRED, due_ns
+        self.state.defer_fresh(end, due_ns)
+
+    @rule(due_in_ns=st.integers(1, 300), gap=st.integers(0, 4), count=st.integers(1, 4))
+    def defer_ahead(self, due_in_ns: int, gap: int, count: int) -> None:
+        """A batch was published with a delay, ahead of where the channel is."""
+        start = self.state.high + gap
+        end = min(start + count, self.end)
+        if start >= end:
+            return
+        due_ns = self.now_ns + due_in_ns
+        for offset in range(start, end):
+            message = self.messages[offset]
+            assert message.place is Place.FRESH
+            message.place, message.due_ns = Place.DEFERRED, due_ns
+        self.state.defer_ahead(start, end, due_ns)
+
+    @precondition(lambda self: self.ready)
+    @rule(consumer=st.integers(0, CONSUMERS - 1))
+    def deliver_again(self, consumer: int) -> None:
+        offset, attempt = self.state.redeliver()
+        assert offset == self.ready.pop(0)
+        self._lend(consumer, offset, offset + 1)
+        assert attempt == self.messages[offset].deliveries
+
+    @precondition(lambda self: self.ready)
+    @rule()
+    def drop_ready(self) -> None:
+        """The message is gone from the log by the time it is to go out again."""
+        offset = self.state.ready.popleft()
+        assert offset == self.ready.pop(0)
+        self.state.finish([(offset, offset + 1)])
+        self.messages[offset].place = Place.DONE
+
+    # -- what consumers say -----------------------------------------------------------------------
+
+    @rule(consumer=st.integers(0, CONSUMERS - 1), skip=st.integers(0, 3), count=st.integers(1, 6))
+    def finish(self, consumer: int, skip: int, count: int) -> None:
+        """A run of FINs, in the order of delivery: spans, as the kernel makes them."""
+        leases = self.leases[consumer]
+        spans: list[tuple[int, int]] = []
+        for offset in list(leases.deadlines)[skip : skip + count]:
+            del leases.deadlines[offset]  # as the kernel does, behind the back of `leases`
+            self.messages[offset].place = Place.DONE
+            if spans and spans[-1][1] == offset:
+                spans[-1] = (spans[-1][0], offset + 1)
+            else:
+                spans.append((offset, offset + 1))
+        self.state.finish(spans)
+
+    @rule(consumer=st.integers(0, CONSUMERS - 1), which=st.integers(0, 5))
+    def requeue(self, consumer: int, which: int) -> None:
+        if (offset := self._leased(consumer, which)) is not None:
+            self.leases[consumer].remove(offset)
+            self.state.requeue(offset)
+            self._make_ready(offset)
+
+    @rule(
+        consumer=st.integers(0, CONSUMERS - 1),
+        which=st.integers(0, 5),
+        delay_ns=st.integers(1, 300),
+    )
+    def defer(self, consumer: int, which: int, delay_ns: int) -> None:
+        if (offset := self._leased(consumer, which)) is not None:
+            self.leases[consumer].remove(offset)
+            self.state.defer(offset, self.now_ns + delay_ns)
+            message = self.messages[offset]
+            message.place, message.due_ns = Place.DEFERRED, self.now_ns + delay_ns
+
+    @rule(consumer=st.integers(0, CONSUMERS - 1), which=st.integers(0, 5))
+    def touch(self, consumer: int, which: int) -> None:
+        if (offset := self._leased(consumer, which)) is not None:
+            self.leases[consumer].touch(
+                offset,
+                now_ns=self.now_ns,
+                timeout_ns=TIMEOUT_NS,
+                timeout_max_ns=TIMEOUT_MAX_NS,
+            )
+            message = self.messages[offset]
+            latest_ns = message.delivered_ns + TIMEOUT_MAX_NS
+            message.deadline_ns = min(self.now_ns + TIMEOUT_NS, latest_ns)
+
+    @rule(consumer=st.integers(0, CONSUMERS - 1))
+    def leave(self, consumer: int) -> None:
+        offsets = self.leases[consumer].clear()
+        assert sorted(offsets) == sorted(self._owned(consumer))
+        self.state.release(offsets)
+        for offset in offsets:
+            self._make_ready(offset)
+
+    # -- what time does ---------------------------------------------------------------------------
+
+    @rule(consumer=st.integers(0, CONSUMERS - 1))
+    def expire(self, consumer: int) -> None:
+        expired = self.leases[consumer].expire(self.now_ns)
+        overdue = {
+            o for o in self._owned(consumer) if self.messages[o].deadline_ns <= self.now_ns
+        }
+        assert set(expired) == overdue
+        self.state.release(expired)
+        for offset in expired:
+            self._make_ready(offset)
+
+    @rule()
+    def wake(self) -> None:
+        due = [o for o in self._at(Place.DEFERRED) if self.messages[o].due_ns <= self.now_ns]
+        assert self.state.wake(self.now_ns) == len(due)
+        woken = list(self.state.ready)[len(self.ready) :]
+        assert sorted(woken) == due
+        assert woken == sorted(woken, key=lambda o: (self.messages[o].due_ns, o))
+        for offset in woken:
+            self._make_ready(offset)
+
+    # -- what the broker does ---------------------------------------------------------------------
+
+    @rule(start=st.floats(0, 1), length=st.integers(0, 6))
+    def skip(self, start: float, length: int) -> None:
+        """Not for this channel, though never delivered: emptied, retired, overflow."""
+        first = self.start + int(start * (self.end - self.start))
+        last = min(first + length, self.end)
+        fresh = [o for o in self._at(Place.FRESH) if first <= o < last]
+        assert self.state.skip(first, last) == len(fresh)
+        for offset in fresh:
+            self.messages[offset].place = Place.DONE
+
+    @rule()
+    def empty(self) -> None:
+        for leases in self.leases:
+            leases.clear()
+        self.state.empty(self.end)
+        self.ready.clear()
+        for message in self.messages.values():
+            message.place = Place.DONE
+
+    @rule()
+    def journal(self) -> None:
+        self.journals.append(self.state.take_journal())
+        self._remember()
+
+    @rule()
+    def snapshot(self) -> None:
+        self._snapshot()
+
+    @rule()
+    def restart(self) -> None:
+        """Killed: the state is what was written; the log has everything."""
+        self.state = restore(self.journals)
+        self.messages, self.end = {o: m.copy() for o, m in self.written.items()}, self.written_end
+        self.leases = [Leases() for _ in range(CONSUMERS)]
+        for message in self.messages.values():
+            if message.place is Place.LEASED:
+                message.place = Place.READY
+        self.ready = list(self.state.ready)
+        assert set(self.ready) <= set(self._at(Place.READY))
+        for offset in self._at(Place.READY):
+            if offset not in self.ready:  # was woken since: its due time is over
+                self.messages[offset].place = Place.DEFERRED
+                assert self.messages[offset].due_ns <= self.now_ns
+        self._snapshot()
+
+    # -- always -----------------------------------------------------------------------------------
+
+    @invariant()
+    def every_message_is_in_its_place(self) -> None:
+        state = self.state
+        assert list(state.ready) == self.ready
+        done = [o for o in range(self.start, self.end) if o in state.finished]
+        assert done == self._at(Place.DONE)
+        for consumer, leases in enumerate(self.leases):
+            deadlines = {o: self.messages[o].deadline_ns for o in self._owned(consumer)}
+            assert leases.deadlines == deadlines
+            assert leases.floor_ns <= min(deadlines.values(), default=NEVER_NS)
+        deferred = self._at(Place.DEFERRED)
+        assert state.deferred_count == len(deferred)
+        due_ns = min((self.messages[o].due_ns for o in deferred), default=NEVER_NS)
+        assert state.next_due_ns() == due_ns
+
+    @invariant()
+    def what_waits_is_counted(self) -> None:
+        fresh = self._at(Place.FRESH)
+        assert self.state.waiting(self.end) == len(self.ready) + len(fresh)
+        limit = self.start + (self.end - self.start) // 2
+        if limit >= self.state.next:
+            below = [o for o in fresh if o < limit]
+            assert self.state.waiting(limit) == len(self.ready) + len(below)
+
+    @invariant()
+    def what_is_to_be_stepped_over_is_in_order_and_apart(self) -> None:
+        skips = list(self.state.skips)
+        assert all(self.state.next <= a < b for a, b in skips)
+        assert all(b < c for (_, b), (c, _) in zip(skips, skips[1:], strict=False))
+
+    @invariant()
+    def attempts_are_kept_only_for_what_needs_them(self) -> None:
+        for offset in self.state.attempts:
+            assert self.messages[offset].place not in (Place.FRESH, Place.DONE)
+
+    @invariant()
+    def a_restart_would_find_the_last_journal(self) -> None:
+        found = restore(self.journals)
+        assert found.low >= self.start
+        ready, deferred = set(found.ready), _deferred(found)
+        assert len(ready) == len(found.ready)
+        assert found.deferred_count == len(deferred)
+        for offset, message in self.written.items():
+            assert (offset in found.finished) == (message.place is Place.DONE)
+            if message.place is Place.FRESH:
+                assert offset >= found.next
+                assert offset not in ready and offset not in deferred
+            elif message.place is Place.DEFERRED:
+                assert deferred[offset] == message.due_ns
+            elif message.place is Place.LEASED:
+                assert offset in ready
+            elif message.place is Place.READY:
+                # Woken or not by the time of the journal, its due time is over.
+                assert offset in ready or deferred[offset] <= self.written_ns
+            if offset in ready or offset in deferred:
+                assert found.attempts.get(offset, 1) == message.deliveries
+        fresh = sum(m.place is Place.FRESH for m in self.written.values())
+        assert found.waiting(self.written_end) == len(ready) + fresh
+
+    # -- parts ------------------------------------------------------------------------------------
+
+    def _at(self, place: Place) -> list[int]:
+        return [o for o, message in self.messages.items() if message.place is place]
+
+    def _owned(self, consumer: int) -> list[int]:
+        return [o for o in self._at(Place.LEASED) if self.messages[o].owner == consumer]
+
+    def _leased(self, consumer: int, which: int) -> int | None:
+        offsets = self._owned(consumer)
+        return offsets[which % len(offsets)] if offsets else None
+
+    def _lend(self, consumer: int, start: int, end: int) -> None:
+        deadline_ns = self.now_ns + TIMEOUT_NS
+        self.leases[consumer].add(start, end, deadline_ns)
+        for offset in range(start, end):
+            message = self.messages[offset]
+            message.place, message.owner = Place.LEASED, consumer
+            message.deliveries += 1
+            message.delivered_ns, message.deadline_ns = self.now_ns, deadline_ns
+
+    def _make_ready(self, offset: int) -> None:
+        self.messages[offset].place = Place.READY
+        self.ready.append(offset)
+
+    def _snapshot(self) -> None:
+        self.journals: list[Journal] = [self.state.snapshot()]
+        self._remember()
+
+    def _remember(self) -> None:
+        self.written = {o: message.copy() for o, message in self.messages.items()}
+        self.written_end = self.end
+        self.written_ns = self.now_ns
+
+
+def _deferred(state: Delivery) -> dict[int, int]:
+    """Offset -> due time."""
+    return {o: due_ns for due_ns, start, end in state._deferred for o in range(start, end)}
+
+
+TestDelivery = DeliveryMachine.TestCase

@@ -1,0 +1,312 @@
+"""Both forms of the kernels against plain models, on input that is right, cut off or wrong."""
+
+from struct import pack
+from types import ModuleType
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import example, given
+
+from pumpline.core import _kernels_py
+
+try:
+    from pumpline.core import _kernels as _compiled
+except ImportError:
+    _compiled = None
+
+FORMS = [
+    pytest.param(_kernels_py, id="python"),
+    pytest.param(
+        _compiled,
+        id="compiled",
+        marks=pytest.mark.skipif(_compiled is None, reason="the compiled kernels are not built"),
+    ),
+]
+LINE = b"PUB topic\n"
+LIMIT = 20
+ID_MAX = (1 << 64) - 1
+TIMESTAMP_NS = 1_700_000_000_123_456_789
+
+first_ids = st.sampled_from([0, 1, 0x0123456789ABCDEF, ID_MAX - 3, ID_MAX])
+timestamps = st.sampled_from([0, TIMESTAMP_NS, (1 << 63) - 1])
+limits = st.sampled_from([-1, 0, 1, LIMIT, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 40])
+bodies = st.binary(min_size=1, max_size=LIMIT + 2)
+odd_sizes = st.sampled_from([0, 1, LIMIT, LIMIT + 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
+sized = st.builds(lambda body: pack(">I", len(body)) + body, bodies)
+missized = st.builds(lambda size, body: pack(">I", size) + body, odd_sizes, st.binary(max_size=5))
+
+
+class Run:
+    """Bytes in the middle of a buffer: before and after lies what must not be looked at."""
+
+    def __init__(self, before: bytes, data: bytes, after: bytes) -> None:
+        self.buf = bytearray(before + data + after)
+        self.pos = len(before)
+        self.end = len(before) + len(data)
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"Run({bytes(self.buf)!r}, {self.pos}, {self.end})"
+
+
+@st.composite
+def runs(draw: st.DrawFn, commands: st.SearchStrategy[bytes]) -> Run:
+    """A run of commands, cut off anywhere; what was cut off still follows in the buffer."""
+    whole = b"".join(draw(st.lists(commands, max_size=8)))
+    cut = draw(st.integers(0, len(whole)) | st.just(len(whole)))
+    return Run(draw(st.binary(max_size=3)), whole[:cut], whole[cut:])
+
+
+def frame(message_id: int, timestamp_ns: int, body: bytes) -> bytes:
+    return (
+        pack(">IIQH", 30 + len(body), 2, timestamp_ns, 1)
+        + f"{message_id & ID_MAX:016x}".encode()
+        + body
+    )
+
+
+def frames_and_ends(
+    earlier: bytes, messages: list[bytes], first_id: int, timestamp_ns: int
+) -> tuple[bytes, bytes]:
+    frames, ends = earlier, b""
+    for index, body in enumerate(messages):
+        frames += frame(first_id + index, timestamp_ns, body)
+        ends += pack(">I", len(frames))
+    return frames, ends
+
+
+def take_sized(data: bytes, limit: int) -> bytes | None:
+    """The body after a size, if it is whole and its size allowed."""
+    if len(data) < 4:
+        return None
+    size = int.from_bytes(data[:4], "big", signed=True)
+    return data[4 : 4 + size] if 0 < size <= limit and len(data) - 4 >= size else None
+
+
+# -- pubs -----------------------------------------------------------------------------------------
+
+
+def expected_pubs(data: bytes, limit: int) -> list[bytes]:
+    found = []
+    while data.startswith(LINE) and (body := take_sized(data[len(LINE) :], limit)) is not None:
+        found.append(body)
+        data = data[len(LINE) + 4 + len(body) :]
+    return found
+
+
+pub_commands = st.one_of(
+    sized.map(lambda each: LINE + each),
+    sized.map(lambda each: LINE + each),
+    sized.map(lambda each: LINE + each),
+    missized.map(lambda each: LINE + each),
+    st.sampled_from([b"PUB other\n\0\0\0\1x", b"PUB topic\r\n\0\0\0\1x", b"NOP\n", b""]),
+    st.binary(max_size=20),
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(run=runs(pub_commands), first_id=first_ids, timestamp_ns=timestamps, limit=limits)
+@example(
+    run=Run(b"", LINE + b"\0\0\0\1a" + LINE + b"\0\0\0\1b", b""),
+    first_id=ID_MAX,
+    timestamp_ns=0,
+    limit=1,
+)
+@example(
+    run=Run(b"", LINE + b"\0\0\0\1a", b""), first_id=0, timestamp_ns=0, limit=5_000_000_000
+)
+def test_a_run_of_pubs_becomes_frames(
+    form: ModuleType, run: Run, first_id: int, timestamp_ns: int, limit: int
+) -> None:
+    frames, ends = bytearray(b"earlier"), bytearray()
+    before = bytes(run.buf)
+    pos, count = form.pubs(
+        run.buf, run.pos, run.end, LINE, frames, ends, first_id, timestamp_ns, limit
+    )
+    messages = expected_pubs(run.data, limit)
+    assert count == len(messages)
+    assert pos == run.pos + sum(len(LINE) + 4 + len(body) for body in messages)
+    assert (frames, ends) == frames_and_ends(b"earlier", messages, first_id, timestamp_ns)
+    assert run.buf == before
+
+
+# -- mpub -----------------------------------------------------------------------------------------
+
+
+def expected_mpub(data: bytes, count: int, limit: int) -> tuple[int, list[bytes]]:
+    found = []
+    for index in range(count):
+        body = take_sized(data, limit)
+        if body is None:
+            return index, []
+        found.append(body)
+        data = data[4 + len(body) :]
+    return -1, found
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    run=runs(st.one_of(sized, sized, sized, sized, missized)),
+    count=st.integers(0, 9),
+    first_id=first_ids,
+    timestamp_ns=timestamps,
+    limit=limits,
+)
+@example(
+    run=Run(b"", b"\0\0\0\1a\0\0\0\1b", b""), count=2, first_id=ID_MAX, timestamp_ns=0, limit=1
+)
+def test_an_mpub_becomes_frames_whole_or_not_at_all(
+    form: ModuleType, run: Run, count: int, first_id: int, timestamp_ns: int, limit: int
+) -> None:
+    frames, ends = bytearray(b"earlier"), bytearray(b"ends")
+    bad = form.mpub(
+        run.buf, run.pos, run.end, count, frames, ends, first_id, timestamp_ns, limit
+    )
+    expected, messages = expected_mpub(run.data, count, limit)
+    assert bad == expected
+    new_frames, new_ends = frames_and_ends(b"earlier", messages, first_id, timestamp_ns)
+    assert (frames, ends) == (new_frames, b"ends" + new_ends)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_mpub_that_claims_too_many_messages_stops_at_the_end(form: ModuleType) -> None:
+    buf = bytearray(b"\0\0\0\1a" * 3)
+    frames, ends = bytearray(), bytearray()
+    assert form.mpub(buf, 0, len(buf), 0xFFFFFFFF, frames, ends, 0, 0, 9) == 3
+    assert (frames, ends) == (b"", b"")
+
+
+# -- fins -----------------------------------------------------------------------------------------
+
+
+def expected_fins(
+    data: bytes, base_id: int, leased: set[int]
+) -> tuple[int, list[int], list[tuple[int, int]]]:
+    """Bytes used, offsets finished in order, and their spans."""
+    used, finished = 0, []
+    while len(data) - used >= 21 and data[used : used + 4] == b"FIN " and data[used + 20] == 10:
+        digits = data[used + 4 : used + 20]
+        if digits.strip(b"0123456789abcdef"):
+            break
+        offset = int(digits, 16) - base_id
+        if offset not in leased - set(finished):
+            break
+        finished.append(offset)
+        used += 21
+    spans: list[tuple[int, int]] = []
+    for offset in finished:
+        if spans and spans[-1][1] == offset:
+            spans[-1] = (spans[-1][0], offset + 1)
+        else:
+            spans.append((offset, offset + 1))
+    return used, finished, spans
+
+
+@st.composite
+def fin_runs(draw: st.DrawFn) -> tuple[Run, int, dict[int, int]]:
+    base_id = draw(st.sampled_from([0, 5, 0x0123456789ABCDEF, ID_MAX - 40]))
+    offsets = st.integers(0, 12)
+    ids = st.one_of(
+        offsets.map(lambda offset: base_id + offset),
+        offsets.map(lambda offset: base_id + offset),
+        offsets.map(lambda offset: max(base_id - offset, 0)),
+        st.sampled_from([0, ID_MAX - 1]),
+    )
+    in_order = st.tuples(offsets, st.integers(1, 6)).map(
+        lambda span: b"".join(b"FIN %016x\n" % (base_id + span[0] + i) for i in range(span[1]))
+    )
+    commands = st.one_of(
+        in_order,
+        ids.map(lambda each: b"FIN %016x\n" % each),
+        ids.map(lambda each: b"FIN %016X\n" % each),
+        st.sampled_from(
+            [
+                b"FIN 000000000000000g\n",
+                b"FIN 0000000000000001 ",
+                b"FIN 0x00000000000001\n",
+                b"FIN +000000000000001\n",
+                b"FIN 0_00000000000001\n",
+                b"FIN 0000000000000001\r\n",
+                b"TOUCH 000000000000001\n",
+                b"NOP\n",
+            ]
+        ),
+    )
+    leased = draw(st.sets(st.integers(0, 18)) | st.just(set(range(19))))
+    return draw(runs(commands)), base_id, {offset: 7 for offset in sorted(leased)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(case=fin_runs())
+def test_a_run_of_fins_becomes_spans(
+    form: ModuleType, case: tuple[Run, int, dict[int, int]]
+) -> None:
+    run, base_id, leases = case
+    leased = dict(leases)
+    spans: list[tuple[int, int]] = [(90, 91)]
+    pos = form.fins(run.buf, run.pos, run.end, base_id, leased, spans)
+    used, finished, expected = expected_fins(run.data, base_id, set(leases))
+    assert pos == run.pos + used
+    assert spans == [(90, 91), *expected]
+    assert list(leased) == [offset for offset in leases if offset not in finished]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fins_of_the_highest_offsets_are_spans_like_any(form: ModuleType) -> None:
+    top = ID_MAX - 2
+    buf = bytearray(b"".join(b"FIN %016x\n" % each for each in (top, top + 1, 0, 1)))
+    spans: list[tuple[int, int]] = []
+    leases = dict.fromkeys((0, 1, top, top + 1), 7)
+    assert form.fins(buf, 0, len(buf), 0, leases, spans) == len(buf)
+    assert spans == [(top, top + 2), (0, 2)]
+
+
+# -- fin_commands ---------------------------------------------------------------------------------
+
+
+def expected_fin_commands(data: bytes) -> tuple[int, bytes]:
+    used, out = 0, b""
+    while len(data) - used >= 34:
+        size = int.from_bytes(data[used : used + 4], "big", signed=True)
+        kind = int.from_bytes(data[used + 4 : used + 8], "big")
+        if kind != 2 or size < 30 or len(data) - used - 4 < size:
+            break
+        out += b"FIN " + data[used + 18 : used + 34] + b"\n"
+        used += 4 + size
+    return used, out
+
+
+message_frames = st.builds(frame, first_ids, timestamps, st.binary(max_size=LIMIT))
+reply_frames = st.builds(
+    lambda kind, size, data: pack(">II", size if size is not None else 4 + len(data), kind) + data,
+    st.integers(0, 3),
+    st.none() | odd_sizes | st.integers(28, 31),
+    st.binary(max_size=40),
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(run=runs(st.one_of(message_frames, message_frames, message_frames, reply_frames)))
+def test_a_run_of_message_frames_becomes_fins(form: ModuleType, run: Run) -> None:
+    out = bytearray(b"out")
+    pos, count = form.fin_commands(run.buf, run.pos, run.end, out)
+    used, commands = expected_fin_commands(run.data)
+    assert pos == run.pos + used
+    assert out == b"out" + commands
+    assert count * 21 == len(commands)
+
+
+# -- whatever the bytes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(data=st.binary(max_size=80))
+def test_any_bytes_are_taken_or_left(form: ModuleType, data: bytes) -> None:
+    buf = bytearray(data)
+    frames, ends = bytearray(), bytearray()
+    pos, count = form.pubs(buf, 0, len(buf), b"", frames, ends, 1, 1, LIMIT)
+    assert 0 <= pos <= len(buf)
+    assert len(ends) == 4 * count
+    assert form.mpub(buf, 0, len(buf), 2, frames, ends, 1, 1, LIMIT) in (-1, 0, 1)
+    assert form.fins(buf, 0, len(buf), 0, {}, []) == 0
+    assert 0 <= form.fin_commands(buf, 0, len(buf), bytearray())[0] <= len(buf)

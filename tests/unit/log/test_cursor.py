@@ -1,0 +1,89 @@
+"""Cursor files are appended to until a new snapshot is shorter to read."""
+
+import os
+from pathlib import Path
+from struct import pack
+
+import pytest
+
+from pumpline.core.delivery import Journal, Pending
+from pumpline.log import cursor
+from pumpline.log.cursor import CursorFile
+
+
+def test_a_record_has_the_documented_bytes() -> None:
+    journal = Journal(3, 9, [(5, 6)], [Pending(7, 2, 100)])
+    record = cursor.encode(journal, wall_ahead_ns=1000)
+    body = pack(">QQII QQ QHq", 3, 9, 1, 1, 5, 6, 7, 2, 1100)
+    assert record[:4] == pack(">I", 4 + len(body))
+    assert record[8:] == body
+
+
+def test_attempts_wrap_as_they_do_on_the_wire() -> None:
+    data = cursor.encode(Journal(0, 1, [], [Pending(0, 65_537, 0)]), wall_ahead_ns=0)
+    [journal], _ = cursor.decode(data, wall_ahead_ns=0)
+    assert journal.pending == [Pending(0, 1, 0)]
+
+
+def test_a_record_too_short_to_be_one_is_no_record() -> None:
+    """Its checksum, that of nothing, is right."""
+    data = pack(">II", 4, 0) + bytes(40)
+    assert cursor.decode(data, wall_ahead_ns=0) == ([], 0)
+
+
+def test_a_record_whose_counts_do_not_fit_is_no_record() -> None:
+    good = cursor.encode(Journal(1, 2, [(3, 4)], []), wall_ahead_ns=0)
+    payload = bytearray(good[8:])
+    payload[16:20] = pack(">I", 9)
+    bad = pack(">II", 4 + len(payload), cursor.crc32(payload)) + payload
+    assert cursor.decode(good + bad, wall_ahead_ns=0) == ([Journal(1, 2, [(3, 4)], [])], len(good))
+
+
+def test_a_new_file_begins_with_a_snapshot() -> None:
+    assert CursorFile("x").wants_snapshot
+
+
+def test_changes_are_appended_until_they_outgrow_the_snapshot() -> None:
+    file = CursorFile("x")
+    file.note_snapshot(bytes(100))
+    file.note_change(bytes(64 * 1024))
+    assert not file.wants_snapshot
+    file.note_change(b"x")
+    assert file.wants_snapshot
+    file.note_snapshot(bytes(100_000))
+    file.note_change(bytes(400_000))
+    assert not file.wants_snapshot
+    file.note_change(b"x")
+    assert file.wants_snapshot
+
+
+def test_after_a_failure_the_whole_state_is_written() -> None:
+    file = CursorFile("x")
+    file.note_snapshot(bytes(100))
+    file.note_failure()
+    assert file.wants_snapshot
+
+
+def test_a_snapshot_replaces_and_a_change_is_appended(tmp_path: Path) -> None:
+    path = tmp_path / "a.cursor"
+    cursor.write(str(path), b"old", snapshot=True)
+    cursor.write(str(path), b"+1", snapshot=False)
+    assert path.read_bytes() == b"old+1"
+    cursor.write(str(path), b"new", snapshot=True)
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["a.cursor"]
+
+
+def test_a_snapshot_that_cannot_be_written_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.cursor"
+    cursor.write(str(path), b"old", snapshot=True)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "writev", full)
+    with pytest.raises(OSError):
+        cursor.write(str(path), b"new", snapshot=True)
+    assert path.read_bytes() == b"old"

@@ -1,0 +1,187 @@
+"""The data directory: one owner, names that file systems do not like, damaged files."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pumpline.log.directory import (
+    ChannelMetadata,
+    Directory,
+    DirectoryError,
+    Manifest,
+    Metadata,
+    TopicMetadata,
+)
+
+ODD_NAMES = [".", "..", "...", "a.b", "-", "_", "topic.json", "x.cursor", "x.tmp", "0" * 20]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Directory:
+    return Directory(str(tmp_path))
+
+
+# -- the lock -------------------------------------------------------------------------------------
+
+
+def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
+    one, other = Directory(str(tmp_path)), Directory(str(tmp_path))
+    one.lock()
+    for each in (other, one):
+        with pytest.raises(DirectoryError) as caught:
+            each.lock()
+        assert str(caught.value) == (
+            f"failed to lock data-path: cannot flock directory {tmp_path} - resource temporarily "
+            "unavailable (possibly in use by another instance of nsqd)"
+        )
+    one.unlock()
+    other.lock()
+    other.unlock()
+    other.unlock()
+
+
+def test_a_directory_that_is_not_there_cannot_be_locked(tmp_path: Path) -> None:
+    path = tmp_path / "none"
+    with pytest.raises(DirectoryError) as caught:
+        Directory(str(path)).lock()
+    expected = f"failed to lock data-path: open {path}: no such file or directory"
+    assert str(caught.value) == expected
+
+
+def test_locking_takes_out_the_trash(tmp_path: Path, directory: Directory) -> None:
+    (tmp_path / "trash" / "1").mkdir(parents=True)
+    (tmp_path / "trash" / "1" / "file").write_bytes(b"x")
+    directory.lock()
+    assert not (tmp_path / "trash").exists()
+    directory.unlock()
+
+
+# -- metadata -------------------------------------------------------------------------------------
+
+
+def test_without_nsqd_dat_there_is_nothing(directory: Directory) -> None:
+    assert directory.read_metadata() == Metadata()
+
+
+def test_metadata_is_written_as_nsq_writes_it(tmp_path: Path, directory: Directory) -> None:
+    channels = [ChannelMetadata(name="c", paused=True)]
+    topics = [TopicMetadata(name="t", channels=channels), TopicMetadata(name="u", paused=True)]
+    metadata = Metadata(topics=topics, version="1.3.0")
+    directory.write_metadata(metadata)
+    assert (tmp_path / "nsqd.dat").read_bytes() == (
+        b'{"topics":[{"name":"t","paused":false,"channels":[{"name":"c","paused":true}]},'
+        b'{"name":"u","paused":true,"channels":null}],"version":"1.3.0"}'
+    )
+    assert directory.read_metadata() == metadata
+    assert os.listdir(tmp_path) == ["nsqd.dat"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b'{"topics":[{"name":"\xff"}]}',
+        b'{"topics":3}',
+        b'{"topics":[{}]}',
+        b'{"x":' + b"[" * 100_000,
+    ],
+)
+def test_damaged_metadata_is_an_error_with_a_reason(
+    tmp_path: Path, directory: Directory, data: bytes
+) -> None:
+    (tmp_path / "nsqd.dat").write_bytes(data)
+    with pytest.raises(DirectoryError, match=r"failed to parse metadata in .*nsqd.dat - "):
+        directory.read_metadata()
+
+
+# -- topics ---------------------------------------------------------------------------------------
+
+
+def test_without_topics_there_are_no_names(directory: Directory) -> None:
+    assert directory.topic_names() == []
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_topic_may_have_any_valid_name(
+    tmp_path: Path, directory: Directory, name: str
+) -> None:
+    manifest = Manifest(base_id=5, pumped=7, clean=(1, 2, 3))
+    directory.create_topic(name, manifest)
+    assert Path(directory.topic_path(name)).parent == tmp_path / "topics"
+    assert directory.topic_names() == [name]
+    assert directory.read_manifest(name) == manifest
+
+
+def test_what_is_no_topic_is_not_listed(tmp_path: Path, directory: Directory) -> None:
+    directory.create_topic("t", Manifest(base_id=1))
+    (tmp_path / "topics" / "not a name").mkdir()
+    (tmp_path / "topics" / ("x" * 65)).mkdir()
+    assert directory.topic_names() == ["t"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", b"null", b"\0" * 50, b'{"base_id":"x"}', b'{"base_id":1,"clean":["\xff"]}', b"[" * 9],
+)
+def test_a_damaged_manifest_is_none(tmp_path: Path, directory: Directory, data: bytes) -> None:
+    directory.create_topic("t", Manifest(base_id=1))
+    (tmp_path / "topics" / "t" / "topic.json").write_bytes(data)
+    assert directory.read_manifest("t") is None
+    directory.write_manifest("t", Manifest(base_id=9))
+    assert directory.read_manifest("t") == Manifest(base_id=9)
+
+
+def test_a_manifest_of_a_newer_kind_is_read_for_what_it_has(
+    tmp_path: Path, directory: Directory
+) -> None:
+    directory.create_topic("t", Manifest(base_id=1))
+    path = tmp_path / "topics" / "t" / "topic.json"
+    path.write_text(json.dumps({"base_id": 4, "something": {"new": True}}))
+    assert directory.read_manifest("t") == Manifest(base_id=4)
+
+
+def test_a_removed_topic_is_out_of_sight_at_once_and_can_be_created_again(
+    tmp_path: Path, directory: Directory
+) -> None:
+    directory.create_topic("t", Manifest(base_id=1))
+    removed = directory.remove_topic("t")
+    assert directory.topic_names() == []
+    directory.create_topic("t", Manifest(base_id=2))
+    again = directory.remove_topic("t")
+    assert removed != again
+    assert len(os.listdir(tmp_path / "trash")) == 2
+    directory.shred(removed)
+    directory.shred(again)
+    directory.shred(again)
+    assert os.listdir(tmp_path / "trash") == []
+
+
+# -- channels -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_channel_may_have_any_valid_name(directory: Directory, name: str) -> None:
+    directory.create_topic("t", Manifest(base_id=1))
+    Path(directory.cursor_path("t", name)).write_bytes(b"cursor")
+    assert directory.channel_names("t") == [name]
+    assert directory.read_cursor("t", name) == b"cursor"
+    directory.remove_cursor("t", name)
+    directory.remove_cursor("t", name)
+    assert directory.channel_names("t") == []
+
+
+def test_only_cursors_of_channels_are_listed(tmp_path: Path, directory: Directory) -> None:
+    directory.create_topic("t", Manifest(base_id=1))
+    for name in ("b.cursor", "a.cursor", "c.cursor.tmp", "d#ephemeral.cursor", " .cursor", "e"):
+        (tmp_path / "topics" / "t" / name).write_bytes(b"")
+    (tmp_path / "topics" / "t" / ".cursor").write_bytes(b"")
+    assert directory.channel_names("t") == ["a", "b"]
+
+
+def test_the_free_part_of_the_disk_is_a_share(directory: Directory) -> None:
+    assert 0 <= directory.free_share() <= 1

@@ -5,6 +5,7 @@ the state as of the last journal with every lease returned: nothing lost, nothin
 attempts and due times kept.
 """
 
+import itertools
 from enum import Enum, auto
 
 import hypothesis.strategies as st
@@ -186,9 +187,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     @rule(consumer=st.integers(0, CONSUMERS - 1))
     def expire(self, consumer: int) -> None:
         expired = self.leases[consumer].expire(self.now_ns)
-        overdue = {
-            o for o in self._owned(consumer) if self.messages[o].deadline_ns <= self.now_ns
-        }
+        overdue = {o for o in self._owned(consumer) if self.messages[o].deadline_ns <= self.now_ns}
         assert set(expired) == overdue
         self.state.release(expired)
         for offset in expired:
@@ -281,7 +280,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def what_is_to_be_stepped_over_is_in_order_and_apart(self) -> None:
         skips = list(self.state.skips)
         assert all(self.state.next <= a < b for a, b in skips)
-        assert all(b < c for (_, b), (c, _) in zip(skips, skips[1:], strict=False))
+        assert all(b < c for (_, b), (c, _) in itertools.pairwise(skips))
 
     @invariant()
     def attempts_are_kept_only_for_what_needs_them(self) -> None:

@@ -1,5 +1,7 @@
 """Finished spans against a plain set of offsets."""
 
+import itertools
+
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -26,7 +28,7 @@ class FinishedMachine(RuleBasedStateMachine):
         gaps = self.finished.gaps(start, end)
         expected = [o for o in range(start, end) if o not in self.model]
         assert [o for a, b in gaps for o in range(a, b)] == expected
-        assert all(b < c for (_, b), (c, _) in zip(gaps, gaps[1:], strict=False))
+        assert all(b < c for (_, b), (c, _) in itertools.pairwise(gaps))
 
     @invariant()
     def the_mark_is_the_first_offset_not_finished(self) -> None:
@@ -37,7 +39,7 @@ class FinishedMachine(RuleBasedStateMachine):
     def spans_are_joined_and_in_order(self) -> None:
         spans = self.finished.spans()
         assert all(a < b for a, b in spans)
-        assert all(b < c for (_, b), (c, _) in zip(spans, spans[1:], strict=False))
+        assert all(b < c for (_, b), (c, _) in itertools.pairwise(spans))
         assert all(a > self.finished.low for a, _ in spans)
 
     @invariant()

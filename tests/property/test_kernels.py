@@ -112,9 +112,7 @@ pub_commands = st.one_of(
     timestamp_ns=0,
     limit=1,
 )
-@example(
-    run=Run(b"", LINE + b"\0\0\0\1a", b""), first_id=0, timestamp_ns=0, limit=5_000_000_000
-)
+@example(run=Run(b"", LINE + b"\0\0\0\1a", b""), first_id=0, timestamp_ns=0, limit=5_000_000_000)
 def test_a_run_of_pubs_becomes_frames(
     form: ModuleType, run: Run, first_id: int, timestamp_ns: int, limit: int
 ) -> None:
@@ -159,9 +157,7 @@ def test_an_mpub_becomes_frames_whole_or_not_at_all(
     form: ModuleType, run: Run, count: int, first_id: int, timestamp_ns: int, limit: int
 ) -> None:
     frames, ends = bytearray(b"earlier"), bytearray(b"ends")
-    bad = form.mpub(
-        run.buf, run.pos, run.end, count, frames, ends, first_id, timestamp_ns, limit
-    )
+    bad = form.mpub(run.buf, run.pos, run.end, count, frames, ends, first_id, timestamp_ns, limit)
     expected, messages = expected_mpub(run.data, count, limit)
     assert bad == expected
     new_frames, new_ends = frames_and_ends(b"earlier", messages, first_id, timestamp_ns)
@@ -233,7 +229,7 @@ def fin_runs(draw: st.DrawFn) -> tuple[Run, int, dict[int, int]]:
         ),
     )
     leased = draw(st.sets(st.integers(0, 18)) | st.just(set(range(19))))
-    return draw(runs(commands)), base_id, {offset: 7 for offset in sorted(leased)}
+    return draw(runs(commands)), base_id, dict.fromkeys(sorted(leased), 7)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -8,6 +8,7 @@ import errno
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -29,10 +30,9 @@ from pumpline.log.log import Log
 from pumpline.log.reader import Reader
 
 READERS = 3
+ERRORS = (errno.EMFILE, errno.EIO)
 
-body_sizes = st.lists(
-    st.lists(st.integers(0, 40), min_size=1, max_size=4), min_size=1, max_size=3
-)
+body_sizes = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), min_size=1, max_size=3)
 portions = st.floats(0, 1)
 
 
@@ -87,9 +87,7 @@ class LogMachine(RuleBasedStateMachine):
         def write_some(fd: int, _: object) -> int:
             return writev(fd, [written])
 
-        def fail(*_: object) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
+        fail = _failing(errno.ENOSPC)
         with mock.patch("os.writev", write_some), mock.patch("os.write", fail):
             truncate = os.ftruncate if undone else fail
             with mock.patch("os.ftruncate", truncate):
@@ -120,9 +118,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(lowest=portions, messages_max=st.integers(0, 20), bytes_max=st.integers(0, 1000))
     def trim(self, lowest: float, messages_max: int, bytes_max: int) -> None:
-        self.log.trim(
-            int(lowest * self.log.end), messages_max=messages_max, bytes_max=bytes_max
-        )
+        self.log.trim(int(lowest * self.log.end), messages_max=messages_max, bytes_max=bytes_max)
 
     @rule(low=portions)
     def retire(self, low: float) -> None:
@@ -170,6 +166,22 @@ class LogMachine(RuleBasedStateMachine):
     def work(self, which: float) -> None:
         self.disk.threads.work(int(which * (len(self.disk.threads.waiting) - 1)))
 
+    @precondition(lambda self: self.disk.threads.waiting)
+    @rule(call=st.sampled_from(["open", "pread"]), code=st.sampled_from(ERRORS))
+    def fail_to_work(self, call: str, code: int) -> None:
+        with mock.patch(f"os.{call}", _failing(code)):
+            self.disk.threads.work()
+
+    @rule(index=st.integers(0, READERS - 1), where=portions, code=st.sampled_from(ERRORS))
+    def read_badly(self, index: int, where: float, code: int) -> None:
+        """The event loop's own reads fail; the thread's will not."""
+        with mock.patch("os.preadv", _failing(code)):
+            self._read(index, int(where * self.log.end))
+
+    @rule()
+    def retry(self) -> None:
+        self.disk.timers.fire()
+
     @precondition(lambda self: self.disk.threads.finished)
     @rule(which=portions)
     def report(self, which: float) -> None:
@@ -206,6 +218,7 @@ class LogMachine(RuleBasedStateMachine):
         self.mark_end = -1
         self.disk.threads.waiting.clear()
         self.disk.threads.finished.clear()
+        self.disk.timers.waiting.clear()
         self.readers = [self.log.reader(lambda: None) for _ in range(READERS)]
 
     def _batches(self, sizes: list[list[int]], due_ns: int) -> list[Batch]:
@@ -228,12 +241,23 @@ class LogMachine(RuleBasedStateMachine):
             loading = self.readers[index]._loading
             assert loading or not there
             return offset
+        if not batch.count:  # nothing follows up to here
+            assert batch.first == self.log.end
+            assert not there
+            return batch.first
         note(f"reader {index}: {offset} -> [{batch.first}, {batch.end})")
         assert batch.end > offset
         assert not any(o < batch.first for o in there)  # else it was stepped over
         for at, body in enumerate(bodies_of(batch), batch.first):
             assert self.ever[at] == body
         return batch.end
+
+
+def _failing(code: int) -> Callable[..., int]:
+    def fail(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    return fail
 
 
 class ThreadsOnlyMachine(LogMachine):

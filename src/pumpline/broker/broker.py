@@ -41,6 +41,7 @@ class Broker:
         )
         services.registration_changed = self._registration_changed
         services.topic_gone = self.delete_topic
+        services.drop_history = self._drop_history
 
     def load(self) -> None:
         """Bring back what is in the data directory."""
@@ -80,6 +81,10 @@ class Broker:
         del self.topics[name]
         self._share_memory()
         self._registration_changed(name, None)
+
+    def _drop_history(self) -> bool:
+        dropped = [topic.drop_history() for topic in self.topics.values()]
+        return any(dropped)
 
     def _share_memory(self) -> None:
         share = TAILS_BYTES_MAX // max(len(self.topics), 1)
@@ -127,9 +132,13 @@ class Broker:
             for channel in topic.channels.values():
                 channel.close()
         self.services.checkpoints.write_now()
-        await self.metadata.persist()
         dirty = {path for topic in self.topics.values() for path in topic.take_dirty()}
-        await asyncio.to_thread(sync_paths, sorted(dirty))
+        try:
+            await self.metadata.persist()
+            await asyncio.to_thread(sync_paths, sorted(dirty))
+        except OSError as error:
+            # Logs and cursors are in their files; what is missing is found again on start.
+            _LOG.error("failed to persist metadata - %s", error)
         for topic in self.topics.values():
             topic.close()
         self.services.files.close()

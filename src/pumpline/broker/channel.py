@@ -8,6 +8,7 @@ Frames are slices of the log's batches: a first delivery copies nothing; a redel
 copied to set its attempts.
 """
 
+import logging
 import random
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pumpline.broker.topic import Topic
 
 _NS_PER_S = 1_000_000_000
+
+_LOG = logging.getLogger(__name__)
 
 
 class TimerHandle(Protocol):
@@ -230,6 +233,14 @@ class Channel:
         self.delivery.skip(start, end)
         self.dropped_count += end - start
         self.note_change()
+        if not self.ephemeral:  # it does not hold the log, and is the only one that does not
+            _LOG.error(
+                "CHANNEL(%s:%s): %d messages from offset %d on are not in the log any more",
+                self.topic.name,
+                self.name,
+                end - start,
+                start,
+            )
         return end - start
 
     def _drop_overflow(self, limit: int) -> None:

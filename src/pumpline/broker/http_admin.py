@@ -1,8 +1,8 @@
 """Managing topics and channels over HTTP: create, delete, empty, pause, unpause.
 
 The codes differ between the two on purpose, as they do in NSQ: a bad topic name is INVALID_TOPIC
-to a topic's endpoint and INVALID_ARG_TOPIC to a channel's. Pausing is on disk before it is
-answered, so that a crash does not undo it.
+to a topic's endpoint and INVALID_ARG_TOPIC to a channel's. What pauses, deletes or empties is on
+disk before it is answered, so that a crash does not undo it.
 """
 
 import logging
@@ -40,11 +40,12 @@ class AdminEndpoints:
             self._broker.delete_topic(topic.name)
         except OSError as error:
             raise self._failed(error, f"topic {topic.name}") from None
-        return NOTHING
+        return await self._persisted()
 
     async def empty_topic(self, request: Request) -> Reply:
         topic_name(request.query())
         self._topic_unchecked(request).empty()
+        self._broker.services.checkpoints.write_now()
         return NOTHING
 
     async def pause_topic(self, request: Request) -> Reply:
@@ -71,10 +72,11 @@ class AdminEndpoints:
             channel.topic.delete_channel(channel.name)
         except OSError as error:
             raise self._failed(error, f"channel {channel.name}") from None
-        return NOTHING
+        return await self._persisted()
 
     async def empty_channel(self, request: Request) -> Reply:
         self._channel(request).empty()
+        self._broker.services.checkpoints.write_now()
         return NOTHING
 
     async def pause_channel(self, request: Request) -> Reply:

@@ -104,6 +104,7 @@ def open_stored(services: "Services", entry: TopicMetadata) -> Stored:
             manifest.base_id = found
             directory.write_manifest(entry.name, manifest)
     log = new_log(services, entry.name, manifest.base_id, manifest.clean)
+    log.sync_also(directory.topics_path)
     named = (channel.name for channel in entry.channels or () if is_valid_name(channel.name))
     states = {
         name: load_delivery(services, entry.name, name, log, manifest)

@@ -30,6 +30,8 @@ class Services:
     later: "Callable[[float, Callable[[], None]], TimerHandle]"
     registration_changed: Callable[[str, str | None], None]
     """Called with a topic, and a channel of it, that came or went."""
+    drop_history: Callable[[], bool]
+    """Deletes the consumed segments of all topics; whether there were any."""
     topic_gone: Callable[[str], None]
     """Called when an ephemeral topic has deleted itself."""
     tail_bytes_max: int

@@ -38,11 +38,14 @@ class Syncs:
         """A topic's log grew."""
         if topic.unsynced >= self._every:
             self._start(topic)
-        elif topic not in self._waiting:
-            self._waiting[topic] = None
-            if not self._timer_set:
-                self._timer_set = True
-                self._later(self._timeout_s, self._on_timer)
+        else:
+            self._wait(topic)
+
+    def _wait(self, topic: Synced) -> None:
+        self._waiting[topic] = None
+        if not self._timer_set:
+            self._timer_set = True
+            self._later(self._timeout_s, self._on_timer)
 
     def forget(self, topic: Synced) -> None:
         self._waiting.pop(topic, None)
@@ -72,7 +75,9 @@ class Syncs:
             if isinstance(result, BaseException) and not isinstance(result, OSError):
                 raise result
             topic.sync_done(paths, result)
-            if topic.unsynced:
+            if result is not None:
+                self._wait(topic)  # trying again at once would only meet the same error
+            elif topic.unsynced:
                 self.appended(topic)
 
         return done

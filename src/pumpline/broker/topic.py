@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pumpline.broker.channel import Channel
+from pumpline.broker.checkpoints import CHECKPOINT_S
 from pumpline.broker.ticket import Ticket
 from pumpline.core.batches import Batch, Builder
 from pumpline.core.delivery import Delivery
@@ -49,6 +50,7 @@ class Topic:
         self._visible = log.end  # of the log; behind its end while a group commit is under way
         self._builders: list[Builder] = []
         self._deferred: list[Batch] = []  # published with a delay, not pumped yet
+        self._manifest_due = False
         self._ticket: Ticket | None = None
         self._committing: list[Ticket] = []  # waiting for an fsync
         self._synced_mark = log.mark() if isinstance(log, Log) else None
@@ -130,8 +132,8 @@ class Topic:
         try:
             self.log.append(batches)
         except OSError:
-            # Consumed history is the first thing to go when the disk is full.
-            if not self.drop_history():
+            # Consumed history is the first thing to go when the disk is full, anybody's.
+            if not self.services.drop_history():
                 raise
             self.log.append(batches)
 
@@ -149,9 +151,24 @@ class Topic:
         if self._deferred:
             self._note_deferred()
         share = self.services.tick.share
+        remembered = False
         for channel in self.channels.values():
             share(channel)
+            remembered = remembered or channel.cursor_file is not None
+        if not remembered:
+            self._remember_pumped()
         self.services.tick.share(self)
+
+    def _remember_pumped(self) -> None:
+        """With ephemeral channels only, no cursor says what has been consumed: the manifest must."""
+        if not self.ephemeral and not self._manifest_due:
+            self._manifest_due = True
+            self.services.later(CHECKPOINT_S, self._write_pumped)
+
+    def _write_pumped(self) -> None:
+        self._manifest_due = False
+        if not self.exiting:
+            self.write_manifest()
 
     def _note_deferred(self) -> None:
         shown = [batch for batch in self._deferred if batch.end <= self.pumped]

@@ -93,6 +93,9 @@ class Directory:
             ) from error
         self._lock_fd = fd
         shutil.rmtree(self._trash, ignore_errors=True)
+        with suppress(OSError):  # a full disk: the first topic will say so
+            os.makedirs(self._topics, exist_ok=True)
+            sync_file(self.path)
 
     def unlock(self) -> None:
         if self._lock_fd >= 0:
@@ -115,9 +118,7 @@ class Directory:
     def write_metadata(self, metadata: Metadata) -> None:
         """Replace nsqd.dat, durably; for a thread."""
         path = os.path.join(self.path, METADATA)
-        temporary = f"{path}.{randrange(1 << 63)}.tmp"
-        write_whole(temporary, msgspec.json.encode(metadata), sync=True)
-        os.replace(temporary, path)
+        write_whole(path, msgspec.json.encode(metadata), sync=True)
 
     # -- topics -------------------------------------------------------------------------------
 
@@ -141,7 +142,6 @@ class Directory:
         path = self.topic_path(topic)
         os.makedirs(path, exist_ok=True)
         self.write_manifest(topic, manifest)
-        sync_file(self.path)  # where the first topic made a directory for them all
 
     def read_manifest(self, topic: str) -> Manifest | None:
         """None if the topic has no (valid) manifest."""

@@ -141,6 +141,7 @@ class Log:
 
     def sync_failed(self, paths: list[str]) -> None:
         self._dirty.update(paths)
+        self.unsynced = max(self.unsynced, 1)
 
     def cut_back(self, mark: tuple[int, int, int] | None) -> None:
         """Take back everything appended since `mark` was taken."""

@@ -90,7 +90,7 @@ class Reader:
                 return _at_or_after(batches, offset)
             segment, position = self._place(block, offset)
             if segment is None:
-                return None
+                return _nothing_before(self._log.end) if offset < self._log.end else None
             found = self._log.cached_block(segment, position)
             if found is None:
                 found = self._read_now(segment, position)
@@ -162,6 +162,18 @@ class Reader:
     def _go_on(self) -> None:
         self._loading = self._outdated = False
         self._on_ready()
+
+
+def _nothing_before(offset: int) -> Batch:
+    """What stands for the end of a log whose last batches are damaged."""
+    return Batch(
+        first=offset,
+        count=0,
+        timestamp_ns=0,
+        due_ns=0,
+        ends=memoryview(b""),
+        frames=memoryview(b""),
+    )
 
 
 def _at_or_after(batches: list[Batch], offset: int) -> Batch:

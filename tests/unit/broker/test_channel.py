@@ -39,10 +39,9 @@ def test_what_waits_is_shared_fairly(stage: Stage) -> None:
     channel = topic.channel("c")
     sinks = [stage.consume(channel, rdy=10)[1] for _ in range(3)]
     stage.publish(topic, *(b"%d" % i for i in range(9)))
-    assert [len(sink.take()) for sink in sinks] == [3, 2, 4] or sum(
-        len(sink.received) for sink in sinks
-    ) == 0
-    assert channel.in_flight_count == 9
+    counts = [len(sink.take()) for sink in sinks]
+    assert sum(counts) == channel.in_flight_count == 9
+    assert min(counts) >= 2
 
 
 def test_every_channel_gets_every_message(stage: Stage) -> None:
@@ -147,11 +146,9 @@ def test_a_channel_far_behind_reads_from_disk_and_gets_everything(
     consumer, sink = stage.consume(channel, rdy=1)
     got = []
     while len(got) < 50:
+        stage.settle()
         taken = sink.take()
-        if not taken:
-            assert stage.threads.run() > 0
-            stage.run()
-            continue
+        assert taken
         got += bodies(taken)
         stage.finish(consumer, *(offset for offset, _, _ in taken))
     assert got == expected
@@ -216,6 +213,7 @@ def test_a_delayed_message_survives_the_overflow_around_it(tmp_path: Path) -> No
     assert channel.depth == 2
     stage.ready(consumer, 50)
     stage.advance(1)
+    stage.settle()
     got = [offset for offset, _, _ in sink.take()]
     assert got == [0, 2, 1]
     stage.finish(consumer, *got)
@@ -234,13 +232,16 @@ def test_after_a_kill_only_what_was_not_written_down_comes_again(tmp_path: Path)
     channel.requeue(consumer, 2, 30 * NS_PER_S)
     channel.requeue(consumer, 5, 0)
     stage.finish(consumer, 0, 3)
+    stage.settle()
     stage.checkpoint()
     stage.finish(consumer, 1)
     again = Stage(tmp_path)
     found = again.load()["t"].channels["c"]
     _, sink = again.consume(found, rdy=9)
+    again.settle()
     assert sorted(sink.take()) == [(1, 2, b"1"), (4, 2, b"4"), (5, 3, b"5")]
     again.advance(30)
+    again.settle()
     assert sink.take() == [(2, 2, b"2")]
 
 
@@ -260,11 +261,11 @@ def test_channels_beyond_a_log_that_lost_its_end_go_on_with_new_messages(tmp_pat
     again = Stage(tmp_path)
     found = again.load()["t"]
     sinks = {name: again.consume(channel, rdy=9)[1] for name, channel in found.channels.items()}
+    again.settle()
     for sink in sinks.values():
         assert [offset for offset, _, _ in sink.take()] == [0, 1]
     again.publish(found, b"new")
-    again.threads.run()
-    again.run()
+    again.settle()
     assert {name: bodies(sink.take()) for name, sink in sinks.items()} == {
         "ahead": [b"new"],
         "behind": [b"new"],

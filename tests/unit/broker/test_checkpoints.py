@@ -1,4 +1,4 @@
-"""What a channel did is in its cursor file a tenth of a second later, whatever happens meanwhile."""
+"""What a channel did is in its cursor file a tenth of a second later, come what may."""
 
 import os
 from pathlib import Path

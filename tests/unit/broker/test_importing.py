@@ -67,6 +67,7 @@ def services_on(path: Path) -> Services:
         offload=offload,
         later=later,
         registration_changed=lambda topic, channel: None,
+        drop_history=lambda: False,
         topic_gone=lambda topic: None,
         tail_bytes_max=0,
     )

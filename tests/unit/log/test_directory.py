@@ -107,9 +107,7 @@ def test_without_topics_there_are_no_names(directory: Directory) -> None:
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_a_topic_may_have_any_valid_name(
-    tmp_path: Path, directory: Directory, name: str
-) -> None:
+def test_a_topic_may_have_any_valid_name(tmp_path: Path, directory: Directory, name: str) -> None:
     manifest = Manifest(base_id=5, pumped=7, clean=(1, 2, 3))
     directory.create_topic(name, manifest)
     assert Path(directory.topic_path(name)).parent == tmp_path / "topics"
@@ -126,7 +124,15 @@ def test_what_is_no_topic_is_not_listed(tmp_path: Path, directory: Directory) ->
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{}", b"null", b"\0" * 50, b'{"base_id":"x"}', b'{"base_id":1,"clean":["\xff"]}', b"[" * 9],
+    [
+        b"",
+        b"{}",
+        b"null",
+        b"\0" * 50,
+        b'{"base_id":"x"}',
+        b'{"base_id":1,"clean":["\xff"]}',
+        b"[" * 9,
+    ],
 )
 def test_a_damaged_manifest_is_none(tmp_path: Path, directory: Directory, data: bytes) -> None:
     directory.create_topic("t", Manifest(base_id=1))

@@ -77,9 +77,7 @@ def test_a_batch_larger_than_a_block_is_read_whole(disk: Disk) -> None:
     assert disk.read(log) == {0: b"a", 1: body, 2: b"c"}
 
 
-def test_a_cold_read_calls_back_when_it_came(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cold_read_calls_back_when_it_came(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_module, "_NOWAIT", 0)
     log = filled(disk, 3)
     calls: list[str] = []
@@ -205,7 +203,9 @@ def test_a_reader_in_a_gap_gets_what_is_appended_after_it(
     log = filled(disk, 5)
     log.skip_to(100)
     reader = log.reader(lambda: None)
-    assert disk.find(reader, 10) is None
+    nothing = disk.find(reader, 10)
+    assert nothing is not None
+    assert (nothing.first, nothing.count) == (100, 0)
     log.append([batch_of(100, [b"after"])])
     for _ in range(2):
         batch = disk.find(reader, 10)
@@ -240,7 +240,9 @@ def test_a_reader_that_saw_an_empty_rest_does_not_hide_it_from_others(disk: Disk
     assert disk.find(keeps_up, 100) is not None
     log.skip_to(200)
     in_gap = log.reader(lambda: None)
-    assert disk.find(in_gap, 150) is None
+    nothing = disk.find(in_gap, 150)
+    assert nothing is not None
+    assert (nothing.first, nothing.count) == (200, 0)
     log.append([batch_of(200, [b"b"]), batch_of(201, [b"c"])])
     log.trim(202, messages_max=0, bytes_max=0)
     for reader in (keeps_up, in_gap):

@@ -1,0 +1,38 @@
+"""Fixtures of the crash suite: daemons that are killed when the test ends, and seeds.
+
+Seeds are fixed, so that a run can be repeated; PUMPLINE_CRASH_SEED replaces them with another.
+The seed is part of a test's name, and so of every report of its failure.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from .victim import Victim
+
+SEED_VARIABLE = "PUMPLINE_CRASH_SEED"
+
+NewVictim = Callable[..., Victim]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        given = os.environ.get(SEED_VARIABLE)
+        seeds = [int(given)] if given else getattr(metafunc.module, "SEEDS", (1,))
+        metafunc.parametrize("seed", seeds, ids=lambda seed: f"seed={seed}")
+
+
+@pytest.fixture
+def new_victim(tmp_path: Path) -> Iterator[NewVictim]:
+    """Makes daemons on the test's own data directory; not started yet."""
+    with ExitStack() as stack:
+
+        def make(*flags: str, data_path: Path | None = None) -> Victim:
+            victim = Victim(data_path or tmp_path / "data", flags)
+            stack.callback(victim.__exit__)
+            return victim
+
+        yield make

@@ -1,0 +1,232 @@
+"""With --sync-every=1 an OK is good for a loss of power, not only for a kill.
+
+Also what an fsync that fails means: the publisher is told, and what it sent never was.
+"""
+
+import random
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from daemons import COMMAND_VARIABLE, wait_until
+
+from . import recording_nsqd
+from .conftest import NewVictim
+from .ledger import Ledger
+from .load import Load
+from .power import Power
+from .victim import Victim, await_checkpoint, create_channel, drain, refusal
+
+SEEDS = (1,)
+GROUP_COMMIT = "--sync-every=1"
+SYNC_S = 0.02
+CHANNELS = (("t", "a"), ("t", "b"), ("u", "a"))
+TOPICS = ("t", "u", "no-channel-yet")
+EIO_TEXT = "input/output error"
+
+
+class Bench:
+    """A daemon under record, with its power switch and its fault switch."""
+
+    def __init__(self, nsqd: Victim, power: Power, fault_path: Path) -> None:
+        self.nsqd = nsqd
+        self.power = power
+        self._fault_path = fault_path
+
+    def break_fsync(self) -> None:
+        self._fault_path.touch()
+
+    def mend_fsync(self) -> None:
+        self._fault_path.unlink()
+
+
+@pytest.fixture
+def bench(
+    new_victim: NewVictim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Bench]:
+    runner = [sys.executable, recording_nsqd.__file__]
+    monkeypatch.setenv(COMMAND_VARIABLE, shlex.join(runner))
+    record_path, fault_path = tmp_path / "synced", tmp_path / "fault"
+    monkeypatch.setenv(recording_nsqd.RECORD_VARIABLE, str(record_path))
+    monkeypatch.setenv(recording_nsqd.FAULT_VARIABLE, str(fault_path))
+
+    def make(*flags: str, sync_s: float = 0.0) -> Bench:
+        monkeypatch.setenv(recording_nsqd.DELAY_VARIABLE, str(sync_s))
+        nsqd = new_victim(*flags).start()
+        return Bench(nsqd, Power(nsqd, record_path), fault_path)
+
+    return make
+
+
+def test_without_group_commit_a_loss_of_power_costs_what_was_not_synced(
+    bench: Callable[..., Bench],
+) -> None:
+    """Checks the power switch itself: it must be able to lose something."""
+    run = bench("--sync-every=1000000", "--sync-timeout=1h")
+    create_channel(run.nsqd, "t", "c")
+    with run.nsqd.connect() as client:
+        client.mpub("t", [b"1", b"2", b"3"])
+    run.power.cut(cursors="kept")
+    assert run.power.bytes_lost > 0
+    run.nsqd.again()
+    assert drain(run.nsqd, "t", "c", 0) == []
+
+
+@pytest.mark.parametrize("cursors", ["kept", "earlier", "empty"])
+def test_first_message_of_a_new_topic_survives(bench: Callable[..., Bench], cursors: str) -> None:
+    run = bench(GROUP_COMMIT)
+    create_channel(run.nsqd, "t", "c")
+    run.power.remember_cursors()
+    with run.nsqd.connect() as client:
+        client.publish("t", b"first")
+        client.publish("fresh", b"first, without a channel")
+    run.power.cut(cursors=cursors)
+    run.nsqd.again()
+    assert [message.body for message in drain(run.nsqd, "t", "c", 1)] == [b"first"]
+    assert [message.body for message in drain(run.nsqd, "fresh", "c", 1)] == [
+        b"first, without a channel"
+    ]
+
+
+def test_messages_after_a_loss_survive_the_next_one(bench: Callable[..., Bench]) -> None:
+    """The log goes on in a new file after offsets that were given out and lost."""
+    run = bench(GROUP_COMMIT)
+    create_channel(run.nsqd, "t", "c")
+    with run.nsqd.connect() as client:
+        client.publish("t", b"synced")
+    run.nsqd.kill()
+    run.nsqd.flags = ["--sync-every=1000000", "--sync-timeout=1h"]
+    run.nsqd.again()
+    with run.nsqd.connect() as client:
+        client.mpub("t", [b"lost"] * 10)
+    drain(run.nsqd, "t", "c", 11)
+    await_checkpoint(run.nsqd, "t", "c")
+    run.power.cut(cursors="kept")
+    assert run.power.bytes_lost > 0
+    run.nsqd.flags = [GROUP_COMMIT]
+    for number in range(3):
+        run.nsqd.again()
+        with run.nsqd.connect() as client:
+            client.publish("t", b"%d" % number)
+        run.power.cut(cursors="kept")
+    run.nsqd.again()
+    assert [message.body for message in drain(run.nsqd, "t", "c", 3)] == [b"0", b"1", b"2"]
+
+
+def test_first_message_of_a_topic_known_only_by_name_survives(bench: Callable[..., Bench]) -> None:
+    """nsqd.dat may name topics that have no directory yet, as when it is another nsqd's."""
+    run = bench(GROUP_COMMIT)
+    run.nsqd.stop()
+    metadata = '{"topics":[{"name":"t","paused":false,"channels":null}],"version":"1.3.0"}'
+    (run.nsqd.data_path / "nsqd.dat").write_text(metadata)
+    run.nsqd.again()
+    with run.nsqd.connect() as client:
+        client.publish("t", b"first")
+    run.power.cut(cursors="kept")
+    run.nsqd.again()
+    assert [message.body for message in drain(run.nsqd, "t", "c", 1)] == [b"first"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cursors", ["kept", "earlier", "empty"])
+def test_losses_of_power_under_load_lose_nothing_acknowledged(
+    bench: Callable[..., Bench], cursors: str, seed: int
+) -> None:
+    rng = random.Random(seed)
+    run = bench(GROUP_COMMIT, "--max-bytes-per-file=60000", sync_s=SYNC_S)
+    ledger = Ledger(checks_deliveries=cursors == "kept")
+    for channel in CHANNELS:
+        create_channel(run.nsqd, *channel)
+        ledger.open_books(*channel)
+    for _ in range(3):
+        load = Load(run.nsqd, ledger, seed)
+        for channel in CHANNELS:
+            load.consume(*channel)
+        for verb in ("mpub", "pub", "dpub"):
+            load.publish(verb, TOPICS)
+        ledger.await_acknowledged(ledger.acknowledged_count + 200, timeout_s=10)
+        run.power.remember_cursors()
+        ledger.await_acknowledged(ledger.acknowledged_count + rng.randrange(1, 2000), timeout_s=10)
+        run.power.await_unsynced()
+        killed_s = time.time()
+        run.power.cut(cursors=cursors)
+        load.join()
+        ledger.killed(killed_s)
+        run.nsqd.again()
+    ledger.open_books("no-channel-yet", "first", since_s=0)
+    load = Load(run.nsqd, ledger, seed)
+    for channel in (*CHANNELS, ("no-channel-yet", "first")):
+        load.consume(*channel, finish_all=True)
+    ledger.await_nothing_outstanding(20)
+    load.stop()
+    print(ledger.summary(), f"{run.power.bytes_lost} bytes thrown away")
+    assert not ledger.faults, "\n".join(ledger.faults[:50])
+    lost = {key: (len(bodies), bodies[:5]) for key, bodies in ledger.outstanding().items()}
+    assert lost == {}
+    assert run.power.bytes_lost > 0, "no cut met unsynced bytes: the test tested nothing"
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("PUB t", f"E_PUB_FAILED PUB failed {EIO_TEXT}"),
+        ("DPUB t 1", f"E_DPUB_FAILED DPUB failed {EIO_TEXT}"),
+    ],
+)
+def test_publish_whose_fsync_fails_is_refused_and_never_delivered(
+    bench: Callable[..., Bench], line: str, answer: str
+) -> None:
+    run = bench(GROUP_COMMIT)
+    create_channel(run.nsqd, "t", "c")
+    with run.nsqd.connect() as client:
+        client.publish("t", b"before")
+    run.break_fsync()
+    with run.nsqd.connect() as client:
+        assert refusal(client, line, b"refused") == answer
+    run.mend_fsync()
+    with run.nsqd.connect() as client:
+        client.publish("t", b"after")
+    assert [message.body for message in drain(run.nsqd, "t", "c", 2)] == [b"before", b"after"]
+
+
+def test_consumer_that_lags_behind_gets_what_replaced_a_refused_publish(
+    bench: Callable[..., Bench],
+) -> None:
+    """It may have read the refused messages from the file before they were taken back."""
+    run = bench(GROUP_COMMIT, "--mem-queue-size=0", sync_s=0.2)
+    create_channel(run.nsqd, "t", "c")
+    with run.nsqd.connect() as producer, run.nsqd.connect() as consumer:
+        producer.mpub("t", [b"before %d" % number for number in range(3)])
+        consumer.sub("t", "c")
+        run.break_fsync()
+        producer.send_command("PUB t", b"refused")
+        segment = run.nsqd.segments("t")[0]
+        wait_until(lambda: b"refused" in segment.read_bytes())
+        consumer.rdy(1)  # reads a block of the file, the unsynced message with it
+        received = [consumer.read_message()]
+        with pytest.raises(Exception, match="E_PUB_FAILED"):
+            producer.read_response()
+        run.mend_fsync()
+    with run.nsqd.connect() as producer, run.nsqd.connect() as consumer:
+        producer.publish("t", b"accepted")
+        consumer.sub("t", "c")
+        consumer.rdy(10)
+        received = [consumer.read_message().body for _ in range(4)]
+    assert sorted(received) == [b"accepted", b"before 0", b"before 1", b"before 2"]
+
+
+def test_fsync_that_failed_is_tried_again_without_a_further_publish(
+    bench: Callable[..., Bench],
+) -> None:
+    run = bench("--sync-every=1000000", "--sync-timeout=100ms")
+    create_channel(run.nsqd, "t", "c")
+    run.break_fsync()
+    with run.nsqd.connect() as client:
+        client.publish("t", b"x")
+    wait_until(lambda: run.nsqd.http("GET", "/ping")[0] == 500)
+    run.mend_fsync()
+    wait_until(lambda: run.nsqd.http("GET", "/ping")[0] == 200)
+    run.power.await_synced(run.nsqd.segments("t")[0])

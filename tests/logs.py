@@ -131,11 +131,13 @@ class Disk:
         return sorted(name for name in os.listdir(self.path) if name.endswith(suffix))
 
     def find(self, reader: Reader, offset: int) -> Batch | None:
-        """What `reader.batch` answers once threads had time."""
+        """What `reader.batch` answers once threads had time; None where nothing follows."""
         for _ in range(ROUNDS_MAX):
             batch = reader.batch(offset)
-            if batch is not None or not self.threads.run():
-                return batch
+            if batch is not None:
+                return batch if batch.count else None
+            if not self.threads.run():
+                return None
         raise AssertionError(f"the reader never found its way to {offset}")
 
     def read(self, log: Log, start: int = 0) -> dict[int, bytes]:

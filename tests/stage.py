@@ -198,7 +198,7 @@ class Stage:
         self.clock.advance(seconds, self.run)
 
     def _drop_history(self) -> bool:
-        return any([topic.drop_history() for topic in self._topics])
+        return any(list(map(Topic.drop_history, self._topics)))
 
     def checkpoint(self) -> None:
         """Everything that changed goes to the cursor files."""

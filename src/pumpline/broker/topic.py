@@ -160,7 +160,7 @@ class Topic:
         self.services.tick.share(self)
 
     def _remember_pumped(self) -> None:
-        """With ephemeral channels only, no cursor says what has been consumed: the manifest must."""
+        """With ephemeral channels only, no cursor says how far they came: the manifest must."""
         if not self.ephemeral and not self._manifest_due:
             self._manifest_due = True
             self.services.later(CHECKPOINT_S, self._write_pumped)

@@ -67,7 +67,8 @@ class Reader:
         self._outdated = False  # what is being loaded is not to be used
 
     def batch(self, offset: int) -> Batch | None:
-        """The batch with `offset`, or the next one if `offset` is gone. None: not in memory yet."""
+        """The batch with `offset`, or the next one if `offset` is gone, or an empty one at the
+        log's end if there is none. None: not in memory yet."""
         current = self._current
         if current is None or not current.first <= offset < current.end:
             current = self._current = self._log.in_tail(offset) or self._from_file(offset)

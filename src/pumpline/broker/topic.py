@@ -214,19 +214,28 @@ class Topic:
             reason = self.services.health.failed(error, f"topic {self.name}")
             self.log.sync_failed(paths)
             if self.services.syncs.group_commit:
-                tickets += self._committing
-                self._committing = []
-                self._take_back()
+                tickets += self._take_back()
         for ticket in tickets:
             ticket.settle(reason)
 
-    def _take_back(self) -> None:
-        """Nothing since the last fsync was acknowledged or delivered: it never was."""
+    def _take_back(self) -> list[Ticket]:
+        """Nothing since the last fsync was acknowledged or delivered: it never was.
+
+        That goes for what is being put as well: its offsets follow on what is taken back. Returns
+        the tickets of it all.
+        """
         assert isinstance(self.log, Log)
+        tickets, self._committing = self._committing, []
+        if self._ticket is not None:
+            tickets.append(self._ticket)
+        self._ticket = None
+        self._builders = []
+        self._deferred.clear()
         try:
             self.log.cut_back(self._synced_mark)
         except OSError as error:
             _LOG.error("TOPIC(%s): cannot take back unsynced messages: %s", self.name, error)
+        return tickets
 
     # -- channels -----------------------------------------------------------------------------
 

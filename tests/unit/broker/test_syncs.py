@@ -5,7 +5,7 @@ import os
 import pytest
 from logs import Threads, Timers
 
-from pumpline.broker.syncs import Syncs
+from pumpline.broker.syncs import REST_S, Syncs
 
 
 class Topic:
@@ -77,7 +77,20 @@ def test_fewer_messages_are_synced_after_a_while(fsyncs: list[str]) -> None:
     room.timers.fire()
     assert room.threads.run() == 1
     assert fsyncs == ["a", "b"]
+    assert [delay_s for delay_s, _ in room.timers.waiting] == [REST_S]
+    room.timers.fire()
     assert room.timers.waiting == []
+
+
+def test_a_topic_rests_between_two_syncs(fsyncs: list[str]) -> None:
+    room = Room(1 + 1)
+    room.append(2, "a")
+    assert room.threads.run() == 1
+    room.append(2, "b")
+    assert room.threads.run() == 0
+    room.timers.fire()
+    assert room.threads.run() == 1
+    assert fsyncs == ["a", "b"]
     room.append(1, "c")
     assert len(room.timers.waiting) == 1
 

@@ -132,7 +132,10 @@ class Channel:
             if not given:
                 break  # nothing in memory: the reader calls when it came, or the timer does
             waiting -= given
-            line.rotate(-1)
+            if len(consumer.leases.deadlines) < consumer.rdy:
+                line.rotate(-1)
+            else:
+                line.popleft().queued = False
         self._arm_for_deferred()
 
     def note_deferred(self, first: int, end: int, due_ns: int) -> None:
@@ -159,7 +162,7 @@ class Channel:
         given = self._give_again(consumer, count) if self.delivery.ready else 0
         delivery = self.delivery
         while given < count:
-            end = delivery.fresh_until(limit)
+            end = delivery.fresh_until(limit) if delivery.skips else limit
             at = delivery.next
             if at >= end:
                 break

@@ -120,7 +120,8 @@ class Importer:
                 _report(queue, 0)
             self._set_aside(files)
             return
-        manifest, log, states = open_stored(self._services, entry)
+        manifest, log, stored = open_stored(self._services, entry)
+        states = {name: each.delivery for name, each in stored.items()}
         manifest.importing = Import(mark=log.mark(), files=fingerprints(files))
         manifest.clean = None
         self._directory.write_manifest(entry.name, manifest, sync=True)
@@ -153,7 +154,7 @@ class Importer:
         spans: dict[str, Span] = {}
         for channel, parts in queues.items():
             if channel is not None:
-                state = states.get(channel) or self._new_state(entry.name, channel, log, manifest)
+                state = states.get(channel) or self._new_state(entry.name, channel, log)
                 # What is ready to come back must not overtake what a paused topic holds back.
                 room = 0 if held_back else ATTEMPTS_MAX - _fresh_count(state, begin)
                 span = intake.take_channel(parts, attempts_max=max(room, 0))
@@ -174,8 +175,8 @@ class Importer:
         elif states and not held_back:
             manifest.pumped = channels_end
 
-    def _new_state(self, topic: str, channel: str, log: Log, manifest: Manifest) -> Delivery:
-        return load_delivery(self._services, topic, channel, log, manifest)
+    def _new_state(self, topic: str, channel: str, log: Log) -> Delivery:
+        return load_delivery(self._services, topic, channel, log).delivery
 
     # -- the end, and what a crash left -------------------------------------------------------
 

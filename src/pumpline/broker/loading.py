@@ -2,7 +2,7 @@
 
 A topic is loaded if it has a directory or nsqd.dat names it; a channel if it has a cursor or
 nsqd.dat names it. The rules where files disagree all prefer delivering twice to losing:
-- a cursor that cannot be read starts at the oldest message there is;
+- a cursor that is lost or cannot be read starts at the oldest message there is;
 - a cursor beyond the end of its log (the log lost unsynced messages to a power failure) keeps its
   offsets: the log goes on after them, so that no new message takes an offset that was finished.
 """
@@ -31,12 +31,19 @@ _ID_AT = 18
 _BASE_SEARCH_BYTES = 8 << 20
 
 
+class StoredCursor(NamedTuple):
+    """A channel's state as the data directory has it."""
+
+    delivery: Delivery
+    sound_bytes: int  # of the file; 0 if it has to be written anew
+
+
 class Stored(NamedTuple):
     """A topic as the data directory has it."""
 
     manifest: Manifest
     log: Log
-    states: dict[str, Delivery]  # by channel
+    states: dict[str, StoredCursor]  # by channel
 
 
 def load_topics(services: "Services") -> dict[str, Topic]:
@@ -79,9 +86,11 @@ def _load_topic(services: "Services", entry: TopicMetadata) -> Topic:
     topic = Topic(services, entry.name, log, pumped=pumped, paused=entry.paused)
     topic.clean_mark = manifest.clean
     for name, state in states.items():
-        channel = Channel(topic, name, state, paused=paused.get(name, False))
-        channel.cursor_file = CursorFile(services.directory.cursor_path(entry.name, name))
-        channel.note_change()
+        channel = Channel(topic, name, state.delivery, paused=paused.get(name, False))
+        path = services.directory.cursor_path(entry.name, name)
+        channel.cursor_file = CursorFile(path, sound_bytes=state.sound_bytes)
+        if not state.sound_bytes:
+            channel.note_change()
         topic.adopt(channel)
     # A kill may have come before a checkpoint knew of the newest delays.
     for first, end, due_ns in log.take_deferred():
@@ -107,21 +116,19 @@ def open_stored(services: "Services", entry: TopicMetadata) -> Stored:
     log.sync_also(directory.topics_path)
     named = (channel.name for channel in entry.channels or () if is_valid_name(channel.name))
     states = {
-        name: load_delivery(services, entry.name, name, log, manifest)
+        name: load_delivery(services, entry.name, name, log)
         for name in sorted({*named, *directory.channel_names(entry.name)})
         if not is_ephemeral(name)
     }
-    log.skip_to(max((state.high for state in states.values()), default=0))
+    log.skip_to(max((state.delivery.high for state in states.values()), default=0))
     return Stored(manifest, log, states)
 
 
-def load_delivery(
-    services: "Services", topic: str, name: str, log: Log, manifest: Manifest
-) -> Delivery:
+def load_delivery(services: "Services", topic: str, name: str, log: Log) -> StoredCursor:
     try:
         data = services.directory.read_cursor(topic, name)
     except FileNotFoundError:
-        return Delivery(max(manifest.pumped, log.first))
+        return StoredCursor(Delivery(log.first), 0)
     journals, used = cursor.decode(data, wall_ahead_ns=services.tick.wall_ahead_ns)
     if used < len(data):
         _LOG.warning(
@@ -132,8 +139,8 @@ def load_delivery(
         )
     if not journals:
         _LOG.error("CHANNEL(%s:%s): cursor unreadable, starting at the oldest message", topic, name)
-        return Delivery(log.first)
-    return restore(journals)
+        return StoredCursor(Delivery(log.first), 0)
+    return StoredCursor(restore(journals), used if used == len(data) else 0)
 
 
 def _base_in_log(path: str) -> int | None:

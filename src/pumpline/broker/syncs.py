@@ -1,7 +1,7 @@
 """When logs are fsynced: after `--sync-every` messages of a topic, and every `--sync-timeout`.
 
 An fsync runs in a thread, one at a time for each topic. With `--sync-every=1` a publisher's answer
-waits for it (group commit): what arrives while one runs shares the next. Otherwise nobody waits, and
+waits for it (group commit): what arrives while one runs shares the next. Else nobody waits, and
 a topic rests for 10 ms between two: fsyncs back to back took a quarter of the MPUB rate.
 """
 

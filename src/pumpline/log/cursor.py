@@ -39,12 +39,13 @@ class CursorFile:
 
     __slots__ = ("_journal_bytes", "_number", "_snapshot_bytes", "path", "written")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, sound_bytes: int = 0) -> None:
+        """`sound_bytes` is the size of a file that can be appended to, as it is."""
         self.path = path
         self.written = 0  # the number of the last write that was done
         self._number = 0
-        self._journal_bytes = 0
-        self._snapshot_bytes = 0
+        self._journal_bytes = sound_bytes
+        self._snapshot_bytes = min(sound_bytes, 1)
 
     @property
     def wants_snapshot(self) -> bool:

@@ -21,6 +21,7 @@ from random import randrange
 
 import msgspec
 
+from pumpline.core.crc import crc32
 from pumpline.core.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
 from pumpline.log.files import sync_file, write_whole
@@ -63,6 +64,13 @@ class Manifest(msgspec.Struct):
     pumped: int = 0  # while paused or without channels: what channels have been given so far
     clean: tuple[int, int, int] | None = None  # the log's mark at a clean stop
     importing: Import | None = None
+
+
+class _SealedManifest(msgspec.Struct):
+    """What is in the file: a wrong digit in a manifest could lose messages."""
+
+    crc: int
+    manifest: msgspec.Raw
 
 
 class DirectoryError(Exception):
@@ -128,10 +136,11 @@ class Directory:
 
     def topic_names(self) -> list[str]:
         try:
-            names = os.listdir(self._topics)
+            with os.scandir(self._topics) as entries:
+                names = [_topic_of(entry.name) for entry in entries if entry.is_dir()]
         except FileNotFoundError:
             return []
-        return sorted(n for n in map(_topic_of, names) if is_valid_name(n))
+        return sorted(filter(is_valid_name, names))
 
     def topic_path(self, topic: str) -> str:
         # `.` and `..` are legal names of topics and the only ones a file system cannot take.
@@ -147,13 +156,18 @@ class Directory:
         """None if the topic has no (valid) manifest."""
         try:
             with open(os.path.join(self.topic_path(topic), _MANIFEST), "rb") as file:
-                return msgspec.json.decode(file.read(), type=Manifest)
+                sealed = msgspec.json.decode(file.read(), type=_SealedManifest)
+            if crc32(sealed.manifest) != sealed.crc:
+                return None
+            return msgspec.json.decode(sealed.manifest, type=Manifest)
         except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
     def write_manifest(self, topic: str, manifest: Manifest, *, sync: bool = False) -> None:
         path = os.path.join(self.topic_path(topic), _MANIFEST)
-        write_whole(path, msgspec.json.encode(manifest), sync=sync)
+        data = msgspec.json.encode(manifest)
+        sealed = _SealedManifest(crc=crc32(data), manifest=msgspec.Raw(data))
+        write_whole(path, msgspec.json.encode(sealed), sync=sync)
         if sync:
             sync_file(self.topic_path(topic))
 

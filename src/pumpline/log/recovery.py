@@ -98,6 +98,8 @@ def parse(data: memoryview) -> tuple[list[Batch], int, int]:
             return batches, at, short.need_bytes
         except BadBatch:
             return batches, at, DAMAGED
+        if batches and batch.first < batches[-1].end:
+            return batches, at, DAMAGED  # valid in itself, but not where it belongs
         batches.append(batch)
         at += batch.size_bytes
     return batches, at, 0

@@ -13,6 +13,7 @@ from pumpline.core.batches import HEADER_BYTES, Batch
 
 INDEX_STRIDE_BYTES = 64 * 1024
 SUFFIX = ".log"
+OFFSET_END = 1 << 63  # no log comes to that
 
 _LENGTH = Struct(">I")
 _COUNT_AT = 32
@@ -54,8 +55,9 @@ class Segment:
 def first_of(name: str) -> int | None:
     """The first offset in a segment's file name, or None for another file."""
     stem, suffix = os.path.splitext(name)
-    digits = stem.isascii() and stem.isdigit()
-    return int(stem) if suffix == SUFFIX and len(stem) == 20 and digits else None
+    if suffix != SUFFIX or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
+        return None
+    return int(stem) if int(stem) < OFFSET_END else None
 
 
 def seek_batch(fd: int, position: int, offset: int, size_bytes: int) -> int:

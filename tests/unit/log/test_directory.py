@@ -2,6 +2,7 @@
 
 import json
 import os
+import zlib
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,8 @@ def test_a_manifest_of_a_newer_kind_is_read_for_what_it_has(
 ) -> None:
     directory.create_topic("t", Manifest(base_id=1))
     path = tmp_path / "topics" / "t" / "topic.json"
-    path.write_text(json.dumps({"base_id": 4, "something": {"new": True}}))
+    data = json.dumps({"base_id": 4, "something": {"new": True}})
+    path.write_text(f'{{"crc":{zlib.crc32(data.encode())},"manifest":{data}}}')
     assert directory.read_manifest("t") == Manifest(base_id=4)
 
 

@@ -1,8 +1,9 @@
-"""Runs a real nsqd process for a test, and talks to it over plain blocking sockets.
+"""Runs real nsqd and nsqlookupd processes for a test, and talks to them over blocking sockets.
 
-Knows how to start, stop, kill and restart the daemon, where it listens, and enough of the V2
-protocol to drive it frame by frame. Must not import the package under test: the same tests also
-run against another nsqd, named by PUMPLINE_TEST_NSQD, to check the tests themselves.
+Knows how to start, stop, kill and restart a daemon, where it listens, and enough of the V2
+protocol to drive nsqd frame by frame. Must not import the package under test: the same tests also
+run against other daemons, named by PUMPLINE_TEST_NSQD and PUMPLINE_TEST_NSQLOOKUPD, to check the
+tests themselves.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from urllib.parse import quote
 
 COMMAND_VARIABLE = "PUMPLINE_TEST_NSQD"
 DEFAULT_COMMAND = (sys.executable, "-m", "pumpline.tools.nsqd")
+LOOKUPD_COMMAND_VARIABLE = "PUMPLINE_TEST_NSQLOOKUPD"
+LOOKUPD_DEFAULT_COMMAND = (sys.executable, "-m", "pumpline.tools.nsqlookupd")
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 20.0
 IO_TIMEOUT_S = 10.0
@@ -48,14 +51,16 @@ def wait_until(predicate: Callable[[], T], timeout_s: float = 10.0) -> T:
     return outcome
 
 
-class Nsqd:
-    """One nsqd on loopback ports of its own choice; a context manager that starts and stops it."""
+class Daemon:
+    """A process on loopback ports of its own choice; a context manager that starts and stops it."""
 
-    def __init__(self, data_path: Path, flags: Sequence[str] = ()) -> None:
-        self.data_path = data_path
+    program = ""
+    command_variable = ""
+    default_command: tuple[str, ...] = ()
+
+    def __init__(self, log_path: Path, flags: Sequence[str] = ()) -> None:
         self.flags = list(flags)
-        # Beside the data directory: what lies inside it belongs to the daemon.
-        self.log_path = data_path.with_name(data_path.name + ".stderr")
+        self.log_path = log_path
         self.tcp_port = 0
         self.http_port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,7 +79,7 @@ class Nsqd:
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None, "nsqd was never started"
+        assert self._process is not None, f"{self.program} was never started"
         return self._process
 
     @property
@@ -86,13 +91,12 @@ class Nsqd:
         return f"127.0.0.1:{self.http_port}"
 
     def start(self, *, tcp_port: int = 0, http_port: int = 0) -> Self:
-        assert not self.is_running, "nsqd is already running"
-        self.data_path.mkdir(parents=True, exist_ok=True)
+        assert not self.is_running, f"{self.program} is already running"
         command = [
-            *(shlex.split(os.environ.get(COMMAND_VARIABLE, "")) or DEFAULT_COMMAND),
+            *(shlex.split(os.environ.get(self.command_variable, "")) or self.default_command),
             f"--tcp-address=127.0.0.1:{tcp_port}",
             f"--http-address=127.0.0.1:{http_port}",
-            f"--data-path={self.data_path}",
+            *self._data_flags(),
             *self.flags,
         ]
         with self.log_path.open("ab") as log:
@@ -125,7 +129,7 @@ class Nsqd:
         return self.start(tcp_port=self.tcp_port, http_port=self.http_port)
 
     def log_text(self) -> str:
-        """Everything written by all runs on this data directory."""
+        """Everything written by all runs with this log file."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def listening_port(self, service: str) -> int:
@@ -137,7 +141,7 @@ class Nsqd:
 
         wait_until(lambda: found() or not self.is_running, START_TIMEOUT_S)
         match = found()
-        assert match, f"nsqd ended with {self.process.poll()} before it listened on {service}"
+        assert match, f"{self.program} ended with {self.process.poll()}, not listening on {service}"
         return int(match[1])
 
     def http(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
@@ -148,6 +152,41 @@ class Nsqd:
             return response.status, response.read()
         finally:
             connection.close()
+
+    def _data_flags(self) -> list[str]:
+        """Where its data is, of a daemon that has any."""
+        return []
+
+    def _end(self, signal_number: signal.Signals) -> int:
+        self.process.send_signal(signal_number)
+        try:
+            return self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            ignored = f"{self.program} ignored {signal_number.name}"
+            raise AssertionError(f"{ignored}\n{self._tail()}") from None
+
+    def _tail(self) -> str:
+        return self.log_text()[-LOG_TAIL_CHARS:]
+
+
+class Nsqd(Daemon):
+    program = "nsqd"
+    command_variable = COMMAND_VARIABLE
+    default_command = DEFAULT_COMMAND
+
+    def __init__(self, data_path: Path, flags: Sequence[str] = ()) -> None:
+        # Beside the data directory: what lies inside it belongs to the daemon.
+        super().__init__(data_path.with_name(data_path.name + ".stderr"), flags)
+        self.data_path = data_path
+
+    def start(self, *, tcp_port: int = 0, http_port: int = 0) -> Self:
+        self.data_path.mkdir(parents=True, exist_ok=True)
+        return super().start(tcp_port=tcp_port, http_port=http_port)
+
+    def _data_flags(self) -> list[str]:
+        return [f"--data-path={self.data_path}"]
 
     def stats(self, topic: str | None = None) -> dict[str, Any]:
         query = "" if topic is None else f"&topic={quote(topic)}"
@@ -167,17 +206,11 @@ class Nsqd:
     def connect(self) -> RawClient:
         return RawClient(self.tcp_port)
 
-    def _end(self, signal_number: signal.Signals) -> int:
-        self.process.send_signal(signal_number)
-        try:
-            return self.process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise AssertionError(f"nsqd ignored {signal_number.name}\n{self._tail()}") from None
 
-    def _tail(self) -> str:
-        return self.log_text()[-LOG_TAIL_CHARS:]
+class Nsqlookupd(Daemon):
+    program = "nsqlookupd"
+    command_variable = LOOKUPD_COMMAND_VARIABLE
+    default_command = LOOKUPD_DEFAULT_COMMAND
 
 
 class ErrorFrame(Exception):

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +53,13 @@ def missing_requirement(name: str) -> str | None:
 class ClientProcess:
     """One library: any number of consumers, and one producer that connects at first use."""
 
-    def __init__(self, name: str, tcp_address: str, stderr_path: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        tcp_address: str,
+        stderr_path: Path,
+        wrapping: Mapping[str, object] | None = None,
+    ) -> None:
         if name in PYTHON_CLIENTS:
             command = [sys.executable, str(HERE / "clients" / f"{name}_driver.py")]
         else:
@@ -63,7 +69,7 @@ class ClientProcess:
         self._stderr_path = stderr_path
         with stderr_path.open("wb") as stderr:
             self._process = subprocess.Popen(
-                [*command, tcp_address],
+                [*command, tcp_address, json.dumps(wrapping or {})],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -66,7 +66,7 @@ def test_profile(nsqd: Nsqd) -> None:
     assert (refused.status, taken.status) == (500, 200)
     lines = taken.body.decode().splitlines()
     assert all(re.fullmatch(r"[^;]+(;[^;]+)* \d+", line) for line in lines)
-    assert any("pumpline.broker.http.HttpServer._serve" in line for line in lines)
+    assert any("pumpline.web.http.HttpServer._serve" in line for line in lines)
 
 
 @pytest.mark.deviation

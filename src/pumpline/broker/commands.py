@@ -24,6 +24,15 @@ class Incomplete(Exception):
         self.what = what  # the error that is due if the client closes now
 
 
+class Suspended(Exception):
+    """Nothing more of what came can be carried out before the connection calls again."""
+
+    def __init__(self, after: int | None = None) -> None:
+        super().__init__(after)
+        self.after = after  # the command; None if it is to be tried again
+        self.used = 0  # bytes done with
+
+
 def number(raw: bytes) -> int | None:
     """A run of digits, as an unsigned 64-bit number that wraps; empty is 0; None if it is not."""
     if raw and not (raw.isdigit() and raw.isascii()):

@@ -46,7 +46,7 @@ def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
         raise ProtocolError(E_BAD_TOPIC, f"SUB topic name {go_quote(params[1])} is not valid")
     if not is_valid_name(channel_name):
         raise ProtocolError(E_BAD_CHANNEL, f"SUB channel name {go_quote(params[2])} is not valid")
-    protocol.check_auth("SUB")
+    protocol.check_auth("SUB", topic_name, channel_name)
     try:
         channel = protocol.broker.topic(topic_name).channel(channel_name)
     except OSError as error:

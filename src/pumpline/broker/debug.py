@@ -26,17 +26,17 @@ from contextlib import suppress
 
 import msgspec
 
-from pumpline.broker.http import HTML, HttpError, Reply, Request, plain_reply
 from pumpline.broker.memory import Memory
-from pumpline.broker.pace import Pace
 from pumpline.broker.profile import Profile
+from pumpline.web.http import HTML, HttpError, Reply, Request, plain_reply
+from pumpline.web.pace import Pace
 
 PROFILE_DEFAULT_S = 30.0
 PROFILE_MAX_S = 300.0
 
 _TYPES_SHOWN = 50
 _OBJECTS_AT_ONCE = 20_000
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _PAGES = ("cmdline", "goroutine", "heap", "profile?seconds=10")
 _INDEX = "".join(
     [

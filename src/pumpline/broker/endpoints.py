@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from pumpline import NSQ_VERSION, __version__
 from pumpline.broker.debug import DebugEndpoints
-from pumpline.broker.http import (
+from pumpline.broker.http_admin import AdminEndpoints
+from pumpline.broker.http_config import ConfigEndpoints
+from pumpline.broker.http_publish import BOOLEANS, PublishEndpoints
+from pumpline.broker.memory import Memory
+from pumpline.broker.ports import Ports
+from pumpline.broker.stats import Selection, Stats, gather
+from pumpline.broker.stats_text import text_lines
+from pumpline.web.http import (
     Endpoint,
     Handler,
     Reply,
@@ -21,15 +28,8 @@ from pumpline.broker.http import (
     plain_reply,
     text_reply,
 )
-from pumpline.broker.http_admin import AdminEndpoints
-from pumpline.broker.http_config import ConfigEndpoints
-from pumpline.broker.http_publish import BOOLEANS, PublishEndpoints
-from pumpline.broker.memory import Memory
-from pumpline.broker.pace import Pace
-from pumpline.broker.ports import Ports
-from pumpline.broker.routes import Routes
-from pumpline.broker.stats import Selection, Stats, gather
-from pumpline.broker.stats_text import text_lines
+from pumpline.web.pace import Pace
+from pumpline.web.routes import Routes
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker

@@ -8,9 +8,9 @@ disk before it is answered, so that a crash does not undo it.
 import logging
 from typing import TYPE_CHECKING
 
-from pumpline.broker.http import NOTHING, HttpError, Reply, Request
 from pumpline.broker.http_publish import topic_name
 from pumpline.core.names import is_valid_name
+from pumpline.web.http import NOTHING, HttpError, Reply, Request
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker

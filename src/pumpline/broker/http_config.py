@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pumpline.broker.http import HttpError, Reply, Request, json_reply, text_reply
 from pumpline.broker.options import config_value
 from pumpline.core.flags import parse_log_level
+from pumpline.web.http import HttpError, Reply, Request, json_reply, text_reply
 
 if TYPE_CHECKING:
     from pumpline.broker.options import Options

@@ -12,11 +12,11 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pumpline.broker.commands import SIZE
-from pumpline.broker.http import OK, HttpError, Reply, Request, printable
-from pumpline.broker.pace import Pace
 from pumpline.broker.publishing import put_many
 from pumpline.core.errors import ProtocolError
 from pumpline.core.names import is_valid_name
+from pumpline.web.http import OK, HttpError, Reply, Request, printable
+from pumpline.web.pace import Pace
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker

@@ -53,10 +53,14 @@ class Settings:
     output_buffer_timeout_ms: int = 250
     sample_rate: int = 0
     msg_timeout_ms: int = 60_000
-    tls_v1: bool = False
+    tls_v1: bool = False  # these four: as granted
     deflate: bool = False
     deflate_level: int = DEFLATE_LEVEL_DEFAULT
     snappy: bool = False
+
+    @property
+    def upgrades(self) -> bool:
+        return self.tls_v1 or self.snappy or self.deflate
 
 
 def default_settings(options: Options, peer: str) -> Settings:
@@ -99,10 +103,9 @@ def parse(body: bytes, options: Options) -> Settings:
         low=_MSG_TIMEOUT_MIN_MS,
         high=options.max_msg_timeout_ns // _NS_PER_MS,
     )
-    wanted = (asked["snappy"] and options.snappy, asked["deflate"] and options.deflate)
-    if settings.feature_negotiation and all(wanted):
-        raise ProtocolError(E_IDENTIFY_FAILED, "cannot enable both deflate and snappy compression")
     settings.deflate_level = min(DEFLATE_LEVEL_DEFAULT, options.max_deflate_level)
+    if settings.feature_negotiation:
+        _set_upgrades(settings, asked, options)
     return settings
 
 
@@ -147,6 +150,16 @@ def _set_output(settings: Settings, asked: dict[str, Any], options: Options) -> 
     )
     if asked["output_buffer_size"] == -1:
         settings.output_buffer_timeout_ms = 0
+
+
+def _set_upgrades(settings: Settings, asked: dict[str, Any], options: Options) -> None:
+    settings.tls_v1 = asked["tls_v1"] and bool(options.tls_cert or options.tls_key)
+    settings.snappy = asked["snappy"] and options.snappy
+    settings.deflate = asked["deflate"] and options.deflate
+    if settings.snappy and settings.deflate:
+        raise ProtocolError(E_IDENTIFY_FAILED, "cannot enable both deflate and snappy compression")
+    if settings.deflate and asked["deflate_level"] > 0:
+        settings.deflate_level = min(asked["deflate_level"], options.max_deflate_level)
 
 
 def _in_range(

@@ -45,8 +45,8 @@ class TlsRequired(IntEnum):
     """Who must use TLS; the numbers are what GET /config/tls_required shows."""
 
     NO = 0
-    YES = 1
-    TCP_HTTPS = 2  # all but plain HTTP
+    TCP_HTTPS = 1  # all but plain HTTP
+    YES = 2
 
 
 def parse_tls_required(text: str) -> TlsRequired:

@@ -13,7 +13,8 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from pumpline.broker import consuming, identify, publishing
-from pumpline.broker.commands import SIZE, STATE_INIT, Incomplete
+from pumpline.broker.auth import Access, auth_response
+from pumpline.broker.commands import SIZE, STATE_INIT, Incomplete, Suspended
 from pumpline.broker.options import TlsRequired
 from pumpline.core import frames
 from pumpline.core.errors import (
@@ -22,10 +23,14 @@ from pumpline.core.errors import (
     E_AUTH_FIRST,
     E_BAD_BODY,
     E_BAD_PROTOCOL,
+    E_IDENTIFY_FAILED,
     E_INVALID,
+    E_UNAUTHORIZED,
     ProtocolError,
 )
 from pumpline.core.kernels import fins, mpub, pubs
+from pumpline.core.names import go_quote
+from pumpline.core.permissions import Grant
 
 if TYPE_CHECKING:
     from pumpline.broker.connection import Connection
@@ -49,10 +54,12 @@ class Protocol:
         "_mpub_line",
         "_pub_line",
         "_pub_topic",
+        "access",
         "broker",
         "connection",
         "greeted",
         "incomplete",
+        "needs_tls",
         "settings",
         "state",
     )
@@ -63,6 +70,8 @@ class Protocol:
         self.settings = identify.default_settings(self.broker.options, peer)
         self.state = STATE_INIT
         self.greeted = False
+        self.needs_tls = self.broker.options.tls_required is not TlsRequired.NO
+        self.access = Access() if self.broker.options.auth_http_address else None
         self.incomplete: str | Callable[[], str] = ""
         self._pub_line = self._mpub_line = _NO_LINE
         self._pub_topic: Topic | None = None
@@ -71,7 +80,8 @@ class Protocol:
         """Carry out the whole commands in buf[:end].
 
         Returns how many bytes were used, and how many there must be from there on before it is
-        worth calling again. ProtocolError and Dropped end the connection.
+        worth calling again. ProtocolError and Dropped end the connection; Suspended means that
+        there will be more to do with the rest, but not before the connection calls again.
         """
         pos = 0
         self.incomplete = ""
@@ -83,12 +93,30 @@ class Protocol:
         except Incomplete as more:
             self.incomplete = more.what
             return pos, more.end - pos
+        except Suspended as pause:
+            pause.used = pos if pause.after is None else pause.after
+            raise
         return pos, 1
 
-    def check_auth(self, verb: str) -> None:
-        """With an auth server configured nobody gets in, as long as AUTH cannot succeed."""
-        if self.broker.options.auth_http_address:
+    def check_auth(self, verb: str, topic: str, channel: str = "") -> None:
+        """ProtocolError if the client may not; Suspended if the auth server must be asked."""
+        access = self.access
+        if access is None:
+            return
+        if access.grant is None:
             raise ProtocolError(E_AUTH_FIRST, f"AUTH required before {verb}")
+        if access.expired:
+            self.connection.ask(access.secret, self._asked_again)
+            raise Suspended
+        if not access.grant.allows(topic, channel):
+            names = f"{go_quote(topic.encode())} {go_quote(channel.encode())}"
+            raise ProtocolError(E_UNAUTHORIZED, f"AUTH failed for {verb} on {names}")
+
+    def expire(self) -> None:
+        """What was granted has had its time: the next command that needs it asks again."""
+        if self.access is not None:
+            self.access.expired = True
+        self._pub_line = self._mpub_line = _NO_LINE
 
     def cut_short(self, buf: bytearray) -> str:
         """The error that is due when the client closes after the unfinished command in `buf`."""
@@ -114,6 +142,24 @@ class Protocol:
             self._mpub_line, self._pub_line = line, _NO_LINE
         else:
             self._pub_line, self._mpub_line = line, _NO_LINE
+
+    # -- answers to AUTH ----------------------------------------------------------------------
+
+    def authorized(self, grant: Grant | None) -> None:
+        """The auth server's word on an AUTH."""
+        if grant is not None and not grant.rows:
+            raise ProtocolError(E_UNAUTHORIZED, "AUTH no authorizations found")
+        self._asked_again(grant)
+        if grant is not None:
+            reply = auth_response(grant)
+            self.connection.reply(frames.encode_frame(frames.RESPONSE, reply))
+
+    def _asked_again(self, grant: Grant | None) -> None:
+        if grant is None or self.access is None:
+            raise ProtocolError(E_AUTH_FAILED, "AUTH failed")
+        self.access.grant = grant
+        self.access.expired = False
+        self.connection.expire_in(grant.ttl_s)
 
     # -- the short ways -----------------------------------------------------------------------
 
@@ -198,7 +244,7 @@ class Protocol:
         verb = params[0]
         handler = _HANDLERS.get(verb)
         name = verb.decode("utf-8", "surrogateescape")
-        if self.broker.options.tls_required is not TlsRequired.NO and verb != b"IDENTIFY":
+        if self.needs_tls and verb != b"IDENTIFY":
             raise ProtocolError(E_INVALID, f"cannot {name} in current state (TLS required)")
         if handler is None:
             raise ProtocolError(E_INVALID, f"invalid command {name}")
@@ -221,10 +267,15 @@ def _identify(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int,
     options = protocol.broker.options
     body, pos = read_body(buf, pos, end, "IDENTIFY", options.max_body_size)
     settings = identify.parse(body, options)
+    if settings.upgrades and protocol.connection.layers is not None:
+        raise ProtocolError(E_IDENTIFY_FAILED, "IDENTIFY failed already upgraded")
     protocol.settings = settings
     protocol.connection.identified(settings)
     data = identify.response(settings, options) if settings.feature_negotiation else b"OK"
     protocol.connection.reply(frames.encode_frame(frames.RESPONSE, data))
+    if settings.upgrades:
+        protocol.connection.upgrade()
+        raise Suspended(pos)
     return pos
 
 
@@ -233,10 +284,15 @@ def _auth(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int, end
         raise ProtocolError(E_INVALID, "cannot AUTH in current state")
     if len(params) != 1:
         raise ProtocolError(E_INVALID, "AUTH invalid number of parameters")
-    read_body(buf, pos, end, "AUTH", protocol.broker.options.max_body_size)
-    if protocol.broker.options.auth_http_address:
-        raise ProtocolError(E_AUTH_FAILED, "AUTH failed")
-    raise ProtocolError(E_AUTH_DISABLED, "AUTH disabled")
+    secret, after = read_body(buf, pos, end, "AUTH", protocol.broker.options.max_body_size)
+    access = protocol.access
+    if access is None:
+        raise ProtocolError(E_AUTH_DISABLED, "AUTH disabled")
+    if access.grant is not None:
+        raise ProtocolError(E_INVALID, "AUTH already set")
+    access.secret = secret
+    protocol.connection.ask(secret, protocol.authorized)
+    raise Suspended(after)
 
 
 def read_body(buf: bytearray, pos: int, end: int, verb: str, size_max: int) -> tuple[bytes, int]:

@@ -138,7 +138,7 @@ def put_many(
 
 def _topic(protocol: "Protocol", name: str, verb: str) -> "Topic":
     """The topic to publish to, if the client may."""
-    protocol.check_auth(verb)
+    protocol.check_auth(verb, name)
     try:
         return protocol.broker.topic(name)
     except OSError as error:

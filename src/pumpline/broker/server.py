@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import ssl
 import stat
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,12 +12,12 @@ from contextlib import suppress
 from typing import Any
 
 from pumpline.broker.address import listen_address
+from pumpline.broker.auth import AuthServers
 from pumpline.broker.broker import Broker
 from pumpline.broker.checkpoints import Checkpoints
 from pumpline.broker.connection import Connection
 from pumpline.broker.endpoints import nsqd_routes, tls_refusal
 from pumpline.broker.health import Health
-from pumpline.broker.http import HttpServer
 from pumpline.broker.memory import Memory
 from pumpline.broker.options import Options, TlsRequired
 from pumpline.broker.ports import UNIX_SOCKET, Ports
@@ -24,11 +25,15 @@ from pumpline.broker.retention import Retention
 from pumpline.broker.services import Services
 from pumpline.broker.syncs import Syncs
 from pumpline.broker.tick import Tick
+from pumpline.broker.tls import TlsError, client_context, server_context
 from pumpline.log.directory import Directory, DirectoryError
 from pumpline.log.files import FilePool
+from pumpline.web.http import HttpServer
 
 THREADS = 4
 BACKLOG = 1024
+HTTPS_HANDSHAKE_S = 10.0
+HTTPS_GOODBYE_S = 5.0  # for a client to agree that the connection is over
 _GC_THRESHOLDS = (50_000, 20, 100)  # a batch is a few objects: collecting often finds nothing
 
 _LOG = logging.getLogger(__name__)
@@ -58,7 +63,8 @@ class Server:
         self.broker: Broker | None = None
         self.ports = Ports()
         self.memory = Memory()
-        self._http: HttpServer | None = None
+        self._http: list[HttpServer] = []
+        self._auth_servers: AuthServers | None = None
         self._listeners: list[asyncio.AbstractServer] = []
 
     async def start(self) -> None:
@@ -66,6 +72,7 @@ class Server:
             self.directory.lock()
         except DirectoryError as error:
             raise StartupError(f"failed to instantiate nsqd - {error}") from error
+        tls = self._open_doors()
         broker = Broker(self._services(), self.loop)
         try:
             broker.load()
@@ -75,13 +82,16 @@ class Server:
         try:
             await broker.metadata.persist()
         except OSError as error:
-            raise StartupError(f"failed to persist metadata - {error}") from error
+            # A full disk must not keep consumers from draining it.
+            broker.services.health.failed(error, "metadata")
         Retention(broker.services, broker.topics.values).start()
+        auth_servers = self._auth_servers
         self.ports.tcp = await self._listen(
-            "TCP", self.options.tcp_address, lambda: Connection(broker)
+            "TCP",
+            self.options.tcp_address,
+            lambda: Connection(broker, tls=tls, auth_servers=auth_servers),
         )
-        if self.options.http_address:
-            await self._listen_http(broker)
+        await self._listen_http(broker, tls)
         self._tell_ports()
         self.memory.watch()
         gc.collect()
@@ -95,9 +105,10 @@ class Server:
             for connection in list(self.broker.connections):
                 connection.close()
             await asyncio.sleep(0)
-            if self._http is not None:
-                await self._http.close()
+            await asyncio.gather(*(http.close() for http in self._http))
             await self.broker.close()
+        if self._auth_servers is not None:
+            await self._auth_servers.close()
         self.memory.close()
         self.threads.shutdown()
         self.directory.unlock()
@@ -126,6 +137,7 @@ class Server:
             offload=self._offload,
             later=loop.call_later,
             registration_changed=lambda topic, channel: None,
+            drop_history=lambda: False,
             topic_gone=lambda topic: None,
             tail_bytes_max=0,
         )
@@ -140,14 +152,41 @@ class Server:
 
         self.threads.submit(job).add_done_callback(finished)
 
-    async def _listen_http(self, broker: Broker) -> None:
+    def _open_doors(self) -> ssl.SSLContext | None:
+        """Get ready what decides on who comes in: TLS for clients, and the auth servers."""
+        options = self.options
+        try:
+            tls = server_context(options)
+        except TlsError as error:
+            raise StartupError(
+                f"failed to instantiate nsqd - failed to build TLS config - {error}"
+            ) from error
+        try:
+            context = client_context(options)
+        except TlsError as error:
+            raise StartupError(
+                f"failed to instantiate nsqd - failed to build client TLS config - {error}"
+            ) from error
+        if options.auth_http_address:
+            self._auth_servers = AuthServers(options, context)
+        return tls
+
+    async def _listen_http(self, broker: Broker, tls: ssl.SSLContext | None) -> None:
         routes = nsqd_routes(
             broker, ports=self.ports, memory=self.memory, lookupds_changed=lambda: None
         )
         refuses = self.options.tls_required is TlsRequired.YES
         refusal = (lambda: tls_refusal(self.ports)) if refuses else None
-        self._http = HttpServer(routes, refusal=refusal)
-        self.ports.http = await self._listen("HTTP", self.options.http_address, self._http)
+        if self.options.http_address:
+            http = HttpServer(routes, refusal=refusal)
+            self._http.append(http)
+            self.ports.http = await self._listen("HTTP", self.options.http_address, http)
+        if self.options.https_address and tls is not None:
+            https = HttpServer(routes)
+            self._http.append(https)
+            self.ports.https = await self._listen(
+                "HTTPS", self.options.https_address, https, tls=tls
+            )
 
     def _tell_ports(self) -> None:
         """Ports to broadcast are those in use unless the options say otherwise."""
@@ -156,18 +195,30 @@ class Server:
         options.broadcast_http_port = options.broadcast_http_port or max(self.ports.http, 0)
 
     async def _listen(
-        self, name: str, address: str, make: Callable[[], asyncio.BaseProtocol]
+        self,
+        name: str,
+        address: str,
+        make: Callable[[], asyncio.BaseProtocol],
+        *,
+        tls: ssl.SSLContext | None = None,
     ) -> int:
         """Accept connections at `address`; returns the port."""
         where = listen_address(address)
+        limits: dict[str, Any] = {}
+        if tls is not None:
+            limits["ssl"] = tls
+            limits["ssl_handshake_timeout"] = HTTPS_HANDSHAKE_S
+            limits["ssl_shutdown_timeout"] = HTTPS_GOODBYE_S
         try:
             if isinstance(where, str):
                 _remove_stale_socket(where)
-                listener = await self.loop.create_unix_server(make, where, backlog=BACKLOG)
+                listener = await self.loop.create_unix_server(
+                    make, where, backlog=BACKLOG, **limits
+                )
             else:
                 host, port = where
                 listener = await self.loop.create_server(
-                    make, host or None, port, backlog=BACKLOG, reuse_address=True
+                    make, host or None, port, backlog=BACKLOG, reuse_address=True, **limits
                 )
         except OSError as error:
             reason = error.strerror or str(error)

@@ -15,8 +15,10 @@ import msgspec
 
 from pumpline.broker.connection import Connection
 from pumpline.broker.memory import MemoryStats
-from pumpline.broker.pace import Pace
+from pumpline.broker.tls import go_cipher_name, go_version_name
+from pumpline.broker.upgrades import Deflate, Snappy
 from pumpline.log.ring import Ring
+from pumpline.web.pace import Pace
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker
@@ -191,6 +193,11 @@ def _consumers(channel: "Channel", topic_name: str) -> Iterator[ClientStats]:
 def _client_stats(connection: Connection, topic_name: str) -> ClientStats:
     settings = connection.protocol.settings
     consumer = connection.consumer
+    layers = connection.layers
+    tls = layers.tls if layers and layers.open else None
+    compression = layers.compression.name if layers and layers.compression else ""
+    access = connection.protocol.access
+    grant = access.grant if access else None
     return ClientStats(
         client_id=settings.client_id,
         hostname=settings.hostname,
@@ -204,17 +211,20 @@ def _client_stats(connection: Connection, topic_name: str) -> ClientStats:
         requeue_count=consumer.requeue_count if consumer else 0,
         connect_ts=connection.connected_at_s,
         sample_rate=settings.sample_rate,
-        deflate=settings.deflate,
-        snappy=settings.snappy,
+        deflate=compression == Deflate.name,
+        snappy=compression == Snappy.name,
         user_agent=settings.user_agent,
+        authed=bool(grant and grant.rows),
+        auth_identity=grant.identity if grant else "",
+        auth_identity_url=grant.identity_url if grant else "",
         topology_zone=settings.topology_zone,
         topology_region=settings.topology_region,
         pub_counts=_pub_counts(connection.pub_counts, topic_name),
-        tls=settings.tls_v1,
-        tls_cipher_suite="",
-        tls_version="",
+        tls=tls is not None,
+        tls_cipher_suite=go_cipher_name(tls.cipher) if tls else "",
+        tls_version=go_version_name(tls.version) if tls else "",
         tls_negotiated_protocol="",
-        tls_negotiated_protocol_is_mutual=False,
+        tls_negotiated_protocol_is_mutual=tls is not None,  # what Go always says
     )
 
 

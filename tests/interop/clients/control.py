@@ -32,6 +32,15 @@ class Subscription(TypedDict):
     deflate: bool
 
 
+class Wrapping(TypedDict, total=False):
+    """What a driver's second argument asks of all its connections, in JSON."""
+
+    tls: bool  # with whatever certificate the server has
+    snappy: bool
+    deflate: bool
+    auth_secret: str
+
+
 class Client(Protocol):
     """The operations of a driver. Those of the asyncio drivers are coroutines."""
 
@@ -43,6 +52,11 @@ class Client(Protocol):
     def requeue(self, consumer: str, message_id: str, delay_ms: int) -> Any: ...
     def touch(self, consumer: str, message_id: str) -> Any: ...
     def close(self, consumer: str) -> Any: ...
+
+
+def wrapping() -> Wrapping:
+    asked: Wrapping = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
+    return asked
 
 
 def emit(event: str, **fields: Any) -> None:

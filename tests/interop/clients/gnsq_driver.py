@@ -11,7 +11,7 @@ from typing import Any  # noqa: E402
 
 import gevent  # noqa: E402
 import gnsq  # noqa: E402
-from control import Subscription, emit, emit_failure, emit_message, start  # noqa: E402
+from control import Subscription, emit, emit_failure, emit_message, start, wrapping  # noqa: E402
 
 BACKOFF_MAX_S = 1  # the default is 128
 CLOSE_TIMEOUT_S = 10
@@ -20,6 +20,13 @@ CLOSE_TIMEOUT_S = 10
 class GnsqClient:
     def __init__(self, tcp_address: str) -> None:
         self.tcp_address = tcp_address
+        # No TLS: it calls the constructor of SSLSocket, which is gone.
+        asked = wrapping()
+        self.connection: dict[str, Any] = {
+            "snappy": asked.get("snappy", False),
+            "auth_secret": asked.get("auth_secret", "").encode() or None,
+        }
+        self.deflate = asked.get("deflate", False)
         self.producer: gnsq.Producer | None = None
         self.consumers: dict[str, gnsq.Consumer] = {}
         self.held: dict[tuple[str, str], gnsq.Message] = {}
@@ -45,7 +52,8 @@ class GnsqClient:
             max_in_flight=subscription["max_in_flight"],
             max_backoff_duration=BACKOFF_MAX_S,
             heartbeat_interval=subscription["heartbeat_interval_s"],
-            deflate=subscription["deflate"],
+            deflate=subscription["deflate"] or self.deflate,
+            **self.connection,
         )
 
         def on_message(_: gnsq.Consumer, message: gnsq.Message) -> None:
@@ -78,7 +86,9 @@ class GnsqClient:
 
     def _started_producer(self) -> gnsq.Producer:
         if self.producer is None:
-            self.producer = gnsq.Producer([self.tcp_address])
+            # Plain: it takes the OK of an upgrade for the answer to a publish, and stumbles.
+            secret = self.connection["auth_secret"]
+            self.producer = gnsq.Producer([self.tcp_address], auth_secret=secret)
             self.producer.start()
         return self.producer
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import nsq
-from control import Subscription, emit, emit_message, serve_asyncio
+from control import Subscription, emit, emit_message, serve_asyncio, wrapping
 
 POLL_S = 0.01
 BACKOFF_MAX_S = 1  # the default of 128 makes the first back-off 3.6 s
@@ -18,6 +19,13 @@ BACKOFF_MAX_S = 1  # the default of 128 makes the first back-off 3.6 s
 class PynsqClient:
     def __init__(self, tcp_address: str) -> None:
         self.tcp_address = tcp_address
+        asked = wrapping()
+        self.connection: dict[str, Any] = {
+            "tls_v1": asked.get("tls", False),
+            "tls_options": {"cert_reqs": ssl.CERT_NONE},
+            "snappy": asked.get("snappy", False),
+            "auth_secret": asked.get("auth_secret"),
+        }
         self.writer: nsq.Writer | None = None
         self.readers: dict[str, nsq.Reader] = {}
         self.held: dict[tuple[str, str], nsq.Message] = {}
@@ -45,6 +53,7 @@ class PynsqClient:
             max_backoff_duration=BACKOFF_MAX_S,
             msg_timeout=subscription["msg_timeout_ms"] / 1000,
             heartbeat_interval=subscription["heartbeat_interval_s"],
+            **self.connection,
         )
         self.readers[consumer] = reader
         while not reader.conns:
@@ -69,7 +78,7 @@ class PynsqClient:
 
     async def _connected_writer(self) -> nsq.Writer:
         if self.writer is None:
-            self.writer = nsq.Writer([self.tcp_address])
+            self.writer = nsq.Writer([self.tcp_address], **self.connection)
         while not self.writer.conns:
             await asyncio.sleep(POLL_S)
         return self.writer

@@ -7,6 +7,14 @@ const {Reader, Writer} = require('nsqjs')
 const BACKOFF_MAX_S = 1 // the default is 128
 
 const [host, port] = process.argv[2].split(':')
+// What ../clients/control.py calls Wrapping. Its snappy is an optional package, not installed here.
+const asked = JSON.parse(process.argv[3] || '{}')
+const wrapping = {
+  tls: Boolean(asked.tls),
+  tlsVerification: false,
+  deflate: Boolean(asked.deflate),
+  ...(asked.auth_secret ? {authSecret: asked.auth_secret} : {}),
+}
 const readers = new Map()
 const held = new Map() // "consumer id" -> message
 let writer = null
@@ -26,7 +34,7 @@ const answered = (send) =>
 const connectedWriter = () => {
   if (writer === null) {
     writer = new Promise((resolve, reject) => {
-      const connecting = new Writer(host, Number(port))
+      const connecting = new Writer(host, Number(port), wrapping)
       connecting.on(Writer.READY, () => resolve(connecting))
       connecting.on(Writer.ERROR, reject)
       connecting.connect()
@@ -68,7 +76,8 @@ const operations = {
       maxBackoffDuration: BACKOFF_MAX_S,
       messageTimeout: subscription.msg_timeout_ms,
       heartbeatInterval: subscription.heartbeat_interval_s,
-      deflate: subscription.deflate,
+      ...wrapping,
+      deflate: wrapping.deflate || subscription.deflate,
     })
     readers.set(consumer, reader)
     reader.on(Reader.ERROR, (error) => emit('error', {consumer, text: String(error)}))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumpline.broker.query import QueryError, parse_query
+from pumpline.web.query import QueryError, parse_query
 
 
 @pytest.mark.parametrize(

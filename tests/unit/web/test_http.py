@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pumpline.broker import http
-from pumpline.broker.http import OK, Endpoint, HttpError, HttpServer, Reply, Request
-from pumpline.broker.routes import Routes
+from pumpline.web import http
+from pumpline.web.http import OK, Endpoint, HttpError, HttpServer, Reply, Request
+from pumpline.web.routes import Routes
 
 SHORT_S = 0.05
 PATIENCE_S = 10.0

@@ -31,9 +31,9 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from pumpline import __version__
-from pumpline.broker.query import QueryError, parse_query, unescape
-from pumpline.broker.routes import OPTIONS, Allowed, Found, Redirect, Routes
 from pumpline.core.durations import format_duration
+from pumpline.web.query import QueryError, parse_query, unescape
+from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
 
 KEEPALIVE_S = 120.0  # between requests, and for the head of one to come
 SKIP_BYTES_MAX = 64 * 1024  # of a body nobody wants, read so that the connection can go on

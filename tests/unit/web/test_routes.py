@@ -2,7 +2,7 @@
 
 import pytest
 
-from pumpline.broker.routes import Allowed, Found, Redirect, Routes, clean_path
+from pumpline.web.routes import Allowed, Found, Redirect, Routes, clean_path
 
 ROUTES = Routes(
     {

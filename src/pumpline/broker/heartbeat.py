@@ -1,0 +1,75 @@
+"""Heartbeats: when a client is sent one, and when it is given up.
+
+A client that is silent for two intervals, or takes nothing during a whole one, is dropped. While
+it is we who keep it waiting it need not say anything, nor during a handshake, which has a limit of
+its own.
+"""
+
+import asyncio
+import logging
+from typing import Protocol
+
+_LOG = logging.getLogger(__name__)
+
+
+class Client(Protocol):
+    peer: str
+    heard_s: float  # when it last said something, by the loop's clock
+    blocked: bool  # takes nothing at present
+
+    @property
+    def is_kept_waiting(self) -> bool: ...
+
+    def beat(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Heartbeat:
+    __slots__ = ("_beat_s", "_blocked_before", "_client", "_interval_s", "_loop", "_timer")
+
+    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._loop = loop
+        self._interval_s = 0.0
+        self._beat_s = 0.0
+        self._blocked_before = False  # at the last beat
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, interval_ms: int) -> None:
+        """Begin, or begin anew; none if the interval is not over 0."""
+        self._interval_s = interval_ms / 1000
+        self._beat_s = self._loop.time()
+        self._set_timer()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        self.stop()
+        if self._interval_s > 0:
+            silent_s = self._client.heard_s + 2 * self._interval_s
+            at_s = min(self._beat_s + self._interval_s, silent_s)
+            self._timer = self._loop.call_at(at_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        client = self._client
+        now_s = self._loop.time()
+        if client.is_kept_waiting:
+            client.heard_s = now_s
+        if now_s >= client.heard_s + 2 * self._interval_s:
+            _LOG.error("[%s] - heartbeat timed out", client.peer)
+            client.close()
+            return
+        if now_s >= self._beat_s + self._interval_s:
+            if client.blocked and self._blocked_before:
+                _LOG.error("[%s] - does not read, dropped", client.peer)
+                client.close()
+                return
+            self._blocked_before = client.blocked
+            self._beat_s = now_s
+            if not client.blocked:
+                client.beat()
+        self._set_timer()

@@ -1,0 +1,94 @@
+"""The HTTP port under random and mutated requests, from many connections at once.
+
+The process lives, its log has no traceback, every answer has a status that is documented, a
+bystander that publishes over HTTP loses nothing, and memory and sockets come back.
+"""
+
+import random
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from daemons import Nsqd
+
+from . import bystander
+from .bystander import Bystander
+from .conftest import Rounds
+from .grammar import LIMIT_FLAGS
+from .hostile import Ending, converse
+from .mutation import pieces
+from .requests import requests
+from .watch import Watch, delete_topics
+
+SEEDS = (1, 2)
+CONNECTIONS = 150  # a round
+AT_ONCE = 12
+STATUSES = {100, 200, 301, 307, 400, 404, 405, 413, 417, 500}
+ENDINGS = (*[Ending.LINGER] * 6, Ending.HALF_CLOSE, Ending.CLOSE, Ending.RESET)
+
+# aiohttp answers with the version it was asked with, whichever that is.
+_STATUS_LINE = re.compile(rb"HTTP/\d\.\d (\d{3}) [ -~]*\r\n")
+_OWN_TROUBLE = b"Server got itself in trouble"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
+    with Nsqd(tmp_path / "data", LIMIT_FLAGS) as daemon:
+        yield daemon
+
+
+def attack(nsqd: Nsqd, seed: int) -> None:
+    """One connection."""
+    rng = random.Random(seed)
+    data = requests(rng)
+    try:
+        received, _ = converse(
+            nsqd.http_port, pieces(rng, data), rng.choice(ENDINGS), deaf=rng.random() < 0.1
+        )
+        check_answers(received)
+    except AssertionError as error:
+        error.add_note(f"connection {seed} sent {data!r}"[:3000])
+        raise
+
+
+def check_answers(received: bytes) -> None:
+    if received:
+        assert _STATUS_LINE.match(received), received[:200]
+    for status in _STATUS_LINE.findall(received):
+        assert int(status) in STATUSES, received[:200]
+    assert _OWN_TROUBLE not in received
+
+
+def publish_to(nsqd: Nsqd) -> bystander.Publish:
+    """Over HTTP, with a look at the figures every time."""
+
+    def publish(bodies: list[bytes]) -> None:
+        for body in bodies[:-2]:
+            assert nsqd.http("POST", f"/pub?topic={bystander.TOPIC}", body) == (200, b"OK")
+        lines = b"\n".join(bodies[-2:])
+        assert nsqd.http("POST", f"/mpub?topic={bystander.TOPIC}", lines) == (200, b"OK")
+        assert nsqd.http("GET", "/ping") == (200, b"OK")
+        assert nsqd.stats()["health"] == "OK"
+
+    return publish
+
+
+def test_hostile_requests_harm_nobody(rounds: Rounds, nsqd: Nsqd) -> None:
+    watch = Watch(nsqd)
+    with Bystander(nsqd, publish_to(nsqd)):
+        pass
+    watch.forgive_growth()  # what the first client costs is spent once
+
+    def play(rng: random.Random) -> None:
+        seeds = [rng.getrandbits(64) for _ in range(CONNECTIONS)]
+        with Bystander(nsqd, publish_to(nsqd)), ThreadPoolExecutor(AT_ONCE) as threads:
+            for _ in threads.map(lambda seed: attack(nsqd, seed), seeds):
+                pass
+        delete_topics(nsqd, but=bystander.TOPIC)
+        watch.check()
+
+    rounds(play)

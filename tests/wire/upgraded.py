@@ -1,0 +1,117 @@
+"""Sessions after the upgrades of IDENTIFY: the same commands and frames, wrapped.
+
+Wraps the socket of a session in TLS, snappy or deflate, in the order in which the server puts
+them on, and reads the OK of each. Knows nothing of what is sent through them.
+"""
+
+import json
+import socket
+import ssl
+import zlib
+from typing import Any, Protocol
+
+import snappy
+from certificates import client_context
+
+from .commands import identify
+from .session import OK, Session
+
+RECEIVE_BYTES = 1 << 16
+
+
+class Codec(Protocol):
+    def pack(self, data: bytes) -> bytes: ...
+
+    def unpack(self, data: bytes) -> bytes: ...
+
+
+class SnappyCodec:
+    def __init__(self) -> None:
+        self._compressor = snappy.StreamCompressor()
+        self._decompressor = snappy.StreamDecompressor()
+
+    def pack(self, data: bytes) -> bytes:
+        return bytes(self._compressor.add_chunk(data))
+
+    def unpack(self, data: bytes) -> bytes:
+        return bytes(self._decompressor.decompress(data))
+
+
+class DeflateCodec:
+    def __init__(self) -> None:
+        self._deflater = zlib.compressobj(wbits=-15)
+        self._inflater = zlib.decompressobj(wbits=-15)
+
+    def pack(self, data: bytes) -> bytes:
+        return self._deflater.compress(data) + self._deflater.flush(zlib.Z_SYNC_FLUSH)
+
+    def unpack(self, data: bytes) -> bytes:
+        return self._inflater.decompress(data)
+
+
+class PackedSocket:
+    """What a session needs of a socket, with a codec in between."""
+
+    def __init__(self, wire: socket.socket, codec: Codec, received: bytes) -> None:
+        self.wire = wire
+        self.codec = codec
+        self._plain = codec.unpack(received) if received else b""
+
+    def settimeout(self, seconds: float) -> None:
+        self.wire.settimeout(seconds)
+
+    def sendall(self, data: bytes) -> None:
+        self.wire.sendall(self.codec.pack(data))
+
+    def recv(self, count: int) -> bytes:
+        while not self._plain:
+            data = self.wire.recv(RECEIVE_BYTES)
+            if not data:
+                return b""
+            self._plain = self.codec.unpack(data)
+        plain, self._plain = self._plain[:count], self._plain[count:]
+        return plain
+
+    def shutdown(self, how: int) -> None:
+        self.wire.shutdown(how)
+
+    def close(self) -> None:
+        self.wire.close()
+
+
+def negotiate(session: Session, **wishes: object) -> dict[str, Any]:
+    """What IDENTIFY is answered; nothing is upgraded yet."""
+    answer: dict[str, Any] = json.loads(
+        session.request(identify({"feature_negotiation": True, **wishes})).data
+    )
+    return answer
+
+
+def upgrade(
+    session: Session, *, tls: ssl.SSLContext | None = None, **wishes: object
+) -> dict[str, Any]:
+    """IDENTIFY, the upgrades that were granted, and the OK of each; returns the answer."""
+    if tls is not None:
+        wishes["tls_v1"] = True
+    answer = negotiate(session, **wishes)
+    if answer["tls_v1"]:
+        wrap_tls(session, tls or client_context())
+        assert session.frame() == OK
+    if answer["snappy"]:
+        wrap(session, SnappyCodec())
+        assert session.frame() == OK
+    if answer["deflate"]:
+        wrap(session, DeflateCodec())
+        assert session.frame() == OK
+    return answer
+
+
+def wrap_tls(session: Session, context: ssl.SSLContext) -> None:
+    session.raw.socket = context.wrap_socket(session.raw.socket, server_hostname="127.0.0.1")
+
+
+def wrap(session: Session, codec: Codec) -> None:
+    """What was received beyond the last frame belongs to the codec."""
+    received = bytes(session.raw._received)
+    session.raw._received.clear()
+    session.raw.socket = PackedSocket(session.raw.socket, codec, received)  # type: ignore[assignment]

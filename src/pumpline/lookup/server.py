@@ -1,0 +1,293 @@
+"""nsqlookupd as a process: the connections of nsqds, the listeners, and an end in order."""
+
+import asyncio
+import json
+import logging
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import cast
+
+from pumpline import NSQ_VERSION
+from pumpline.core.errors import ProtocolError
+from pumpline.lookup.endpoints import nsqlookupd_routes
+from pumpline.lookup.options import Options
+from pumpline.lookup.protocol import (
+    OK,
+    Event,
+    Identify,
+    Ping,
+    Reader,
+    Register,
+    Unregister,
+    reply,
+)
+from pumpline.lookup.registry import Node, Registry
+from pumpline.web.http import HttpServer
+
+BACKLOG = 1024
+LINGER_S = 1.0  # for a client to see the error that ends its connection
+OUTPUT_BYTES_MAX = 64 * 1024  # that a client has not taken, before no more is read from it
+EXPIRE_S = 1.0  # between looks at what expires
+KEEPALIVE_S = 15  # of silence, and between probes; nine lost end the connection
+LOG_CHARS_MAX = 300  # of what a client chose
+PORT_MAX = 65535
+
+_LOG = logging.getLogger(__name__)
+
+
+class StartupError(Exception):
+    """nsqlookupd cannot begin; the text is that of the FATAL log line."""
+
+
+async def serve(options: Options, stop: asyncio.Event) -> None:
+    """Run nsqlookupd until `stop` is set."""
+    server = Server(options)
+    try:
+        await server.start()
+        await stop.wait()
+    finally:
+        await server.close()
+    _LOG.info("NSQLOOKUPD: bye")
+
+
+class Server:
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.loop = asyncio.get_running_loop()
+        self.registry = Registry(
+            inactive_ns=options.inactive_producer_timeout_ns,
+            tombstone_ns=options.tombstone_lifetime_ns,
+        )
+        self.connections: set[Connection] = set()
+        self.refused_count = 0
+        self.about: bytes = b""  # the reply to IDENTIFY
+        self._http = HttpServer(nsqlookupd_routes(self.registry))
+        self._listeners: list[tuple[str, asyncio.Server]] = []
+        self._expiry: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        # Both ports must be known, and told, before the first IDENTIFY.
+        tcp_port = await self._bind("TCP", self.options.tcp_address, lambda: Connection(self))
+        http_port = await self._bind("HTTP", self.options.http_address, self._http)
+        about = {
+            "broadcast_address": self.options.broadcast_address,
+            "hostname": socket.gethostname(),
+            "http_port": http_port,
+            "tcp_port": tcp_port,
+            "version": NSQ_VERSION,
+        }
+        self.about = json.dumps(about, separators=(",", ":"), ensure_ascii=False).encode()
+        for name, listener in self._listeners:
+            await listener.start_serving()
+            _LOG.info("%s: listening on %s", name, _shown(listener.sockets[0].getsockname()))
+        self._expire()
+
+    async def close(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for name, listener in self._listeners:
+            _LOG.info("%s: closing", name)
+            listener.close()
+        for connection in list(self.connections):
+            connection.close()
+        await self._http.close()
+
+    def _expire(self) -> None:
+        for topic, channel in self.registry.expire(time.monotonic_ns()):
+            if channel is None:
+                _LOG.info("DB: no nsqd has topic(%s) any more, removed", topic)
+            else:
+                _LOG.info("DB: no nsqd has channel(%s) of topic(%s), removed", channel, topic)
+        self._expiry = self.loop.call_later(EXPIRE_S, self._expire)
+
+    async def _bind(self, name: str, address: str, make: Callable[[], asyncio.BaseProtocol]) -> int:
+        """Take `address`, accepting nobody yet; returns the port."""
+        try:
+            host, port = _host_and_port(address)
+            listener = await self.loop.create_server(
+                make,
+                host or None,
+                port,
+                backlog=BACKLOG,
+                reuse_address=True,
+                start_serving=False,
+            )
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise StartupError(
+                f"failed to instantiate nsqlookupd - listen ({address}) failed - {reason}"
+            ) from error
+        self._listeners.append((name, listener))
+        return int(listener.sockets[0].getsockname()[1])
+
+
+class Connection(asyncio.Protocol):
+    """One nsqd. Its registrations last as long as the connection."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._registry = server.registry
+        self._reader = Reader()
+        self._node: Node | None = None
+        self._peer = ""
+        self._ended = False
+        self._linger: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        self._peer = _shown(transport.get_extra_info("peername"))
+        limit = self._server.options.max_connections
+        if limit and len(self._server.connections) >= limit:
+            self._server.refused_count += 1
+            _LOG.warning(
+                "TCP: refused client(%s), there are %d connections already (%d refused so far)",
+                self._peer,
+                limit,
+                self._server.refused_count,
+            )
+            self._ended = True
+            self._transport.abort()
+            return
+        self._server.connections.add(self)
+        _LOG.info("TCP: new client(%s)", self._peer)
+        self._transport.set_write_buffer_limits(high=OUTPUT_BYTES_MAX)
+        _keep_alive(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        replies: list[bytes] = []
+        try:
+            self._reader.feed(data)
+            while (event := self._reader.next_event()) is not None:
+                replies.append(reply(self._on_event(event)))
+        except ProtocolError as error:
+            self._fail(error, replies)
+            return
+        if replies:
+            self._transport.write(b"".join(replies))
+
+    def eof_received(self) -> bool:
+        if not self._ended:
+            try:
+                self._reader.end()
+            except ProtocolError as error:
+                self._fail(error, [])
+        return False
+
+    def pause_writing(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+        self._gone(f" - {exc}" if exc else "")
+
+    def close(self) -> None:
+        """At once: the process ends before the loop gets round to `connection_lost`."""
+        self._ended = True
+        self._gone("")
+        self._transport.abort()
+
+    def _on_event(self, event: Event) -> bytes:
+        now_ns = time.monotonic_ns()
+        match event:
+            case Ping():
+                if self._node is not None:
+                    self._registry.heard(self._node, now_ns)
+            case Identify(identity):
+                self._node = self._registry.add_node(self._peer, identity, now_ns)
+                _LOG.info(
+                    "DB: client(%s) REGISTER category:client key: subkey: (%s, version %s)",
+                    self._peer,
+                    _one_line(self._node.http_address),
+                    _one_line(identity.version),
+                )
+                return self._server.about
+            case Register(topic, channel):
+                assert self._node is not None
+                if self._registry.register(self._node, topic, channel):
+                    self._log_key("REGISTER", topic, channel)
+            case Unregister(topic, channel):
+                assert self._node is not None
+                if self._registry.unregister(self._node, topic, channel, now_ns):
+                    self._log_key("UNREGISTER", topic, channel)
+        return OK
+
+    def _log_key(self, verb: str, topic: str, channel: str) -> None:
+        category = "channel" if channel else "topic"
+        _LOG.info(
+            "DB: client(%s) %s category:%s key:%s subkey:%s",
+            self._peer,
+            verb,
+            category,
+            topic,
+            channel,
+        )
+
+    def _fail(self, error: ProtocolError, replies: list[bytes]) -> None:
+        """Send the error after the replies before it, and end the connection.
+
+        What the client still sends is read and dropped for a moment: closing on it would reset
+        the connection, and the client might never see why.
+        """
+        self._ended = True
+        self._leave()
+        _LOG.error("client(%s) - %s", self._peer, _one_line(str(error)))
+        self._transport.write(b"".join((*replies, reply(error.data))))
+        with suppress(OSError):  # the client is gone already
+            self._transport.write_eof()
+        self._linger = self._server.loop.call_later(LINGER_S, self._transport.abort)
+
+    def _gone(self, cause: str) -> None:
+        if self in self._server.connections:
+            self._server.connections.remove(self)
+            self._leave()
+            _LOG.info("TCP: client(%s) closed%s", self._peer, cause)
+
+    def _leave(self) -> None:
+        if self._node is not None:
+            count = self._registry.remove_node(self._node, time.monotonic_ns())
+            self._node = None
+            _LOG.info(
+                "DB: client(%s) UNREGISTER category:client key: subkey: (and %d topics)",
+                self._peer,
+                count,
+            )
+
+
+def _keep_alive(transport: asyncio.Transport) -> None:
+    """Have the system notice an nsqd whose machine vanished: nothing else would."""
+    sock = transport.get_extra_info("socket")
+    with suppress(OSError, AttributeError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+        raise ValueError("not an <addr>:<port>")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _shown(name: tuple[str, int] | None) -> str:
+    if not name:
+        return ""
+    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+
+
+def _one_line(text: str) -> str:
+    """`text` fit for a log line: strangers choose it."""
+    text = text[:LOG_CHARS_MAX]
+    if text.isascii() and text.isprintable():
+        return text
+    return text.encode("unicode_escape", "surrogateescape").decode("ascii")

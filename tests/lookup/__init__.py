@@ -1,0 +1,1 @@
+"""nsqlookupd as a process, over its sockets."""

@@ -1,6 +1,7 @@
 """TLS on the client port: what is negotiated, shown and refused, with and without certificates
 of clients."""
 
+import contextlib
 import ssl
 import warnings
 from collections.abc import Iterator
@@ -134,7 +135,7 @@ def test_client_that_says_goodbye_is_gone(nsqd: Nsqd, connect: Connect, topic: s
     wrapped = session.raw.socket
     assert isinstance(wrapped, ssl.SSLSocket)
     wrapped.settimeout(0)
-    with pytest.raises(ssl.SSLWantReadError):  # it is sent, and not yet answered
+    with contextlib.suppress(ssl.SSLError):  # it is sent; whether it is answered yet, is chance
         wrapped.unwrap()
     wait_until(lambda: nsqd.channel_stats(topic, "ch")["client_count"] == 0)
 

@@ -177,7 +177,8 @@ class Request:
                 body += chunk
                 if len(body) > bytes_max:
                     raise HttpError(413, too_big)
-        except (web.RequestPayloadError, ConnectionError) as error:
+        except (web.RequestPayloadError, ConnectionError, RuntimeError) as error:
+            # RuntimeError is aiohttp's for a connection that closed before the wait began.
             _LOG.error("failed to read request body from %s - %s", self.peer, error)
             raise HttpError(500, "INTERNAL_ERROR") from None
         finally:

@@ -4,6 +4,7 @@ Only the event loop's thread uses the pool, so a descriptor handed out stays ope
 returns to the loop. Work in other threads (fsync, cold reads) opens the file anew.
 """
 
+import errno
 import os
 import resource
 from collections import OrderedDict
@@ -56,7 +57,7 @@ class FilePool:
                 return os.open(path, flags, _FILE_MODE)
             except OSError as error:
                 # Sockets may have taken the descriptors: give back ours before giving up.
-                if error.errno != 24 or not self._open:
+                if error.errno != errno.EMFILE or not self._open:
                     raise
                 self._close_oldest()
 

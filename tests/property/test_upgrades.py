@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pumpline.broker.options import Options
 from pumpline.broker.tls import server_context
-from pumpline.broker.upgrades import (
+from pumpline.core.layers import (
     Compression,
     Deflate,
     EndOfStream,

@@ -2,7 +2,7 @@
 
 `AnyCertificateContext` is used as any other ssl.SSLContext: it is set up by the same calls, and
 what its `wrap_bio` returns has the methods of an ssl.SSLObject that asyncio, uvloop and
-`broker.upgrades` call. Knows no options and no sockets.
+`core.layers` call. Knows no options and no sockets.
 """
 
 import socket

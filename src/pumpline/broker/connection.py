@@ -7,7 +7,7 @@ the transport's water marks: a consumer loses its credit until the socket drains
 not read from until then, and either is dropped when that lasts a heartbeat interval.
 
 Most connections are plain. The others take a detour, and so do those that are closing: after
-IDENTIFY their bytes may go through layers (`broker.upgrades`), and while the auth server is asked
+IDENTIFY their bytes may go through layers (`core.layers`), and while the auth server is asked
 for them their commands wait. Order is kept by holding back input: nothing that came later is
 looked at before the upgrade has begun, the handshake is done, or the answer is there.
 """
@@ -26,9 +26,10 @@ from pumpline.broker.heartbeat import Heartbeat
 from pumpline.broker.identify import Settings
 from pumpline.broker.protocol import Dropped, Protocol
 from pumpline.broker.ticket import Ticket
-from pumpline.broker.upgrades import EndOfStream, Layers, UpgradeError, new_layers
+from pumpline.broker.upgrades import new_layers
 from pumpline.core import frames
 from pumpline.core.errors import E_IDENTIFY_FAILED, ProtocolError
+from pumpline.core.layers import EndOfStream, Layers, UpgradeError
 from pumpline.core.permissions import Grant
 
 if TYPE_CHECKING:

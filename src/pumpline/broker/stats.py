@@ -16,7 +16,7 @@ import msgspec
 from pumpline.broker.connection import Connection
 from pumpline.broker.memory import MemoryStats
 from pumpline.broker.tls import go_cipher_name, go_version_name
-from pumpline.broker.upgrades import Deflate, Snappy
+from pumpline.core.layers import Deflate, Snappy
 from pumpline.log.ring import Ring
 from pumpline.web.pace import Pace
 

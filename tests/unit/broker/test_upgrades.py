@@ -11,7 +11,7 @@ from certificates import Authority, Identity, client_context
 
 from pumpline.broker.options import Options
 from pumpline.broker.tls import server_context
-from pumpline.broker.upgrades import (
+from pumpline.core.layers import (
     Compression,
     Deflate,
     EndOfStream,

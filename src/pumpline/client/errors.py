@@ -1,0 +1,87 @@
+"""Everything the client raises on purpose.
+
+| type             | when                                                                     |
+|------------------|--------------------------------------------------------------------------|
+| ConnectError     | a connection could not be opened, for whatever reason                    |
+| MissingExtra     | ... because a library for a feature is not installed                     |
+| AuthRequired     | ... because nsqd wants a secret and there is none in the settings        |
+| ConnectionClosed | a connection that was open has ended                                     |
+| Stalled          | ... by this side, as the other said or took nothing for too long         |
+| ServerError      | nsqd sent an error frame                                                 |
+| PublishError     | a message was not published, or it is not known whether it was           |
+| NotSent          | ... it was not: nothing of it reached nsqd, or nsqd did not get to it    |
+| Refused          | ... it was not: nsqd said no                                             |
+| Unconfirmed      | ... it was sent, and the connection ended before the answer: nobody knows |
+
+Wrong arguments (a bad topic name, an empty body) are ValueErrors, before anything is sent.
+"""
+
+from pumpline.core.errors import SOFT_CODES
+
+
+class PumplineError(Exception):
+    """Any of these."""
+
+
+class ConnectError(PumplineError, ConnectionError):
+    """A connection could not be opened."""
+
+
+class MissingExtra(ConnectError):
+    """A feature needs a library that is not installed; the text says which."""
+
+
+class AuthRequired(ConnectError):
+    """nsqd wants a secret, and the settings have none."""
+
+
+class ConnectionClosed(PumplineError, ConnectionError):
+    """A connection has ended."""
+
+    def __init__(self, text: str, *, sent: bool = True) -> None:
+        super().__init__(text)
+        self.sent = sent
+        """Of a request: whether any of it may have left before the connection ended."""
+
+
+class Stalled(ConnectionClosed):
+    """The peer said nothing, or took nothing, for too long."""
+
+
+class ServerError(PumplineError):
+    """An error frame: `<code> <text>`."""
+
+    def __init__(self, code: str, text: str = "") -> None:
+        super().__init__(f"{code} {text}" if text else code)
+        self.code = code
+        self.text = text
+
+    @classmethod
+    def parse(cls, data: bytes) -> "ServerError":
+        code, _, text = data.decode("utf-8", "replace").partition(" ")
+        return cls(code, text)
+
+    @property
+    def fatal(self) -> bool:
+        """Whether nsqd closes the connection after it."""
+        return self.code not in SOFT_CODES
+
+
+class PublishError(PumplineError):
+    """A message was not published, or it is not known whether it was."""
+
+
+class NotSent(PublishError):
+    """The message was not published: it never reached an nsqd."""
+
+
+class Refused(PublishError):
+    """The message was not published: nsqd refused it."""
+
+    def __init__(self, error: ServerError) -> None:
+        super().__init__(str(error))
+        self.code = error.code
+
+
+class Unconfirmed(PublishError):
+    """The message was sent, and no answer came: it may have been published or not."""

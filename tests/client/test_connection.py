@@ -1,0 +1,463 @@
+"""A connection to a real nsqd: opened in every way, and ended in every way."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from authority_server import REFUSED, AuthorityServer, grant
+from certificates import Authority, client_context
+from daemons import Nsqd
+from proxy import DOWN, Proxy
+
+from pumpline.client.connection import WATER_MARK_BYTES, Connection
+from pumpline.client.errors import (
+    AuthRequired,
+    ConnectError,
+    ConnectionClosed,
+    ServerError,
+    Stalled,
+)
+from pumpline.client.settings import Settings
+from pumpline.core import commands
+from pumpline.core.incoming import Message
+
+CHANNEL = "ch"
+
+
+class Owner:
+    """Keeps what a connection says."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.errors: list[ServerError] = []
+        self.reasons: list[Exception | None] = []
+        self.closed = asyncio.Event()
+        self._news = asyncio.Event()
+
+    async def open(self, address: str, settings: Settings | None = None) -> Connection:
+        return await Connection.open(
+            address,
+            settings or Settings(),
+            on_messages=self._on_messages,
+            on_error=self._on_error,
+            on_close=self._on_close,
+        )
+
+    def _on_messages(self, connection: Connection, batch: list[Message]) -> None:
+        self.messages += batch
+        self._news.set()
+
+    def _on_error(self, connection: Connection, error: ServerError) -> None:
+        self.errors.append(error)
+        self._news.set()
+
+    def _on_close(self, connection: Connection, reason: Exception | None) -> None:
+        self.reasons.append(reason)
+        self.closed.set()
+
+    async def received(self, count: int) -> list[Message]:
+        async with asyncio.timeout(10):
+            while len(self.messages) < count:
+                self._news.clear()
+                await self._news.wait()
+        return self.messages
+
+    async def complained(self) -> list[ServerError]:
+        async with asyncio.timeout(10):
+            while not self.errors:
+                self._news.clear()
+                await self._news.wait()
+        return self.errors
+
+
+@pytest.fixture
+def owner() -> Owner:
+    return Owner()
+
+
+@pytest.fixture
+async def connection(nsqd: Nsqd, owner: Owner) -> AsyncIterator[Connection]:
+    opened = await owner.open(nsqd.tcp_address)
+    yield opened
+    await opened.close()
+
+
+async def publish_and_consume(connection: Connection, owner: Owner, topic: str) -> None:
+    """A round trip through all that is between us and nsqd."""
+    bodies = [b"%d:" % number + b"x" * 3000 * (number % 3) for number in range(50)]
+    assert await connection.request(commands.sub(topic, CHANNEL)) == b"OK"
+    assert await connection.request(commands.mpub(topic, bodies)) == b"OK"
+    connection.write(commands.rdy(100))
+    messages = await owner.received(len(bodies))
+    assert [body for _, _, _, body in messages] == bodies
+    connection.write(*(commands.fin(each[2]) for each in messages))
+    assert await connection.request(commands.CLS) == b"CLOSE_WAIT"
+    assert owner.errors == []
+
+
+async def test_publish_consume_and_finish(
+    connection: Connection, owner: Owner, nsqd: Nsqd, topic: str
+) -> None:
+    await publish_and_consume(connection, owner, topic)
+    stats = nsqd.channel_stats(topic, CHANNEL)
+    assert (stats["depth"], stats["in_flight_count"]) == (0, 0)
+
+
+async def test_what_was_negotiated_is_known(nsqd: Nsqd, owner: Owner) -> None:
+    opened = await owner.open(nsqd.tcp_address, Settings(msg_timeout_s=7.5, sample_rate=40))
+    assert opened.negotiated.max_rdy_count == 2500
+    assert opened.negotiated.msg_timeout_ms == 7500
+    assert opened.negotiated.sample_rate == 40
+    assert opened.negotiated.version == "1.3.0"
+    await opened.close()
+
+
+async def test_nsqd_knows_who_we_are(nsqd: Nsqd, owner: Owner, topic: str) -> None:
+    settings = Settings(client_id="me", hostname="my.host", user_agent="agent/7")
+    opened = await owner.open(nsqd.tcp_address, settings)
+    await opened.request(commands.sub(topic, CHANNEL))
+    (client,) = nsqd.channel_stats(topic, CHANNEL)["clients"]
+    assert client["client_id"] == "me"
+    assert client["hostname"] == "my.host"
+    assert client["user_agent"] == "agent/7"
+    await opened.close()
+
+
+async def test_answers_are_matched_in_order(connection: Connection, topic: str) -> None:
+    answers = [connection.request(commands.pub(topic, b"m%d" % n)) for n in range(100)]
+    bad = connection.request(commands.pub("not@topic", b"m"))
+    assert await asyncio.gather(*answers) == [b"OK"] * 100
+    with pytest.raises(ServerError) as caught:
+        await bad
+    assert caught.value.code == "E_BAD_TOPIC"
+
+
+async def test_an_answer_nobody_waits_for_is_still_counted(
+    connection: Connection, topic: str
+) -> None:
+    given_up = connection.request(commands.pub(topic, b"m"))
+    given_up.cancel()
+    assert await connection.request(commands.sub(topic, CHANNEL)) == b"OK"
+    assert await connection.request(commands.CLS) == b"CLOSE_WAIT"
+
+
+async def test_a_soft_error_is_told_and_survived(
+    connection: Connection, owner: Owner, topic: str
+) -> None:
+    await connection.request(commands.sub(topic, CHANNEL))
+    connection.write(commands.fin(b"0" * 16))
+    (error,) = await owner.complained()
+    assert (error.code, error.fatal) == ("E_FIN_FAILED", False)
+    assert await connection.request(commands.CLS) == b"CLOSE_WAIT"
+
+
+async def test_a_fatal_error_ends_the_connection_and_is_the_reason(
+    connection: Connection, owner: Owner, topic: str
+) -> None:
+    refused = connection.request(commands.pub("bad@topic", b"m"))
+    behind = connection.request(commands.pub(topic, b"m"))
+    with pytest.raises(ServerError, match="E_BAD_TOPIC"):
+        await refused
+    with pytest.raises(ConnectionClosed, match="E_BAD_TOPIC"):
+        await behind
+    await owner.closed.wait()
+    (reason,) = owner.reasons
+    assert isinstance(reason, ServerError)
+    assert connection.is_closed
+
+
+async def test_one_write_for_all_commands_of_a_turn(nsqd: Nsqd, owner: Owner, topic: str) -> None:
+    connection = await owner.open(nsqd.tcp_address)
+    transport = _Recording(connection._transport)
+    connection._transport = transport  # type: ignore[assignment]
+    answers = [connection.request(commands.pub(topic, b"m")) for _ in range(30)]
+    await asyncio.gather(*answers)
+    assert transport.writes == 1
+    await connection.close()
+
+
+class _Recording:
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.writes = 0
+
+    def write(self, data: bytes) -> None:
+        self.writes += 1
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
+
+
+async def test_closing_sends_what_was_written(nsqd: Nsqd, owner: Owner, topic: str) -> None:
+    connection = await owner.open(nsqd.tcp_address)
+    await connection.request(commands.sub(topic, CHANNEL))
+    await connection.request(commands.pub(topic, b"m"))
+    connection.write(commands.rdy(1))
+    ((_, _, message_id, _),) = await owner.received(1)
+    connection.write(commands.fin(message_id))
+    await connection.close()
+    assert owner.reasons == [None]
+    stats = nsqd.channel_stats(topic, CHANNEL)
+    assert (stats["depth"], stats["in_flight_count"], stats["timeout_count"]) == (0, 0, 0)
+
+
+async def test_a_closed_connection_takes_no_requests(connection: Connection, topic: str) -> None:
+    await connection.close()
+    connection.write(commands.NOP)
+    with pytest.raises(ConnectionClosed) as caught:
+        await connection.request(commands.pub(topic, b"m"))
+    assert not caught.value.sent
+    with pytest.raises(ConnectionClosed):
+        await connection.drain()
+
+
+# -- what the network does ----------------------------------------------------------------------
+
+
+async def test_a_cut_connection_fails_what_is_open(proxy: Proxy, owner: Owner, topic: str) -> None:
+    connection = await owner.open(proxy.address)
+    proxy.stall()
+    sent = connection.request(commands.pub(topic, b"m"))
+    await asyncio.sleep(0)  # written
+    await asyncio.sleep(0)
+    proxy.cut()
+    with pytest.raises(ConnectionClosed) as caught:
+        await sent
+    assert caught.value.sent
+    with pytest.raises(ConnectionClosed) as caught:
+        await connection.request(commands.pub(topic, b"m"))
+    assert not caught.value.sent
+    await owner.closed.wait()
+    assert isinstance(owner.reasons[0], ConnectionClosed)
+
+
+async def test_what_never_left_is_known_not_to_be_sent(
+    proxy: Proxy, owner: Owner, topic: str
+) -> None:
+    connection = await owner.open(proxy.address)
+    answer = connection.request(commands.pub(topic, b"m"))
+    connection.abort(None)  # before the loop could write it
+    with pytest.raises(ConnectionClosed) as caught:
+        await answer
+    assert not caught.value.sent
+
+
+@pytest.mark.parametrize("how", ["stalled", "half open"])
+@pytest.mark.slow
+async def test_a_silent_server_is_dropped(proxy: Proxy, owner: Owner, topic: str, how: str) -> None:
+    settings = Settings(heartbeat_interval_s=1.0, read_timeout_s=1.0)
+    connection = await owner.open(proxy.address, settings)
+    if how == "stalled":
+        proxy.stall(DOWN)
+    else:
+        proxy.half_open()
+    with pytest.raises(Stalled):
+        await connection.request(commands.pub(topic, b"m"))
+    await owner.closed.wait()
+    assert isinstance(owner.reasons[0], Stalled)
+
+
+@pytest.mark.slow
+async def test_heartbeats_keep_an_idle_connection(nsqd: Nsqd, owner: Owner, topic: str) -> None:
+    settings = Settings(heartbeat_interval_s=1.0, read_timeout_s=1.2)
+    connection = await owner.open(nsqd.tcp_address, settings)
+    await asyncio.sleep(2.6)  # nsqd drops who does not answer within two intervals
+    assert await connection.request(commands.pub(topic, b"m")) == b"OK"
+    await connection.close()
+
+
+async def test_a_server_that_takes_nothing_is_waited_for_and_then_dropped(
+    proxy: Proxy, owner: Owner, topic: str
+) -> None:
+    connection = await owner.open(proxy.address, Settings(write_timeout_s=0.2))
+    proxy.stall()
+    with pytest.raises(ConnectionClosed):
+        while True:
+            await connection.drain()
+            connection.request(commands.pub(topic, b"x" * (WATER_MARK_BYTES // 2)))
+            await asyncio.sleep(0)
+    assert isinstance(connection.reason, Stalled)
+
+
+async def test_a_slow_server_is_only_waited_for(proxy: Proxy, owner: Owner, topic: str) -> None:
+    connection = await owner.open(proxy.address)
+    proxy.stall()
+    answers = []
+    while connection.is_writable:
+        answers.append(connection.request(commands.pub(topic, b"x" * (WATER_MARK_BYTES // 2))))
+        await asyncio.sleep(0)
+    proxy.resume()
+    await connection.drain()
+    assert set(await asyncio.gather(*answers)) == {b"OK"}
+    await connection.close()
+
+
+async def test_reading_can_be_paused(connection: Connection, owner: Owner, topic: str) -> None:
+    await connection.request(commands.sub(topic, CHANNEL))
+    await connection.request(commands.pub(topic, b"m"))
+    connection.pause_reading()
+    connection.write(commands.rdy(1))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await owner.received(1)
+    connection.resume_reading()
+    assert len(await owner.received(1)) == 1
+
+
+# -- opening ------------------------------------------------------------------------------------
+
+
+async def test_nobody_there(owner: Owner, own_nsqd: Nsqd) -> None:
+    own_nsqd.stop()
+    with pytest.raises(ConnectError, match=own_nsqd.tcp_address):
+        await owner.open(own_nsqd.tcp_address)
+    assert owner.reasons == []
+
+
+async def test_a_server_that_says_nothing(proxy: Proxy, owner: Owner) -> None:
+    proxy.stall()
+    with pytest.raises(ConnectError, match="within"):
+        await owner.open(proxy.address, Settings(connect_timeout_s=0.2))
+    proxy.resume()
+    await proxy.connected(0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\7\0\0\0\0{x}", b"\0\0\0\5\0\0\0\2x"],
+    ids=["http", "no json", "message"],
+)
+async def test_something_else_than_an_nsqd(owner: Owner, answer: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(answer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectError, match="not the answer of an nsqd"):
+            await owner.open(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "host:port", "host:0", "host:99999"])
+async def test_an_address_that_is_none(owner: Owner, address: str) -> None:
+    with pytest.raises(ValueError, match=r"address|port"):
+        await owner.open(address)
+
+
+async def test_a_unix_socket(tmp_path: Path, owner: Owner, topic: str, nsqd: Nsqd) -> None:
+    path = tmp_path / "socket"
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", nsqd.tcp_port)
+
+        async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            while data := await source.read(1 << 16):
+                target.write(data)
+            target.close()
+
+        await asyncio.gather(copy(reader, up_writer), copy(up_reader, writer))
+
+    async with await asyncio.start_unix_server(relay, path):
+        connection = await owner.open(str(path))
+        await publish_and_consume(connection, owner, topic)
+        await connection.close()
+
+
+# -- layers -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tls_nsqd(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Nsqd]:
+    directory = tmp_path_factory.mktemp("tls")
+    with Nsqd(directory / "data", authority.issue("nsqd").flags()) as running:
+        yield running
+
+
+COMPRESSIONS = pytest.mark.parametrize("compression", ["", "snappy", "deflate"])
+
+
+def settings_with(compression: str, tls: bool | ssl.SSLContext) -> Settings:
+    return Settings(tls=tls, snappy=compression == "snappy", deflate=compression == "deflate")
+
+
+@COMPRESSIONS
+@pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "tls"])
+async def test_layers(
+    tls_nsqd: Nsqd,
+    authority: Authority,
+    owner: Owner,
+    topic: str,
+    compression: str,
+    with_tls: bool,
+) -> None:
+    settings = settings_with(compression, with_tls and client_context(authority=authority))
+    connection = await owner.open(tls_nsqd.tcp_address, settings)
+    assert connection.negotiated.tls_v1 is with_tls
+    assert connection.negotiated.snappy is (compression == "snappy")
+    assert connection.negotiated.deflate is (compression == "deflate")
+    await publish_and_consume(connection, owner, topic)
+    await connection.close()
+    assert owner.reasons == [None]
+
+
+async def test_a_server_that_cannot_be_verified_is_not_spoken_to(
+    tls_nsqd: Nsqd, owner: Owner
+) -> None:
+    with pytest.raises(ConnectError, match="certificate verify failed"):
+        await owner.open(tls_nsqd.tcp_address, Settings(tls=True))
+
+
+async def test_tls_that_is_not_offered_is_not_gone_without(nsqd: Nsqd, owner: Owner) -> None:
+    with pytest.raises(ConnectError, match="offers no TLS"):
+        await owner.open(nsqd.tcp_address, Settings(tls=client_context()))
+
+
+async def test_compression_that_is_not_offered_is_gone_without(
+    tmp_path: Path, owner: Owner, topic: str
+) -> None:
+    with Nsqd(tmp_path / "data", ["--snappy=false"]) as plain:
+        connection = await owner.open(plain.tcp_address, Settings(snappy=True))
+        await publish_and_consume(connection, owner, topic)
+        await connection.close()
+
+
+# -- AUTH ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def auth_server() -> Iterator[AuthorityServer]:
+    def answer(asked: object) -> object:
+        return grant() if "secret=open" in getattr(asked, "target", "") else REFUSED
+
+    with AuthorityServer(answer) as running:  # type: ignore[arg-type]
+        yield running
+
+
+@pytest.fixture(scope="module")
+def auth_nsqd(
+    tmp_path_factory: pytest.TempPathFactory, auth_server: AuthorityServer
+) -> Iterator[Nsqd]:
+    flags = [f"--auth-http-address={auth_server.address}"]
+    with Nsqd(tmp_path_factory.mktemp("auth") / "data", flags) as running:
+        yield running
+
+
+async def test_auth(auth_nsqd: Nsqd, owner: Owner, topic: str) -> None:
+    settings = Settings(auth_secret="open", snappy=True)
+    connection = await owner.open(auth_nsqd.tcp_address, settings)
+    await publish_and_consume(connection, owner, topic)
+    await connection.close()
+
+
+async def test_auth_with_the_wrong_secret(auth_nsqd: Nsqd, owner: Owner) -> None:
+    with pytest.raises(ConnectError, match="E_AUTH_FAILED"):
+        await owner.open(auth_nsqd.tcp_address, Settings(auth_secret="shut"))
+
+
+async def test_auth_without_a_secret(auth_nsqd: Nsqd, owner: Owner) -> None:
+    with pytest.raises(AuthRequired):
+        await owner.open(auth_nsqd.tcp_address, Settings())

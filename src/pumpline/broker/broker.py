@@ -3,6 +3,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pumpline import NSQ_VERSION
@@ -35,6 +36,8 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.connections: dict[Connection, None] = {}
         self.refused_connections = 0
+        self.dropped_clients: Counter[str] = Counter()  # by the reason, see `heartbeat`
+        self.client_errors: Counter[str] = Counter()  # that ended a connection, by their code
         self.started_at_s = services.tick.wall_ns // 1_000_000_000
         self.metadata = MetadataWriter(
             services, describe=self.describe, count=lambda: len(self.topics)

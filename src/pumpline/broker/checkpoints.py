@@ -8,7 +8,9 @@ its channel is deleted or a newer snapshot is in the file already.
 """
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,8 +35,18 @@ class _Write(NamedTuple):
 
 
 class Checkpoints:
-    def __init__(self, *, offload: Offload, later: Later, wall_ahead_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        offload: Offload,
+        later: Later,
+        wall_ahead_ns: Callable[[], int],
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.failures = 0
+        self._clock_s = clock_s
+        self._since_s = math.inf  # of the oldest change that is in no file, and not under way
+        self._under_way_since_s = math.inf
         self._offload = offload
         self._later = later
         self._wall_ahead_ns = wall_ahead_ns
@@ -43,8 +55,15 @@ class Checkpoints:
         self._under_way: list[_Write] = []
         self._files = threading.Lock()
 
+    @property
+    def age_s(self) -> float:
+        """How old the oldest change is that a kill would undo; 0 if there is none."""
+        return max(self._clock_s() - min(self._since_s, self._under_way_since_s), 0.0)
+
     def add(self, channel: "Channel") -> None:
         """The channel's state changed; it says so once, until the next checkpoint."""
+        if not self._changed:
+            self._since_s = self._clock_s()
         self._changed[channel] = None
         self._schedule()
 
@@ -78,6 +97,8 @@ class Checkpoints:
         if writes:
             self._under_way = writes
             self._offload(lambda: self._write_all(writes), self._done)
+        else:
+            self._under_way_since_s = math.inf
 
     def _done(self, result: "list[tuple[_Write, OSError]] | BaseException") -> None:
         self._under_way = []
@@ -103,6 +124,7 @@ class Checkpoints:
 
     def _collect(self) -> list[_Write]:
         changed, self._changed = self._changed, {}
+        self._under_way_since_s, self._since_s = self._since_s, math.inf
         writes = []
         for channel in changed:
             channel.changed = False
@@ -126,6 +148,7 @@ class Checkpoints:
 
     def _settle(self, failed: list[tuple[_Write, OSError]]) -> None:
         """What could not be written is written whole next time."""
+        since_s, self._under_way_since_s = self._under_way_since_s, math.inf
         for write, error in failed:
             if write.channel.deleted:
                 continue
@@ -133,3 +156,4 @@ class Checkpoints:
             _LOG.error("CHECKPOINT: failed to write %s: %s", write.file.path, error)
             write.file.note_failure()
             write.channel.note_change()
+            self._since_s = min(self._since_s, since_s)

@@ -84,7 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self._auth_servers = auth_servers
         self._waits_for_ticket = False
         self.heard_s = 0.0  # when the client last said something
-        self._heartbeat = Heartbeat(self, broker.loop)
+        self._heartbeat = Heartbeat(self, broker.loop, broker.dropped_clients)
         self._linger: asyncio.TimerHandle | None = None  # when it is closing
 
     # -- the socket ---------------------------------------------------------------------------
@@ -377,6 +377,7 @@ class Connection(asyncio.BufferedProtocol):
     def fail(self, error: ProtocolError) -> None:
         """Send the error, after the replies that are due before it, and close."""
         _LOG.error("[%s] - %s", self.peer, error)
+        self.broker.client_errors[error.code] += 1
         self._replies.append(frames.encode_frame(frames.ERROR, error.data))
         self._end()
 

@@ -16,6 +16,7 @@ from pumpline.broker.http_admin import AdminEndpoints
 from pumpline.broker.http_config import ConfigEndpoints
 from pumpline.broker.http_publish import BOOLEANS, PublishEndpoints
 from pumpline.broker.memory import Memory
+from pumpline.broker.metrics import Metrics
 from pumpline.broker.ports import Ports
 from pumpline.broker.stats import Selection, Stats, gather
 from pumpline.broker.stats_text import text_lines
@@ -38,7 +39,12 @@ PROGRAM = f"nsqd v{NSQ_VERSION} (pumpline {__version__}, python {platform.python
 
 
 def nsqd_routes(
-    broker: "Broker", *, ports: Ports, memory: Memory, lookupds_changed: Callable[[], None]
+    broker: "Broker",
+    *,
+    ports: Ports,
+    memory: Memory,
+    metrics: Metrics,
+    lookupds_changed: Callable[[], None],
 ) -> Routes[Endpoint]:
     """All of nsqd's endpoints. `lookupds_changed`: see `http_config`."""
     figures = FigureEndpoints(broker, ports, memory)
@@ -48,6 +54,7 @@ def nsqd_routes(
         ("GET", "/ping"): Endpoint(figures.ping),
         ("GET", "/info"): Endpoint(figures.info),
         ("GET", "/stats"): Endpoint(figures.stats),
+        ("GET", "/metrics"): Endpoint(metrics.get),
         ("POST", "/pub"): Endpoint(publish.pub, quiet=True),
         ("POST", "/mpub"): Endpoint(publish.mpub, quiet=True),
         ("GET", "/config/:opt"): Endpoint(config.get),

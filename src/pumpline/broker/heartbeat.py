@@ -7,7 +7,11 @@ its own.
 
 import asyncio
 import logging
+from collections import Counter
 from typing import Protocol
+
+SILENT = "silent"  # why a client was dropped: it said nothing,
+SLOW = "slow"  # or took nothing
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,10 +30,22 @@ class Client(Protocol):
 
 
 class Heartbeat:
-    __slots__ = ("_beat_s", "_blocked_before", "_client", "_interval_s", "_loop", "_timer")
+    __slots__ = (
+        "_beat_s",
+        "_blocked_before",
+        "_client",
+        "_dropped",
+        "_interval_s",
+        "_loop",
+        "_timer",
+    )
 
-    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, client: Client, loop: asyncio.AbstractEventLoop, dropped: Counter[str]
+    ) -> None:
+        """`dropped` counts the clients that were given up, by the reason."""
         self._client = client
+        self._dropped = dropped
         self._loop = loop
         self._interval_s = 0.0
         self._beat_s = 0.0
@@ -61,11 +77,13 @@ class Heartbeat:
             client.heard_s = now_s
         if now_s >= client.heard_s + 2 * self._interval_s:
             _LOG.error("[%s] - heartbeat timed out", client.peer)
+            self._dropped[SILENT] += 1
             client.close()
             return
         if now_s >= self._beat_s + self._interval_s:
             if client.blocked and self._blocked_before:
                 _LOG.error("[%s] - does not read, dropped", client.peer)
+                self._dropped[SLOW] += 1
                 client.close()
                 return
             self._blocked_before = client.blocked

@@ -19,6 +19,7 @@ from pumpline.broker.connection import Connection
 from pumpline.broker.endpoints import nsqd_routes, tls_refusal
 from pumpline.broker.health import Health
 from pumpline.broker.memory import Memory
+from pumpline.broker.metrics import Metrics
 from pumpline.broker.options import Options, TlsRequired
 from pumpline.broker.ports import UNIX_SOCKET, Ports
 from pumpline.broker.retention import Retention
@@ -64,6 +65,7 @@ class Server:
         self.ports = Ports()
         self.memory = Memory()
         self._http: list[HttpServer] = []
+        self._metrics: Metrics | None = None
         self._auth_servers: AuthServers | None = None
         self._listeners: list[asyncio.AbstractServer] = []
 
@@ -91,9 +93,11 @@ class Server:
             self.options.tcp_address,
             lambda: Connection(broker, tls=tls, auth_servers=auth_servers),
         )
-        await self._listen_http(broker, tls)
+        self._metrics = metrics = Metrics(broker, memory=self.memory, http=self._http)
+        await self._listen_http(broker, tls, metrics)
         self._tell_ports()
         self.memory.watch()
+        metrics.watch(self.loop)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -109,6 +113,8 @@ class Server:
             await self.broker.close()
         if self._auth_servers is not None:
             await self._auth_servers.close()
+        if self._metrics is not None:
+            self._metrics.close()
         self.memory.close()
         self.threads.shutdown()
         self.directory.unlock()
@@ -171,9 +177,15 @@ class Server:
             self._auth_servers = AuthServers(options, context)
         return tls
 
-    async def _listen_http(self, broker: Broker, tls: ssl.SSLContext | None) -> None:
+    async def _listen_http(
+        self, broker: Broker, tls: ssl.SSLContext | None, metrics: Metrics
+    ) -> None:
         routes = nsqd_routes(
-            broker, ports=self.ports, memory=self.memory, lookupds_changed=lambda: None
+            broker,
+            ports=self.ports,
+            memory=self.memory,
+            metrics=metrics,
+            lookupds_changed=lambda: None,
         )
         refuses = self.options.tls_required is TlsRequired.YES
         refusal = (lambda: tls_refusal(self.ports)) if refuses else None

@@ -125,33 +125,33 @@ Gathered = tuple[list[TopicStats] | None, list[ClientStats] | None]
 
 async def gather(broker: "Broker", selection: Selection) -> Gathered:
     """Topics and producers; None where NSQ has no list at all."""
-    chosen = _choose(broker.topics, selection.topic)
+    chosen = choose(broker.topics, selection.topic)
     if chosen is None:
         return None, None
     pace = Pace()
     topics: list[TopicStats] = []
     for topic in chosen:
-        channels = _choose(topic.channels, selection.channel)
+        channels = choose(topic.channels, selection.channel)
         if channels is not None and not topic.exiting:
-            topics.append(_topic_stats(topic, channels, selection))
+            topics.append(topic_stats(topic, channels, selection))
         await pace.breathe()
     producers: list[ClientStats] = []
     if selection.clients:
         for connection in list(broker.connections):
             if connection.pub_counts:
-                producers.append(_client_stats(connection, selection.topic))
+                producers.append(client_stats(connection, selection.topic))
                 await pace.breathe()
     return topics, producers or None
 
 
-def _choose(by_name: dict[str, T], name: str) -> list[T] | None:
+def choose(by_name: dict[str, T], name: str) -> list[T] | None:
     """The one of that name, or all by name; None if there is none of that name."""
     if not name:
         return [by_name[each] for each in sorted(by_name)]
     return [by_name[name]] if name in by_name else None
 
 
-def _topic_stats(topic: "Topic", channels: "Iterable[Channel]", selection: Selection) -> TopicStats:
+def topic_stats(topic: "Topic", channels: "Iterable[Channel]", selection: Selection) -> TopicStats:
     in_memory = _memory_start(topic)
     return TopicStats(
         topic_name=topic.name,
@@ -187,10 +187,10 @@ def _channel_stats(channel: "Channel", in_memory: int, selection: Selection) -> 
 def _consumers(channel: "Channel", topic_name: str) -> Iterator[ClientStats]:
     for consumer in channel.consumers:
         if isinstance(consumer.outlet, Connection):
-            yield _client_stats(consumer.outlet, topic_name)
+            yield client_stats(consumer.outlet, topic_name)
 
 
-def _client_stats(connection: Connection, topic_name: str) -> ClientStats:
+def client_stats(connection: Connection, topic_name: str) -> ClientStats:
     settings = connection.protocol.settings
     consumer = connection.consumer
     layers = connection.layers

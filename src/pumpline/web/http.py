@@ -20,6 +20,7 @@ Knows nothing of topics, channels or what the routes are for.
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -104,6 +105,7 @@ class TimeLimits:
     """
 
     def __init__(self) -> None:
+        self.dropped_count = 0
         self._ends_s: dict[web.RequestHandler, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -125,6 +127,7 @@ class TimeLimits:
         for connection, end_s in list(self._ends_s.items()):
             if end_s <= now_s:
                 del self._ends_s[connection]
+                self.dropped_count += 1
                 _LOG.error("HTTP: client (%s) takes too long, dropped", _peer(connection.transport))
                 if connection.transport is not None:
                     connection.transport.abort()
@@ -147,6 +150,10 @@ class Request:
     @property
     def peer(self) -> str:
         return _peer(self._web.transport)
+
+    def header(self, name: str) -> str:
+        """Empty if there is none."""
+        return self._web.headers.get(name, "")
 
     def query(self) -> dict[str, str]:
         """The parameters, which are in the query string only."""
@@ -221,6 +228,7 @@ class HttpServer:
         """`refusal`, if given, answers everything."""
         self._routes = routes
         self._refusal = refusal
+        self.replies: Counter[int] = Counter()  # sent, by status
         self._limits = TimeLimits()
         errors = logging.getLogger(f"{__name__}.errors")
         if not errors.filters:
@@ -236,6 +244,11 @@ class HttpServer:
 
     def __call__(self) -> asyncio.Protocol:
         return self._web()
+
+    @property
+    def dropped_count(self) -> int:
+        """Clients that took too long."""
+        return self._limits.dropped_count
 
     async def close(self) -> None:
         """Let requests under way finish, for a while, then close all connections."""
@@ -279,6 +292,7 @@ class HttpServer:
     async def _send(
         self, web_request: web.BaseRequest, request: Request, reply: Reply
     ) -> web.StreamResponse:
+        self.replies[reply.status] += 1
         headers = {"Server": _SERVER, **reply.headers}
         response = web.Response(status=reply.status, body=reply.body, headers=headers)
         if not await request.skip_body():

@@ -206,3 +206,24 @@ def test_a_channel_without_a_cursor_keeps_no_journal(stage: Stage, channel: Chan
                 stage.run()
     delivery = ephemeral.delivery
     assert len(delivery._finished_since) + len(delivery._changed) < 20
+
+
+def test_the_age_is_that_of_the_oldest_change_not_on_disk(
+    stage: Stage, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = stage.services.checkpoints
+    monkeypatch.setattr(checkpoints, "_clock_s", lambda: stage.clock.passed_ns / 1e9)
+    stage.checkpoint()
+    stage.advance(5)
+    assert checkpoints.age_s == 0
+    consumer, _ = stage.consume(channel, rdy=5)
+    stage.advance(0.0625)
+    stage.finish(consumer, 0)
+    assert checkpoints.age_s == 0.0625
+    stage.advance(0.5)  # the thread is late
+    stage.finish(consumer, 1)
+    assert checkpoints.age_s == 0.5625
+    stage.threads.run()
+    assert checkpoints.age_s == 0
+    stage.checkpoint()
+    assert checkpoints.age_s == 0

@@ -160,3 +160,13 @@ def test_a_topic_rests_between_two_syncs(fsyncs: list[str]) -> None:
     room.timers.fire()
     assert room.threads.run() == 1
     assert fsyncs == ["a", "b"]
+
+
+def test_syncs_are_timed_and_failures_counted() -> None:
+    room = Room(1)
+    room.append(1, "a")
+    room.threads.run()
+    room.append(1, "broken")
+    room.threads.run()
+    assert sum(room.syncs.times_s.counts) == 1
+    assert room.syncs.failures == 1

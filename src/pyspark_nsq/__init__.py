@@ -1,0 +1,9 @@
+"""NSQ topics as Spark tables: `spark.read.format("nsq")`, with nothing to register.
+
+Spark imports every installed module named `pyspark_*` and registers its `DefaultSource`.
+"""
+
+from pyspark_nsq.progress import lag
+from pyspark_nsq.source import DefaultSource
+
+__all__ = ["DefaultSource", "lag"]

@@ -1,0 +1,339 @@
+"""The options of `format("nsq")`: what a user may say, checked before anything is asked of a node.
+
+Names are those of Spark's Kafka source where it has the thing. Spark hands options over with names
+in lower case, so names are matched without regard to case. Knows texts and their limits; must not
+know nodes, sockets or Spark.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+
+from pumpline.core.names import is_ephemeral, is_valid_name
+from pyspark_nsq.errors import BadOption
+
+EARLIEST = "earliest"
+LATEST = "latest"
+OFFSET_LATEST = -1  # in JSON, as in Spark's Kafka source
+OFFSET_EARLIEST = -2
+
+READ_NAMES = (
+    "nsqd lookupd subscribe subscribePattern startingOffsets endingOffsets startingTimestamp "
+    "endingTimestamp minPartitions maxRecordsPerPartition maxOffsetsPerTrigger failOnDataLoss hold "
+    "holdBytesMax fetchBytes requestTimeoutMs retryForMs tlsCaFile tlsCertFile tlsKeyFile"
+).split()
+WRITE_NAMES = (
+    "nsqd topic chunkBytes chunkRows requestTimeoutMs retryForMs tlsCaFile tlsCertFile tlsKeyFile"
+).split()
+# Spark hands these to a source or sink too, for itself.
+SPARKS_OWN_NAMES = frozenset({"checkpointlocation", "queryname", "serialization.format"})
+# What other sources and tools call it.
+OTHER_NAMES = {
+    "path": "subscribe",
+    "topics": "subscribe",
+    "kafka.bootstrap.servers": "nsqd",
+    "nsqd_tcp_address": "nsqd",
+    "nsqd_http_address": "nsqd",
+    "nsqd-http-address": "nsqd",
+    "lookupd_http_address": "lookupd",
+    "lookupd-http-address": "lookupd",
+    "nsqlookupd": "lookupd",
+    "startingoffsetsbytimestamp": "startingTimestamp",
+    "endingoffsetsbytimestamp": "endingTimestamp",
+    "channel": "hold",
+}
+
+FETCH_BYTES = 8 << 20
+FETCH_BYTES_RANGE = (64 << 10, 512 << 20)
+CHUNK_BYTES = 1 << 20
+CHUNK_BYTES_RANGE = (1 << 10, 512 << 20)
+CHUNK_ROWS = 20_000
+REQUEST_TIMEOUT_MS = 30_000
+RETRY_FOR_MS = 60_000
+INTEGER_MAX = (1 << 63) - 1
+
+_MS_PER_S = 1000
+_NS_PER_MS = 1_000_000
+_NS_PER_US = 1000
+_ADDRESS = re.compile(r"(?:(https?)://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5})/?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first message published at this time or later."""
+
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """An offset for each node of each topic."""
+
+    offsets: Mapping[str, Mapping[str, int]]
+
+
+Bound = str | AtTime | AtOffsets  # the str is EARLIEST or LATEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connecting:
+    """How to talk to nodes."""
+
+    request_timeout_s: float = REQUEST_TIMEOUT_MS / _MS_PER_S
+    retry_s: float = RETRY_FOR_MS / _MS_PER_S
+    tls_ca_file: str = ""
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    nsqd: tuple[str, ...]
+    lookupd: tuple[str, ...]
+    topics: tuple[str, ...]
+    pattern: str | None
+    starting: Bound
+    ending: Bound
+    partitions_min: int | None
+    partition_rows_max: int | None
+    trigger_rows_max: int | None
+    fail_on_data_loss: bool
+    hold: str | None
+    hold_bytes_max: int | None
+    fetch_bytes: int
+    connecting: Connecting
+
+    @property
+    def subscription(self) -> str:
+        """What is read, for error texts."""
+        if self.pattern is not None:
+            return f"topics like {self.pattern}"
+        return "topic " + ", ".join(self.topics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    nsqd: tuple[str, ...]
+    topic: str | None
+    chunk_bytes: int
+    chunk_rows: int
+    connecting: Connecting
+
+
+def check_names(options: Mapping[str, str]) -> None:
+    """BadOption for a name that neither reading nor writing knows, with what was probably meant."""
+    known = {name.lower(): name for name in (*READ_NAMES, *WRITE_NAMES)}
+    for given in options:
+        name = given.lower()
+        if name in known or name in SPARKS_OWN_NAMES or name.startswith(("spark.", "pipelines.")):
+            continue
+        meant = OTHER_NAMES.get(name)
+        if meant is None:
+            close = get_close_matches(name, known, n=1, cutoff=0.6)
+            meant = known[close[0]] if close else None
+        hint = f"did you mean '{meant}'?" if meant else "known are: " + ", ".join(known.values())
+        raise BadOption(f"unknown option '{given}': {hint}")
+
+
+def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    given = _Given(options)
+    given.refuse_others(READ_NAMES, "is for writing only")
+    nsqd, lookupd = given.addresses("nsqd"), given.addresses("lookupd")
+    if not nsqd and not lookupd:
+        raise BadOption(
+            "say where to read: nsqd=host:port,... (HTTP addresses, often port 4151) "
+            "or lookupd=host:port,... (nsqlookupd, often port 4161)"
+        )
+    topics, pattern = _subscription(given)
+    if streaming:
+        for name in ("endingOffsets", "endingTimestamp"):
+            if given.text(name) is not None:
+                raise BadOption(f"'{name}' makes no sense in a stream, which has no end")
+    return ReadOptions(
+        nsqd=nsqd,
+        lookupd=lookupd,
+        topics=topics,
+        pattern=pattern,
+        starting=_bound(given, "starting", default=LATEST if streaming else EARLIEST),
+        ending=_bound(given, "ending", default=LATEST),
+        partitions_min=given.integer("minPartitions", low=1, high=100_000),
+        partition_rows_max=given.integer("maxRecordsPerPartition", low=1),
+        trigger_rows_max=given.integer("maxOffsetsPerTrigger", low=1),
+        fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
+        hold=_hold(given),
+        hold_bytes_max=given.integer("holdBytesMax", low=0),
+        fetch_bytes=given.integer("fetchBytes", *FETCH_BYTES_RANGE) or FETCH_BYTES,
+        connecting=_connecting(given),
+    )
+
+
+def parse_write(options: Mapping[str, str]) -> WriteOptions:
+    given = _Given(options)
+    given.refuse_others(WRITE_NAMES, "is for reading only")
+    nsqd = given.addresses("nsqd")
+    if not nsqd:
+        raise BadOption("say where to write: nsqd=host:port,... (HTTP addresses, often port 4151)")
+    topic = given.text("topic")
+    if topic is not None and not is_valid_name(topic):
+        raise BadOption(f"'topic': '{topic}' is not a valid topic name")
+    return WriteOptions(
+        nsqd=nsqd,
+        topic=topic,
+        chunk_bytes=given.integer("chunkBytes", *CHUNK_BYTES_RANGE) or CHUNK_BYTES,
+        chunk_rows=given.integer("chunkRows", low=1) or CHUNK_ROWS,
+        connecting=_connecting(given),
+    )
+
+
+class _Given:
+    """What the user said, by name, in whatever case."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+        check_names(options)
+
+    def refuse_others(self, names: list[str], why: str) -> None:
+        allowed = {name.lower() for name in names}
+        for name in (*READ_NAMES, *WRITE_NAMES):
+            if name.lower() in self._values and name.lower() not in allowed:
+                raise BadOption(f"option '{name}' {why}")
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name.lower())
+        if value is None:
+            return None
+        if not (stripped := value.strip()):
+            raise BadOption(f"'{name}' is empty")
+        return stripped
+
+    def integer(self, name: str, low: int, high: int = INTEGER_MAX) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            value = int(text)
+        except ValueError:
+            raise BadOption(f"'{name}' must be a whole number, not '{text}'") from None
+        if not low <= value <= high:
+            limits = f"at least {low:,}" if high == INTEGER_MAX else f"from {low:,} to {high:,}"
+            raise BadOption(f"'{name}' must be {limits}, not {value:,}")
+        return value
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in ("true", "false"):
+            raise BadOption(f"'{name}' must be true or false, not '{text}'")
+        return text.lower() == "true"
+
+    def addresses(self, name: str) -> tuple[str, ...]:
+        """HTTP addresses as `http://host:port`, without repeats."""
+        found: dict[str, None] = {}
+        for address in (self.text(name) or "").split(","):
+            if not (text := address.strip()):
+                continue
+            match = _ADDRESS.fullmatch(text)
+            if match is None or not 0 < int(match[3]) < 1 << 16:
+                raise BadOption(f"'{name}': '{text}' is not an address like 127.0.0.1:4151")
+            found[f"{match[1] or 'http'}://{match[2]}:{match[3]}"] = None
+        return tuple(found)
+
+
+def _subscription(given: _Given) -> tuple[tuple[str, ...], str | None]:
+    listed, pattern = given.text("subscribe"), given.text("subscribePattern")
+    if (listed is None) == (pattern is None):
+        said = "not both" if listed else "as in subscribe=orders"
+        raise BadOption(f"say what to read by 'subscribe' or 'subscribePattern', {said}")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise BadOption(f"'subscribePattern': {error} in '{pattern}'") from None
+        return (), pattern
+    assert listed is not None
+    topics = tuple(dict.fromkeys(name.strip() for name in listed.split(",") if name.strip()))
+    for name in topics:
+        if not is_valid_name(name):
+            raise BadOption(f"'subscribe': '{name}' is not a valid topic name")
+        if is_ephemeral(name):
+            raise BadOption(f"'subscribe': '{name}' is ephemeral and has no log to read")
+    if not topics:
+        raise BadOption("'subscribe' names no topic")
+    return topics, None
+
+
+def _hold(given: _Given) -> str | None:
+    name = given.text("hold")
+    if name is not None and (not is_valid_name(name) or is_ephemeral(name)):
+        raise BadOption(f"'hold': '{name}' is not a valid channel name")
+    if name is None and given.text("holdBytesMax") is not None:
+        raise BadOption("'holdBytesMax' needs 'hold', the name of the hold")
+    return name
+
+
+def _bound(given: _Given, side: str, *, default: str) -> Bound:
+    offsets, time = given.text(f"{side}Offsets"), given.text(f"{side}Timestamp")
+    if offsets is not None and time is not None:
+        raise BadOption(f"say '{side}Offsets' or '{side}Timestamp', not both")
+    if time is not None:
+        return AtTime(parse_time_ns(f"{side}Timestamp", time))
+    if offsets is None:
+        return default
+    edges = (EARLIEST, LATEST) if side == "starting" else (LATEST,)
+    if offsets.lower() in edges:
+        return offsets.lower()
+    return AtOffsets(_offsets(f"{side}Offsets", offsets, edges))
+
+
+def parse_time_ns(name: str, text: str) -> int:
+    """Milliseconds since 1970, as Spark's Kafka source takes them, or an ISO 8601 date and time."""
+    if re.fullmatch(r"[0-9]{1,15}", text, re.ASCII):
+        return int(text) * _NS_PER_MS
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadOption(
+            f"'{name}' must be milliseconds since 1970 or like 2026-11-16T08:00:00Z, not '{text}'"
+        ) from None
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * _NS_PER_US
+
+
+def _offsets(name: str, text: str, edges: tuple[str, ...]) -> dict[str, dict[str, int]]:
+    wanted = (
+        f"'{name}' must be {' or '.join(edges)} or JSON like "
+        '{"orders": {"127.0.0.1:4150": 42}} (topic, node, offset; -1: latest, -2: earliest)'
+    )
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise BadOption(f"{wanted}, not '{text}'") from None
+    if not isinstance(value, dict) or not value:
+        raise BadOption(f"{wanted}, not '{text}'")
+    for topic, nodes in value.items():
+        if not isinstance(nodes, dict) or not nodes:
+            raise BadOption(f"{wanted}; topic '{topic}' has no nodes")
+        for node, offset in nodes.items():
+            if not isinstance(offset, int) or isinstance(offset, bool) or offset < OFFSET_EARLIEST:
+                raise BadOption(f"{wanted}; '{topic}' on '{node}' has {json.dumps(offset)}")
+    return value
+
+
+def _connecting(given: _Given) -> Connecting:
+    cert, key = given.text("tlsCertFile"), given.text("tlsKeyFile")
+    if (cert is None) != (key is None):
+        raise BadOption("'tlsCertFile' and 'tlsKeyFile' go together")
+    timeout_ms = given.integer("requestTimeoutMs", low=100, high=3_600_000) or REQUEST_TIMEOUT_MS
+    retry_ms = given.integer("retryForMs", low=0, high=86_400_000)
+    return Connecting(
+        request_timeout_s=timeout_ms / _MS_PER_S,
+        retry_s=(RETRY_FOR_MS if retry_ms is None else retry_ms) / _MS_PER_S,
+        tls_ca_file=given.text("tlsCaFile") or "",
+        tls_cert_file=cert or "",
+        tls_key_file=key or "",
+    )

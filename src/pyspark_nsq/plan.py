@@ -1,0 +1,102 @@
+"""Planning: which ranges of which logs are read, and how they are cut into partitions.
+
+A partition is a list of ranges, not one: a micro-batch over many small logs would otherwise cost a
+task for each. Cuts are made by weight (bytes, as far as a node can tell), over all ranges laid end
+to end, so partitions are even whatever the topics' sizes. Pure: knows numbers, not nodes.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql.datasource import InputPartition
+
+PARTITION_BYTES = 128 << 20  # as Spark's spark.sql.files.maxPartitionBytes
+PARTITION_BYTES_MIN = 1 << 20  # a task costs some 10 ms, as much as decoding this
+PARTITIONS_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Offsets [start, end) of one log. `row_bytes` is the log's mean, for weighing."""
+
+    topic: str
+    node: str
+    address: str
+    log: str
+    start: int
+    end: int
+    row_bytes: float = 1.0
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+    @property
+    def weight_bytes(self) -> float:
+        return self.rows * self.row_bytes
+
+
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: tuple[Range, ...]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
+
+
+def split(
+    ranges: Sequence[Range], *, partitions_min: int | None, rows_max: int | None
+) -> list[RangePartition]:
+    """Cuts the ranges into partitions: as many as this machine has cores unless `partitions_min`
+    says otherwise, more if they would be large, fewer if they would be tiny."""
+    todo = sorted((r for r in ranges if r.rows > 0), key=lambda r: (r.topic, r.node, r.start))
+    total_bytes = sum(r.weight_bytes for r in todo)
+    wanted = partitions_min
+    if wanted is None:
+        wanted = max(1, min(os.cpu_count() or 1, int(total_bytes / PARTITION_BYTES_MIN)))
+    wanted = max(wanted, -int(-total_bytes // PARTITION_BYTES))
+    parts = _by_weight(todo, total_bytes, min(wanted, sum(r.rows for r in todo), PARTITIONS_MAX))
+    if rows_max is not None:
+        parts = [piece for part in parts for piece in _by_rows(part, rows_max)]
+    return [RangePartition(tuple(part)) for part in parts if part]
+
+
+def _by_weight(ranges: Sequence[Range], total_bytes: float, count: int) -> list[list[Range]]:
+    """`count` lists of about the same weight; offsets stay in order."""
+    parts: list[list[Range]] = [[] for _ in range(count)]
+    done_bytes = 0.0
+    index = 0
+    for whole in ranges:
+        rest = whole
+        while rest.rows:
+            # Of the part being filled, what is still free, in rows of this range.
+            free_bytes = total_bytes * (index + 1) / count - done_bytes
+            rows = round(free_bytes / rest.row_bytes)
+            if rows <= 0 and index < count - 1:
+                index += 1
+                continue
+            piece, rest = _cut(rest, rest.rows if index == count - 1 else min(rows, rest.rows))
+            parts[index].append(piece)
+            done_bytes += piece.weight_bytes
+    return parts
+
+
+def _by_rows(ranges: Sequence[Range], rows_max: int) -> list[list[Range]]:
+    parts: list[list[Range]] = [[]]
+    free = rows_max
+    for whole in ranges:
+        rest = whole
+        while rest.rows:
+            if not free:
+                parts.append([])
+                free = rows_max
+            piece, rest = _cut(rest, min(free, rest.rows))
+            parts[-1].append(piece)
+            free -= piece.rows
+    return parts
+
+
+def _cut(whole: Range, rows: int) -> tuple[Range, Range]:
+    middle = whole.start + rows
+    return replace(whole, end=middle), replace(whole, start=middle)

@@ -1,0 +1,30 @@
+"""The data source: what Spark finds under the name `nsq`."""
+
+from collections.abc import Mapping
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from pyspark_nsq.batch import BatchReader
+from pyspark_nsq.columns import SCHEMA, arrow_schema
+from pyspark_nsq.options import check_names, parse_read
+from pyspark_nsq.stream import StreamReader
+
+
+class DefaultSource(DataSource):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = dict(options)
+        check_names(self.options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "nsq"
+
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(parse_read(self.options, streaming=False), arrow_schema(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(parse_read(self.options, streaming=True), arrow_schema(schema))

@@ -1,0 +1,86 @@
+"""When messages fail: how long the whole consumer holds back, and when it tries again.
+
+A counter, a wait, and one message at a time:
+
+| phase   | success                   | failure                    | neither         | time is up |
+|---------|---------------------------|----------------------------|-----------------|------------|
+| OPEN    |                           | counter 1, WAITING         |                 |            |
+| WAITING | ignored                   | ignored                    | ignored         | PROBING    |
+| PROBING | counter - 1; OPEN at 0,   | counter + 1 unless its     | WAITING, same   |            |
+|         | otherwise WAITING         | wait is too long; WAITING  | counter         |            |
+
+The wait of counter c is multiplier * 2^c, at most the longest; with full jitter it is a random
+part of that. The first failure always counts, even if its wait has to be cut to the longest.
+A longest wait of 0 turns backing off off.
+
+Sans-IO: time is an argument and so is the source of randomness.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from math import inf
+
+MULTIPLIER_S = 1.0
+WAIT_MAX_S = 120.0
+LEVEL_MAX = 62  # 2^62 seconds is long enough
+
+
+class Phase(Enum):
+    OPEN = "open"
+    WAITING = "waiting"
+    PROBING = "probing"
+
+
+class Backoff:
+    def __init__(
+        self,
+        *,
+        multiplier_s: float = MULTIPLIER_S,
+        wait_max_s: float = WAIT_MAX_S,
+        jitter: Callable[[], float] | None = None,
+    ) -> None:
+        """`jitter` gives numbers in [0, 1): full jitter; without it waits are exact."""
+        self._multiplier_s = multiplier_s
+        self._wait_max_s = wait_max_s
+        self._jitter = jitter
+        self.phase = Phase.OPEN
+        self.level = 0
+        self.ends_at = inf  # of the wait
+
+    def succeeded(self, now: float) -> None:
+        if self.phase is not Phase.PROBING:
+            return
+        self.level -= 1
+        if self.level:
+            self._wait(now)
+        else:
+            self.phase = Phase.OPEN
+
+    def failed(self, now: float) -> None:
+        if self.phase is Phase.WAITING or not self._wait_max_s or not self._multiplier_s:
+            return
+        is_first = self.level == 0
+        if is_first or self._full_wait_s(self.level + 1) <= self._wait_max_s:
+            self.level = min(self.level + 1, LEVEL_MAX)
+        self._wait(now)
+
+    def passed(self, now: float) -> None:
+        """A message was answered in a way that says nothing of its handler's health."""
+        if self.phase is Phase.PROBING:
+            self._wait(now)
+
+    def elapse(self, now: float) -> None:
+        """Ends the wait, if its time has come."""
+        if self.phase is Phase.WAITING and now >= self.ends_at:
+            self.phase = Phase.PROBING
+            self.ends_at = inf
+
+    def _wait(self, now: float) -> None:
+        wait_s = min(self._full_wait_s(self.level), self._wait_max_s)
+        if self._jitter is not None:
+            wait_s *= self._jitter()
+        self.phase = Phase.WAITING
+        self.ends_at = now + wait_s
+
+    def _full_wait_s(self, level: int) -> float:
+        return self._multiplier_s * float(2**level)

@@ -1,0 +1,101 @@
+"""The backoff machine against its rules, on a virtual clock."""
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from pumpline.client.backoff import Backoff, Phase
+
+
+class BackoffMachine(RuleBasedStateMachine):
+    @initialize(
+        multiplier_s=st.sampled_from([0.1, 1.0, 7.0]),
+        wait_max_s=st.sampled_from([0.0, 1.0, 15.0, 120.0]),
+        jitter=st.sampled_from([None, 0.0, 0.5, 0.999]),
+    )
+    def begin(self, multiplier_s: float, wait_max_s: float, jitter: float | None) -> None:
+        self.multiplier_s = multiplier_s
+        self.wait_max_s = wait_max_s
+        self.jitter = jitter
+        self.now = 0.0
+        self.backoff = Backoff(
+            multiplier_s=multiplier_s,
+            wait_max_s=wait_max_s,
+            jitter=None if jitter is None else (lambda: jitter),
+        )
+
+    @rule(outcome=st.sampled_from(["succeeded", "failed", "passed"]))
+    def answer(self, outcome: str) -> None:
+        before = (self.backoff.phase, self.backoff.level, self.backoff.ends_at)
+        getattr(self.backoff, outcome)(self.now)
+        phase, level, _ = before
+        after = (self.backoff.phase, self.backoff.level, self.backoff.ends_at)
+        if phase is Phase.WAITING or (phase is Phase.OPEN and outcome != "failed"):
+            assert after == before
+        elif outcome == "succeeded":
+            assert self.backoff.level == level - 1
+        elif outcome == "passed":
+            assert self.backoff.level == level
+        elif self.wait_max_s:
+            assert self.backoff.level in (level, level + 1)
+            assert self.backoff.level >= 1
+
+    @rule(seconds=st.sampled_from([0.0, 0.05, 1.0, 30.0, 200.0]))
+    def pass_time(self, seconds: float) -> None:
+        was_waiting = self.backoff.phase is Phase.WAITING
+        self.now += seconds
+        is_over = was_waiting and self.now >= self.backoff.ends_at
+        before = self.backoff.phase
+        self.backoff.elapse(self.now)
+        assert self.backoff.phase is (Phase.PROBING if is_over else before)
+
+    @invariant()
+    def open_means_level_0(self) -> None:
+        assert (self.backoff.phase is Phase.OPEN) == (self.backoff.level == 0)
+
+    @invariant()
+    def the_wait_follows_the_formula(self) -> None:
+        if self.backoff.phase is Phase.WAITING:
+            wait_s = self.backoff.ends_at - self.now
+            full_s = min(self.multiplier_s * 2**self.backoff.level, self.wait_max_s)
+            assert wait_s <= full_s * (1 if self.jitter is None else self.jitter) + 1e-9
+
+    @invariant()
+    def the_counter_stops_before_waits_get_longer_than_the_longest(self) -> None:
+        level = self.backoff.level
+        assert level <= 1 or self.multiplier_s * 2**level <= self.wait_max_s
+
+    @invariant()
+    def a_longest_wait_of_0_means_never(self) -> None:
+        if self.wait_max_s == 0:
+            assert self.backoff.phase is Phase.OPEN
+
+
+TestBackoff = BackoffMachine.TestCase
+
+
+def test_failures_wait_2_4_8_to_64_seconds_and_successes_come_back_down() -> None:
+    backoff = Backoff()
+    now, waits = 0.0, []
+
+    def probe(outcome: str) -> None:
+        nonlocal now
+        getattr(backoff, outcome)(now)
+        if backoff.phase is Phase.WAITING:
+            waits.append(backoff.ends_at - now)
+            now = backoff.ends_at
+            backoff.elapse(now)
+
+    for _ in range(8):
+        probe("failed")
+    assert waits == [2, 4, 8, 16, 32, 64, 64, 64]
+    waits.clear()
+    for _ in range(6):
+        probe("succeeded")
+    assert waits == [32, 16, 8, 4, 2]
+    assert backoff.phase is Phase.OPEN
+
+
+def test_full_jitter_waits_a_random_part() -> None:
+    backoff = Backoff(jitter=iter([0.25]).__next__)
+    backoff.failed(10.0)
+    assert backoff.ends_at == 10.5

@@ -21,6 +21,7 @@ from pumpline.broker.ports import Ports
 from pumpline.broker.stats import Selection, Stats, gather
 from pumpline.broker.stats_text import text_lines
 from pumpline.web.http import (
+    Access,
     Endpoint,
     Handler,
     Reply,
@@ -46,7 +47,10 @@ def nsqd_routes(
     metrics: Metrics,
     lookupds_changed: Callable[[], None],
 ) -> Routes[Endpoint]:
-    """All of nsqd's endpoints. `lookupds_changed`: see `http_config`."""
+    """All of nsqd's endpoints. `lookupds_changed`: see `http_config`.
+
+    An endpoint that shows messages says so by its `access`; see `broker.access`.
+    """
     figures = FigureEndpoints(broker, ports, memory)
     publish = PublishEndpoints(broker)
     config = ConfigEndpoints(broker.options, lookupds_changed=lookupds_changed)
@@ -63,7 +67,8 @@ def nsqd_routes(
     for path, handler in _admin_paths(AdminEndpoints(broker)).items():
         table["POST", path] = Endpoint(handler)
     for method, path, handler in _debug_paths(DebugEndpoints(memory)):
-        table[method, path] = Endpoint(handler)
+        # All of them: a profile keeps the process busy.
+        table[method, path] = Endpoint(handler, access=Access.MUTATE)
     return Routes(table)
 
 

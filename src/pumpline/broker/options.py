@@ -1,8 +1,9 @@
 """The options of nsqd: one table for flags, the config file and GET /config.
 
 Each field of `Options` is a flag (see `pumpline.core.flags`). Names, defaults and config keys are
-NSQ's; the last three are ours. Validation raises the whole text of NSQ's FATAL line. Knows no
-files and no sockets: whether a certificate loads or an address can be bound is the server's affair.
+NSQ's; those from `retention_time_ns` on are ours. Validation raises the whole text of NSQ's FATAL
+line. Knows no files and no sockets: whether a certificate loads or an address can be bound is the
+server's affair.
 """
 
 import hashlib
@@ -231,6 +232,18 @@ class Options:
         "how many bytes of finished messages a topic keeps; 0 drops them at once",
     )
     max_connections: int = option(INT, 0, "most client connections; 0 for no limit")
+    http_token_file: str = option(
+        STRING,
+        "",
+        "path of a file of tokens, one a line; HTTP requests that change anything or read messages "
+        "must then show one",
+    )
+    http_client_ca_file: str = option(
+        STRING,
+        "",
+        "path of the authorities whose client certificates, shown on the HTTPS port, do instead of "
+        "a token",
+    )
 
     @classmethod
     def from_sources(
@@ -285,6 +298,8 @@ def _fault(options: Options) -> str:
             return f"invalid E2E processing latency percentile: {percentile:g}"
     if options.sync_timeout_ns <= 0:
         return "--sync-timeout must be over 0"
+    if options.http_client_ca_file and not (options.tls_cert and options.https_address):
+        return "--http-client-ca-file needs --tls-cert, --tls-key and --https-address"
     sizes = {
         "mem-queue-size": options.mem_queue_size,
         "retention-time": options.retention_time_ns,

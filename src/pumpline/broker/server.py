@@ -11,7 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from pumpline.broker.address import listen_address
+from pumpline.broker.access import Gate, TokenError
+from pumpline.broker.address import is_loopback, listen_address
 from pumpline.broker.auth import AuthServers
 from pumpline.broker.broker import Broker
 from pumpline.broker.checkpoints import Checkpoints
@@ -26,7 +27,7 @@ from pumpline.broker.retention import Retention
 from pumpline.broker.services import Services
 from pumpline.broker.syncs import Syncs
 from pumpline.broker.tick import Tick
-from pumpline.broker.tls import TlsError, client_context, server_context
+from pumpline.broker.tls import TlsError, client_context, https_context, server_context
 from pumpline.log.directory import Directory, DirectoryError
 from pumpline.log.files import FilePool
 from pumpline.web.http import HttpServer
@@ -44,11 +45,15 @@ class StartupError(Exception):
     """nsqd cannot begin; the text is that of the FATAL log line."""
 
 
-async def serve(options: Options, stop: asyncio.Event) -> None:
-    """Run nsqd until `stop` is set."""
+async def serve(
+    options: Options, stop: asyncio.Event, *, hangups: list[Callable[[], None]]
+) -> None:
+    """Run nsqd until `stop` is set. What is to be done on a SIGHUP is added to `hangups`."""
     server = Server(options)
     try:
         await server.start()
+        if options.http_token_file:
+            hangups.append(server.reload)
         await stop.wait()
     finally:
         await server.close()
@@ -67,6 +72,8 @@ class Server:
         self._http: list[HttpServer] = []
         self._metrics: Metrics | None = None
         self._auth_servers: AuthServers | None = None
+        self._gate: Gate | None = None
+        self._https_tls: ssl.SSLContext | None = None
         self._listeners: list[asyncio.AbstractServer] = []
 
     async def start(self) -> None:
@@ -94,13 +101,18 @@ class Server:
             lambda: Connection(broker, tls=tls, auth_servers=auth_servers),
         )
         self._metrics = metrics = Metrics(broker, memory=self.memory, http=self._http)
-        await self._listen_http(broker, tls, metrics)
+        await self._listen_http(broker, metrics)
         self._tell_ports()
         self.memory.watch()
         metrics.watch(self.loop)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
+
+    def reload(self) -> None:
+        """Read again what may have changed while we run: the tokens for the HTTP API."""
+        if self._gate is not None:
+            self._gate.reload()
 
     async def close(self) -> None:
         for listener in self._listeners:
@@ -163,6 +175,7 @@ class Server:
         options = self.options
         try:
             tls = server_context(options)
+            self._https_tls = https_context(options)
         except TlsError as error:
             raise StartupError(
                 f"failed to instantiate nsqd - failed to build TLS config - {error}"
@@ -175,11 +188,15 @@ class Server:
             ) from error
         if options.auth_http_address:
             self._auth_servers = AuthServers(options, context)
+        certificates = bool(options.http_client_ca_file)
+        if options.http_token_file or certificates:
+            try:
+                self._gate = Gate(token_path=options.http_token_file, certificates=certificates)
+            except TokenError as error:
+                raise StartupError(f"failed to instantiate nsqd - {error}") from None
         return tls
 
-    async def _listen_http(
-        self, broker: Broker, tls: ssl.SSLContext | None, metrics: Metrics
-    ) -> None:
+    async def _listen_http(self, broker: Broker, metrics: Metrics) -> None:
         routes = nsqd_routes(
             broker,
             ports=self.ports,
@@ -189,15 +206,22 @@ class Server:
         )
         refuses = self.options.tls_required is TlsRequired.YES
         refusal = (lambda: tls_refusal(self.ports)) if refuses else None
+        gate = None if self._gate is None else self._gate.check
         if self.options.http_address:
-            http = HttpServer(routes, refusal=refusal)
+            http = HttpServer(routes, refusal=refusal, gate=gate)
             self._http.append(http)
-            self.ports.http = await self._listen("HTTP", self.options.http_address, http)
-        if self.options.https_address and tls is not None:
-            https = HttpServer(routes)
+            self.ports.http = await self._listen(
+                "HTTP", self.options.http_address, http, guarded=refuses or gate is not None
+            )
+        if self.options.https_address and self._https_tls is not None:
+            https = HttpServer(routes, gate=gate)
             self._http.append(https)
             self.ports.https = await self._listen(
-                "HTTPS", self.options.https_address, https, tls=tls
+                "HTTPS",
+                self.options.https_address,
+                https,
+                tls=self._https_tls,
+                guarded=bool(gate or self.options.tls_client_auth_policy),
             )
 
     def _tell_ports(self) -> None:
@@ -213,8 +237,9 @@ class Server:
         make: Callable[[], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None = None,
+        guarded: bool = True,
     ) -> int:
-        """Accept connections at `address`; returns the port."""
+        """Accept connections at `address`; returns the port. `guarded`: not open to everybody."""
         where = listen_address(address)
         limits: dict[str, Any] = {}
         if tls is not None:
@@ -244,6 +269,14 @@ class Server:
             return UNIX_SOCKET
         host = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
         _LOG.info("%s: listening on %s:%d", name, host, bound[1])
+        if not guarded and not is_loopback(bound[0]):
+            _LOG.warning(
+                "%s: whoever can reach %s:%d may publish, delete and read messages; "
+                "--http-token-file or --http-client-ca-file would prevent that",
+                name,
+                host,
+                bound[1],
+            )
         return int(bound[1])
 
 

@@ -14,6 +14,7 @@ that verify nobody: the level at which OpenSSL offers it takes certificates that
 import re
 import ssl
 import warnings
+from dataclasses import replace
 
 from pumpline.broker.options import Options
 
@@ -61,6 +62,26 @@ def server_context(options: Options) -> ssl.SSLContext | None:
         context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
         if not options.tls_root_ca_file:
             context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    return context
+
+
+def https_context(options: Options) -> ssl.SSLContext | None:
+    """For HTTPS; None if there is no certificate.
+
+    With --http-client-ca-file it asks for a certificate of those authorities, and takes no other.
+    A client may do without one unless the policy says otherwise: it just gets to see less.
+    """
+    if not options.http_client_ca_file:
+        return server_context(options)
+    required = bool(options.tls_client_auth_policy)
+    verifying = replace(
+        options,
+        tls_client_auth_policy=POLICY_REQUIRE_VERIFY,
+        tls_root_ca_file=options.http_client_ca_file,
+    )
+    context = server_context(verifying)
+    if context is not None and not required:
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 

@@ -84,9 +84,18 @@ def log_to_stderr(prefix: str, level: LogLevel, *, stream: TextIO | None = None)
     log.setLevel(level * STDLIB_LEVELS_PER_LEVEL)
 
 
+class Signals(asyncio.Event):
+    """Set by SIGINT and SIGTERM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangups: list[Callable[[], None]] = []
+        """What to call on each SIGHUP, which is ignored as long as there is nothing."""
+
+
 def run_daemon(
     name: str,
-    serve: Callable[[asyncio.Event], Awaitable[None]],
+    serve: Callable[[Signals], Awaitable[None]],
     *,
     startup_error: type[Exception],
 ) -> int:
@@ -118,16 +127,21 @@ def _event_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
     return uvloop.new_event_loop, "uvloop"
 
 
-async def _until_stopped(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    stop = asyncio.Event()
+async def _until_stopped(serve: Callable[[Signals], Awaitable[None]]) -> None:
+    signals = Signals()
     loop = asyncio.get_running_loop()
 
     def on_stop(number: signal.Signals) -> None:
         log.info("%s received, stopping", number.name)
-        stop.set()
+        signals.set()
+
+    def on_hangup() -> None:
+        log.info("SIGHUP received%s", "" if signals.hangups else ", ignored")
+        for callback in signals.hangups:
+            callback()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_stop, number)
     # NSQ dies of a SIGHUP with its memory unwritten; log rotation scripts send it all the same.
-    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP received, ignored")
-    await serve(stop)
+    loop.add_signal_handler(signal.SIGHUP, on_hangup)
+    await serve(signals)

@@ -45,7 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Late, so that --version, --help and a wrong flag answer without loading the broker.
     from pumpline.broker.server import StartupError, serve
 
-    return run_daemon("nsqd", lambda stop: serve(options, stop), startup_error=StartupError)
+    return run_daemon(
+        "nsqd",
+        lambda signals: serve(options, signals, hangups=signals.hangups),
+        startup_error=StartupError,
+    )
 
 
 def version_line() -> str:

@@ -21,9 +21,10 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from string import punctuation
 from urllib.parse import quote, urlsplit
 
@@ -60,10 +61,11 @@ _LOG = logging.getLogger(__name__)
 class HttpError(Exception):
     """A request cannot be done: a status, and NSQ's code for the reason."""
 
-    def __init__(self, status: int, code: str) -> None:
+    def __init__(self, status: int, code: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(code)
         self.status = status
         self.code = code
+        self.headers = headers or {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +92,9 @@ def plain_reply(text: str, *, status: int = 200, content_type: str = TEXT) -> Re
     return Reply(status=status, body=body, headers={"Content-Type": content_type})
 
 
-def error_reply(status: int, code: str) -> Reply:
-    return json_reply({"message": code}, status=status)
+def error_reply(status: int, code: str, headers: Mapping[str, str] | None = None) -> Reply:
+    reply = json_reply({"message": code}, status=status)
+    return replace(reply, headers={**reply.headers, **headers}) if headers else reply
 
 
 OK = text_reply("OK")
@@ -155,6 +158,16 @@ class Request:
         """Empty if there is none."""
         return self._web.headers.get(name, "")
 
+    @property
+    def has_certificate(self) -> bool:
+        """Whether the client showed a certificate, and it was verified."""
+        transport = self._web.transport
+        return transport is not None and bool(transport.get_extra_info("peercert"))
+
+    def headers(self, name: str) -> list[str]:
+        """Every value given for a header."""
+        return list(self._web.headers.getall(name, ()))
+
     def query(self) -> dict[str, str]:
         """The parameters, which are in the query string only."""
         try:
@@ -213,20 +226,43 @@ class Request:
 Handler = Callable[[Request], Awaitable[Reply]]
 
 
+class Access(Enum):
+    """What an endpoint lets its client do; who may is the daemon's affair."""
+
+    OPEN = auto()  # see figures
+    READ_LOG = auto()  # see messages
+    MUTATE = auto()  # change something, or keep the daemon busy
+
+
+Gate = Callable[[Request, Access], None]
+"""Raises HttpError if a request may not have that access."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     handler: Handler
     quiet: bool = False  # requests are not logged
+    access: Access | None = None  # none said: GET is open, any other method changes something
+
+    def access_by(self, method: str) -> Access:
+        if self.access is not None:
+            return self.access
+        return Access.OPEN if method == "GET" else Access.MUTATE
 
 
 class HttpServer:
     """A protocol factory: call it for each connection of a listener; `close` ends them all."""
 
     def __init__(
-        self, routes: Routes[Endpoint], *, refusal: Callable[[], Reply] | None = None
+        self,
+        routes: Routes[Endpoint],
+        *,
+        refusal: Callable[[], Reply] | None = None,
+        gate: Gate | None = None,
     ) -> None:
-        """`refusal`, if given, answers everything."""
+        """`refusal`, if given, answers everything. Without a `gate` anybody may do anything."""
         self._routes = routes
+        self._gate = gate
         self._refusal = refusal
         self.replies: Counter[int] = Counter()  # sent, by status
         self._limits = TimeLimits()
@@ -278,11 +314,13 @@ class HttpServer:
             found = self._routes.resolve(request.method, unescape(request.path))
             if not isinstance(found, Found):
                 return _unfound(request, found), False
+            if self._gate is not None:
+                self._gate(request, found.target.access_by(request.method))
             quiet = found.target.quiet
             request.variable = found.variable
             return await found.target.handler(request), quiet
         except HttpError as error:
-            return error_reply(error.status, error.code), quiet
+            return error_reply(error.status, error.code, error.headers), quiet
         except QueryError:
             return error_reply(400, "INVALID_REQUEST"), quiet
         except Exception:

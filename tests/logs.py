@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pumpline.core.batches import Batch, Builder
+from pumpline.core.batches import Batch, Builder, read_batch
 from pumpline.core.frames import MESSAGE_OVERHEAD_BYTES, encode_message
+from pumpline.log import ranges
 from pumpline.log.files import FilePool
 from pumpline.log.log import Log
 from pumpline.log.reader import Reader
@@ -46,6 +47,30 @@ def body_at(batch: Batch, offset: int) -> bytes:
 
 def bodies_of(batch: Batch) -> list[bytes]:
     return [body_at(batch, offset) for offset in range(batch.first, batch.end)]
+
+
+def batches_in(data: bytes) -> list[Batch]:
+    """What a reader of raw bytes makes of them; nothing else may be in there."""
+    view = memoryview(data)
+    batches: list[Batch] = []
+    at = 0
+    while at < len(view):
+        batches.append(read_batch(view, at))
+        at += batches[-1].size_bytes
+    return batches
+
+
+def read_range(
+    log: Log, start: int, to: int, *, bytes_max: int = 1 << 30
+) -> tuple[list[Batch], int]:
+    """The batches that stand for [start, to), and how far they go."""
+    found = ranges.open_range(ranges.select(log, start, to), start, to, bytes_max=bytes_max)
+    try:
+        data = b"".join(os.pread(fd, length, position) for fd, position, length in found.extents)
+        assert len(data) == found.size_bytes
+        return batches_in(data), found.to
+    finally:
+        found.close()
 
 
 class Threads:

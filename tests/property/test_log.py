@@ -21,11 +21,12 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from logs import Disk, batch_of, bodies_of, bytes_of
+from logs import Disk, batch_of, bodies_of, body_at, bytes_of, read_range
 
 from pumpline.core.batches import Batch
 from pumpline.log import log as log_module
 from pumpline.log import reader as reader_module
+from pumpline.log import segment as segment_module
 from pumpline.log.log import Log
 from pumpline.log.reader import Reader
 
@@ -46,6 +47,7 @@ class LogMachine(RuleBasedStateMachine):
         self.patches = [
             mock.patch.object(reader_module, "_NOWAIT", self.nowait),
             mock.patch.object(reader_module, "BLOCK_BYTES", self.block_bytes),
+            mock.patch.object(segment_module, "INDEX_STRIDE_BYTES", 150),
             mock.patch.object(log_module._LOG, "disabled", True),
         ]
         for patch in self.patches:
@@ -196,6 +198,23 @@ class LogMachine(RuleBasedStateMachine):
             o: body for o, body in expected.items() if o >= self.log.first
         }
         assert found.items() <= expected.items()
+
+    @rule(start=portions, length=portions, bytes_max=st.integers(1, 2000))
+    def read_range(self, start: float, length: float, bytes_max: int) -> None:
+        """Raw ranges, one after the other, are exactly the messages; no more than was asked."""
+        visible = self.log.end if self.mark_end < 0 else self.mark_end
+        at = max(int(start * visible), self.log.first)
+        to = at + int(length * max(visible - at, 0))
+        while at < to:
+            batches, reached = read_range(self.log, at, to, bytes_max=bytes_max)
+            note(f"[{at}, {to}) -> {[(b.first, b.end) for b in batches]}, {reached}")
+            assert at < reached <= to
+            assert all(batch.end > at and batch.first < reached for batch in batches)
+            assert len(batches) <= 1 or sum(b.size_bytes for b in batches) <= bytes_max
+            found = {o: body_at(b, o) for b in batches for o in range(b.first, b.end)}
+            expected = {o: body for o, body in self.ever.items() if at <= o < reached}
+            assert {o: body for o, body in found.items() if at <= o < reached} == expected
+            at = reached
 
     # -- always -----------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """nsqd's HTTP API: the table of its routes, and the endpoints that only tell.
 
-Publishing is in `http_publish`, managing topics and channels in `http_admin`, options in
-`http_config`, looking into the process in `debug`; requests and replies are `http`'s affair.
+Publishing is in `http_publish`, managing topics and channels in `http_admin`, reading by offset in
+`http_log`, options in `http_config`, looking into the process in `debug`; requests and replies are
+`http`'s affair.
 """
 
 import platform
@@ -14,6 +15,7 @@ from pumpline import NSQ_VERSION, __version__
 from pumpline.broker.debug import DebugEndpoints
 from pumpline.broker.http_admin import AdminEndpoints
 from pumpline.broker.http_config import ConfigEndpoints
+from pumpline.broker.http_log import LogEndpoints
 from pumpline.broker.http_publish import BOOLEANS, PublishEndpoints
 from pumpline.broker.memory import Memory
 from pumpline.broker.metrics import Metrics
@@ -64,6 +66,9 @@ def nsqd_routes(
         ("GET", "/config/:opt"): Endpoint(config.get),
         ("PUT", "/config/:opt"): Endpoint(config.put),
     }
+    log = LogEndpoints(broker)
+    table["GET", "/log/offsets"] = Endpoint(log.offsets)
+    table["GET", "/log/raw"] = Endpoint(log.raw)
     for path, handler in _admin_paths(AdminEndpoints(broker)).items():
         table["POST", path] = Endpoint(handler)
     for method, path, handler in _debug_paths(DebugEndpoints(memory)):

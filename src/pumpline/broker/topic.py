@@ -61,6 +61,11 @@ class Topic:
         """Messages that no channel has been given."""
         return self._visible - self.pumped
 
+    @property
+    def visible_end(self) -> int:
+        """Everything below was acknowledged, or is about to be."""
+        return self._visible
+
     # -- publishing ---------------------------------------------------------------------------
 
     def builder(self, due_ns: int = 0) -> Builder:

@@ -272,7 +272,7 @@ class Log:
 
     def _open_newest(self, clean: tuple[int, int, int] | None) -> None:
         for segment in self.segments:
-            segment.size_bytes = os.path.getsize(segment.path)
+            segment.size_bytes = segment.unchecked_bytes = os.path.getsize(segment.path)
         if not self.segments:
             return
         newest = self.segments[-1]
@@ -281,6 +281,7 @@ class Log:
             return
         started = time.monotonic()
         self.end, damages = recover(newest)
+        newest.unchecked_bytes = 0
         self.report_damage(damages)
         elapsed_s = time.monotonic() - started
         if elapsed_s > 1:

@@ -11,6 +11,7 @@ An error of the system (EMFILE, EIO) is neither: it is raised, and nothing is ch
 
 import os
 import re
+import time
 from struct import Struct
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from pumpline.log.files import write_whole
 from pumpline.log.segment import Segment
 
 _CHUNK_BYTES = 4 << 20
+_SURVEY_CHUNK_BYTES = 256 * 1024  # a thread that parses holds up the event loop
 _U32 = Struct(">I")
 
 DAMAGED = -1
@@ -45,19 +47,41 @@ def recover(segment: Segment) -> tuple[int, list[Damage]]:
     """
     fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        return _recover(fd, segment)
+        segment.size_bytes = os.fstat(fd).st_size
+        end, position, fault, damages = _check(fd, segment, _CHUNK_BYTES)
+        if position < segment.size_bytes:
+            damages.append(_cut(fd, segment, position, whole=fault == DAMAGED))
+            segment.size_bytes = position
+        return end, damages
     finally:
         os.close(fd)
 
 
-def _recover(fd: int, segment: Segment) -> tuple[int, list[Damage]]:
+def survey(segment: Segment, fd: int) -> tuple[Segment, list[Damage]]:
+    """Check the unchecked part of a segment, from a thread; nothing is cut. What is found is in the
+    segment returned, for `learn`."""
+    found = Segment(os.path.dirname(segment.path), segment.first)
+    found.size_bytes = min(segment.unchecked_bytes, os.fstat(fd).st_size)
+    _, position, _, damages = _check(fd, found, _SURVEY_CHUNK_BYTES)
+    if position < found.size_bytes:
+        damages.append(set_aside(fd, found, position, found.size_bytes))
+    return found, damages
+
+
+def _check(fd: int, segment: Segment, chunk_bytes: int) -> tuple[int, int, int, list[Damage]]:
+    """Parse the whole segment and index it, setting aside what is damaged between batches.
+
+    Returns the offset after the last message, the position after the last batch, what stopped the
+    parse there, and the damage.
+    """
     end = segment.first
     damages: list[Damage] = []
-    size_bytes = os.fstat(fd).st_size
+    size_bytes = segment.size_bytes
     position = 0
-    want = _CHUNK_BYTES
+    want = chunk_bytes
     while position < size_bytes:
-        data = memoryview(os.pread(fd, want, position))
+        started_s = time.perf_counter()
+        data = memoryview(os.pread(fd, min(want, size_bytes - position), position))
         batches, used, fault = parse(data)
         at = position
         for batch in batches:
@@ -67,19 +91,20 @@ def _recover(fd: int, segment: Segment) -> tuple[int, list[Damage]]:
             if batch.due_ns:
                 segment.deferred.append((batch.first, batch.end, batch.due_ns))
         position += used
-        want = _CHUNK_BYTES
+        want = chunk_bytes
         if 0 < fault <= size_bytes - position:
             want = max(want, fault)
         elif fault:
             resume = resync(fd, position, end, size_bytes)
             if resume is None:
-                damages.append(_cut(fd, segment, position, size_bytes, whole=fault == DAMAGED))
-                size_bytes = position
-                break
+                return end, position, fault, damages
             damages.append(set_aside(fd, segment, position, resume))
             position = resume
-    segment.size_bytes = size_bytes
-    return end, damages
+        elif not used:
+            return end, position, 0, damages  # the file is shorter than it was
+        if chunk_bytes < _CHUNK_BYTES:
+            time.sleep(time.perf_counter() - started_s)  # others need the interpreter too
+    return end, position, 0, damages
 
 
 def parse(data: memoryview) -> tuple[list[Batch], int, int]:
@@ -145,8 +170,9 @@ def set_aside(fd: int, segment: Segment, position: int, resume: int) -> Damage:
     return Damage(segment.path, position, resume - position, kept_in)
 
 
-def _cut(fd: int, segment: Segment, position: int, size_bytes: int, *, whole: bool) -> Damage:
+def _cut(fd: int, segment: Segment, position: int, *, whole: bool) -> Damage:
     """Cut a tail off; a `whole` batch in it may have been acknowledged, and is kept."""
+    size_bytes = segment.size_bytes
     tail = os.pread(fd, size_bytes - position, position) if whole else b""
     kept_in = _keep(segment, position, tail) if tail.strip(b"\0") else ""
     os.ftruncate(fd, position)

@@ -1,7 +1,10 @@
 """A segment: one file of batches, `<first offset, 20 digits>.log`.
 
-A segment knows its size and, for what this process wrote or looked for, a sparse index from offset
-to file position: one point for every INDEX_STRIDE_BYTES, so at most 1,600 points for 100 MiB.
+A segment knows its size and, for what this process wrote or checked, a sparse index from offset to
+file position: one point for every INDEX_STRIDE_BYTES, so at most 1,600 points for 100 MiB. What was
+there when the process started and was not checked since is `unchecked_bytes` long.
+
+Threads read the index while the event loop adds to it; they may miss its newest point.
 """
 
 import os
@@ -22,34 +25,66 @@ _FIRST = Struct(">Q")
 
 
 class Segment:
-    __slots__ = ("_offsets", "_positions", "deferred", "first", "holes", "path", "size_bytes")
+    __slots__ = (
+        "_index",
+        "begun_ns",
+        "deferred",
+        "first",
+        "holes",
+        "path",
+        "size_bytes",
+        "unchecked_bytes",
+    )
 
     def __init__(self, directory: str, first: int) -> None:
         self.first = first
         self.path = os.path.join(directory, f"{first:020d}{SUFFIX}")
         self.size_bytes = 0
+        self.unchecked_bytes = 0  # from the start of the file
+        self.begun_ns = 0  # publish time of the first batch; 0: not known yet
         self.deferred: list[tuple[int, int, int]] = []  # (first, end, due): found by a recovery
         self.holes: dict[int, int] = {}  # position of damage -> position where sense resumes
-        self._offsets = array("Q")
-        self._positions = array("Q")
+        self._index = array("Q"), array("Q")  # offsets, positions
 
     def note(self, batch: Batch, position: int) -> None:
         """A batch begins at `position`: remember it if far enough from the last point."""
-        if not self._positions or position - self._positions[-1] >= INDEX_STRIDE_BYTES:
-            self._offsets.append(batch.first)
-            self._positions.append(position)
+        offsets, positions = self._index
+        if not positions or position - positions[-1] >= INDEX_STRIDE_BYTES:
+            positions.append(position)
+            offsets.append(batch.first)  # last: a thread looks for the offset first
+            if not position:
+                self.begun_ns = batch.timestamp_ns
 
     def near(self, offset: int) -> int:
         """A position at or before the batch that holds `offset`."""
-        index = bisect_right(self._offsets, offset) - 1
-        return self._positions[index] if index >= 0 else 0
+        offsets, positions = self._index
+        index = bisect_right(offsets, offset) - 1
+        return positions[index] if index >= 0 else 0
+
+    def near_position(self, position: int) -> int:
+        """Where a batch begins, at or before `position`."""
+        positions = self._index[1]
+        index = bisect_right(positions, position) - 1
+        return positions[index] if index >= 0 else 0
+
+    def learn(self, checked: "Segment") -> None:
+        """Take over what a check of the unchecked part found, in an object of its own."""
+        offsets, positions = self._index
+        known = bisect_right(positions, checked.size_bytes - 1)
+        found_offsets, found_positions = checked._index
+        self._index = found_offsets + offsets[known:], found_positions + positions[known:]
+        self.holes.update(checked.holes)
+        self.begun_ns = checked.begun_ns or self.begun_ns
+        self.unchecked_bytes = 0
 
     def cut(self, size_bytes: int) -> None:
         """The file ends at `size_bytes` from now on."""
         self.size_bytes = size_bytes
+        self.unchecked_bytes = min(self.unchecked_bytes, size_bytes)
         self.holes = {at: resume for at, resume in self.holes.items() if resume <= size_bytes}
-        self._offsets = array("Q")
-        self._positions = array("Q")
+        offsets, positions = self._index
+        kept = bisect_right(positions, size_bytes - 1)
+        self._index = offsets[:kept], positions[:kept]
 
 
 def first_of(name: str) -> int | None:

@@ -36,6 +36,7 @@ from pumpline import __version__
 from pumpline.core.durations import format_duration
 from pumpline.web.query import QueryError, parse_query, unescape
 from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
+from pumpline.web.streams import Stream
 
 KEEPALIVE_S = 120.0  # between requests, and for the head of one to come
 SKIP_BYTES_MAX = 64 * 1024  # of a body nobody wants, read so that the connection can go on
@@ -59,13 +60,21 @@ _LOG = logging.getLogger(__name__)
 
 
 class HttpError(Exception):
-    """A request cannot be done: a status, and NSQ's code for the reason."""
+    """A request cannot be done: a status, and NSQ's code for the reason; maybe details."""
 
-    def __init__(self, status: int, code: str, *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        details: Mapping[str, object] | None = None,
+    ) -> None:
         super().__init__(code)
         self.status = status
         self.code = code
         self.headers = headers or {}
+        self.details = details or {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +82,7 @@ class Reply:
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
+    stream: Stream | None = None  # instead of the body
 
 
 def json_reply(value: object, *, status: int = 200) -> Reply:
@@ -92,8 +102,17 @@ def plain_reply(text: str, *, status: int = 200, content_type: str = TEXT) -> Re
     return Reply(status=status, body=body, headers={"Content-Type": content_type})
 
 
-def error_reply(status: int, code: str, headers: Mapping[str, str] | None = None) -> Reply:
-    reply = json_reply({"message": code}, status=status)
+def stream_reply(stream: Stream, headers: dict[str, str]) -> Reply:
+    return Reply(stream=stream, headers={**_NSQ_HEADERS, **headers})
+
+
+def error_reply(
+    status: int,
+    code: str,
+    headers: Mapping[str, str] | None = None,
+    details: Mapping[str, object] | None = None,
+) -> Reply:
+    reply = json_reply({"message": code, **(details or {})}, status=status)
     return replace(reply, headers={**reply.headers, **headers}) if headers else reply
 
 
@@ -320,7 +339,7 @@ class HttpServer:
             request.variable = found.variable
             return await found.target.handler(request), quiet
         except HttpError as error:
-            return error_reply(error.status, error.code, error.headers), quiet
+            return error_reply(error.status, error.code, error.headers, error.details), quiet
         except QueryError:
             return error_reply(400, "INVALID_REQUEST"), quiet
         except Exception:
@@ -332,18 +351,40 @@ class HttpServer:
     ) -> web.StreamResponse:
         self.replies[reply.status] += 1
         headers = {"Server": _SERVER, **reply.headers}
-        response = web.Response(status=reply.status, body=reply.body, headers=headers)
-        if not await request.skip_body():
-            response.force_close()  # or the rest of the body would be taken for a request
-        self._limits.set(web_request.protocol, SEND_S)
+        stream = reply.stream
+        if stream is None:
+            response: web.StreamResponse = web.Response(
+                status=reply.status, body=reply.body, headers=headers
+            )
+            seconds = SEND_S
+        else:
+            response = web.StreamResponse(status=reply.status, headers=headers)
+            response.content_length = stream.length_bytes
+            seconds = SEND_S + stream.length_bytes / BODY_BYTES_PER_S
         try:
+            if not await request.skip_body():
+                response.force_close()  # or the rest of the body would be taken for a request
+            self._limits.set(web_request.protocol, seconds)
             await response.prepare(web_request)
+            if stream is not None:
+                await stream.send(web_request, response)
             await response.write_eof()
         except ConnectionError:
-            pass  # nobody is there any more
+            _abort(web_request)  # nobody is there any more
+        except OSError as error:
+            # What was announced cannot be sent: the client must not take the next reply for it.
+            _LOG.error("HTTP: failed to send %s - %s", printable(request.target), error)
+            _abort(web_request)
         finally:
             self._limits.clear(web_request.protocol)
+            if stream is not None:
+                stream.close()
         return response
+
+
+def _abort(web_request: web.BaseRequest) -> None:
+    if web_request.transport is not None:
+        web_request.transport.abort()
 
 
 def _unfound(request: Request, found: Redirect | Allowed | None) -> Reply:

@@ -1,0 +1,197 @@
+"""Reading by offset over HTTP: where a topic's log begins and ends, and ranges of it, as they are
+in the files.
+
+Reading creates nothing and disturbs nobody. Only what was acknowledged can be read. Looking for
+positions, and all else that may wait for a disk, is done in threads of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from pumpline.broker.http_publish import topic_name
+from pumpline.core.dates import parse_time
+from pumpline.log import ranges
+from pumpline.log.log import Log
+from pumpline.web.http import HttpError, Reply, Request, json_reply, stream_reply
+from pumpline.web.streams import FileStream
+
+if TYPE_CHECKING:
+    from pumpline.broker.broker import Broker
+    from pumpline.broker.topic import Topic
+
+RANGE_BYTES_MAX = 256 << 20  # of one answer
+OPEN_RANGES_MAX = 64  # that are being sent at once; others wait
+THREADS = 4  # that look for ranges and send them
+
+_TRIES = 3  # to select segments before they are retired
+_OFFSET_END = 1 << 63
+_ALL_FILES = 1 << 31
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class LogEndpoints:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="nsqd-ranges")
+        self._sending = asyncio.Semaphore(OPEN_RANGES_MAX)
+
+    # -- offsets ------------------------------------------------------------------------------
+
+    async def offsets(self, request: Request) -> Reply:
+        query = request.query()
+        if "topic" not in query:
+            return json_reply(await self._all_offsets())
+        topic = self.durable(query)
+        answer = await self._offsets_of(topic)
+        if "time" in query:
+            answer["offset"] = await self.offset_at(topic, parsed_time(query["time"]))
+        return json_reply(answer)
+
+    async def _all_offsets(self) -> dict[str, object]:
+        topics = [
+            await self._offsets_of(topic)
+            for _, topic in sorted(self._broker.topics.items())
+            if not topic.ephemeral
+        ]
+        return {"node": self.node, "timestamp": self._now_ns, "topics": topics}
+
+    async def _offsets_of(self, topic: "Topic") -> dict[str, object]:
+        log = log_of(topic)
+        selection = ranges.select(log, log.first, topic.visible_end, files_max=1)
+        first_ns = 0
+        if selection.pieces:
+            first_ns = selection.pieces[0].segment.begun_ns
+            if not first_ns:
+                first_ns = await self.in_thread(lambda: ranges.begun_ns(log, selection.pieces[0]))
+        return {
+            "node": self.node,
+            "topic": topic.name,
+            "log": log_id(log),
+            "first": log.first,
+            "end": topic.visible_end,
+            "bytes": log.size_bytes,
+            "segments": len(log.segments),
+            "first_timestamp": first_ns,
+            "timestamp": self._now_ns,
+        }
+
+    async def offset_at(self, topic: "Topic", time_ns: int) -> int:
+        """The first offset published at `time_ns` or later; the end if there is none."""
+        log = log_of(topic)
+        end = topic.visible_end
+        selection = ranges.select(log, log.first, end, files_max=_ALL_FILES)
+        found = await self.in_thread(lambda: ranges.find_time(selection, time_ns))
+        return end if found is None else min(found, end)
+
+    # -- ranges -------------------------------------------------------------------------------
+
+    async def raw(self, request: Request) -> Reply:
+        query = request.query()
+        topic = self.durable(query)
+        log = log_of(topic)
+        if "log" in query and query["log"].lower() != log_id(log):
+            raise HttpError(409, "LOG_CHANGED", details={"log": log_id(log)})
+        start = number(query, "from")
+        to = min(number(query, "to"), topic.visible_end)
+        bytes_max = min(number(query, "bytes_max", RANGE_BYTES_MAX), RANGE_BYTES_MAX)
+        if number(query, "to") < start:
+            raise HttpError(400, "INVALID_OFFSET")
+        check_offset(topic, start)
+        await self._sending.acquire()
+        try:
+            found = await self._open(log, start, to, bytes_max)
+        except BaseException:
+            self._sending.release()
+            raise
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "X-Pumpline-Log": log_id(log),
+            "X-Pumpline-From": str(start),
+            "X-Pumpline-To": str(found.to),
+        }
+        stream = FileStream(found.extents, threads=self._threads, on_close=self._sending.release)
+        return stream_reply(stream, headers)
+
+    async def _open(self, log: Log, start: int, to: int, bytes_max: int) -> ranges.Range:
+        for _ in range(_TRIES):
+            if start < log.first:
+                raise HttpError(410, "OFFSET_GONE", details={"first": log.first})
+            selection = ranges.select(log, start, to)
+            try:
+                return await self.in_thread(
+                    partial(ranges.open_range, selection, start, to, bytes_max=bytes_max)
+                )
+            except FileNotFoundError:
+                continue  # retired, or deleted, since it was selected
+        raise HttpError(404, "TOPIC_NOT_FOUND")
+
+    # -- what they have in common -------------------------------------------------------------
+
+    @property
+    def node(self) -> str:
+        options = self._broker.options
+        return f"{options.broadcast_address}:{options.broadcast_tcp_port}"
+
+    @property
+    def _now_ns(self) -> int:
+        return self._broker.services.tick.wall_ns
+
+    def durable(self, query: Mapping[str, str]) -> "Topic":
+        """The topic named, which must have a log on disk."""
+        topic = self._broker.topics.get(topic_name(query))
+        if topic is None:
+            raise HttpError(404, "TOPIC_NOT_FOUND")
+        if topic.ephemeral:
+            raise HttpError(400, "EPHEMERAL_TOPIC")
+        return topic
+
+    async def in_thread(self, job: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, job)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            _LOG.error("LOG: cannot read a range: %s", error)
+            raise HttpError(503, "READ_FAILED") from None
+
+
+def log_of(topic: "Topic") -> Log:
+    assert isinstance(topic.log, Log), "ephemeral topics are refused before"
+    return topic.log
+
+
+def log_id(log: Log) -> str:
+    return f"{log.base_id:016x}"
+
+
+def check_offset(topic: "Topic", offset: int) -> None:
+    """Whether `offset` is in the topic's log, or at its end."""
+    if offset < topic.log.first:
+        raise HttpError(410, "OFFSET_GONE", details={"first": topic.log.first})
+    if offset > topic.visible_end:
+        raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.visible_end})
+
+
+def number(query: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = query.get(name)
+    if text is None:
+        if default is None:
+            raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < _OFFSET_END):
+        raise HttpError(400, "INVALID_OFFSET")
+    return int(text)
+
+
+def parsed_time(text: str) -> int:
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise HttpError(400, "INVALID_TIME") from None

@@ -1,0 +1,242 @@
+"""Ranges: where in which files the batches of [start, to) are.
+
+The event loop takes a `Selection` of a log, which is a matter of memory; the rest is for a thread:
+`open_range` finds the exact positions, with open descriptors, so that what was found can be sent
+even if the log retires it meanwhile; `find_time` and `begun_ns` look at publish times. Bytes
+are not read but for headers, and for a segment that this process has not seen the inside of: that
+is checked to the last byte, once, so that damage is known and stepped over.
+
+`to` must not be beyond what was acknowledged: the file may hold more.
+"""
+
+import os
+import threading
+from bisect import bisect_right
+from contextlib import suppress
+from operator import attrgetter
+from typing import NamedTuple
+
+from pumpline.core.batches import HEADER, HEADER_BYTES
+from pumpline.log import recovery
+from pumpline.log.log import Log
+from pumpline.log.segment import Segment
+
+FILES_MAX = 16  # that one range opens
+_FIRST = attrgetter("first")
+
+# Checks are work for the interpreter: one at a time leaves the event loop its share of it.
+_checking = threading.Lock()
+
+
+class Piece(NamedTuple):
+    """A segment as it was when selected."""
+
+    segment: Segment
+    size_bytes: int
+    end: int  # where the next segment begins, or the log ends
+
+
+class Selection(NamedTuple):
+    log: Log
+    pieces: list[Piece]
+
+
+class Extent(NamedTuple):
+    fd: int
+    position: int
+    length_bytes: int
+
+
+class Range(NamedTuple):
+    """Whole batches that cover [start, to); the owner closes the descriptors."""
+
+    to: int
+    extents: list[Extent]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(extent.length_bytes for extent in self.extents)
+
+    def close(self) -> None:
+        for fd in {extent.fd for extent in self.extents}:
+            os.close(fd)
+
+
+class Place(NamedTuple):
+    """A batch's header, as far as it matters here."""
+
+    position: int
+    next_position: int
+    first: int
+    end: int
+    timestamp_ns: int
+
+
+def select(log: Log, start: int, to: int, *, files_max: int = FILES_MAX) -> Selection:
+    """The segments that hold [start, to), or the first of them, on the event loop."""
+    pieces: list[Piece] = []
+    segments = log.segments
+    index = max(bisect_right(segments, start, key=_FIRST) - 1, 0)
+    for segment in segments[index:]:
+        index += 1
+        if segment.first >= to or len(pieces) == files_max:
+            break
+        end = segments[index].first if index < len(segments) else log.end
+        if segment.size_bytes and end > start:  # else there may be no file
+            pieces.append(Piece(segment, segment.size_bytes, end))
+    return Selection(log, pieces)
+
+
+def open_range(selection: Selection, start: int, to: int, *, bytes_max: int) -> Range:
+    """From a thread: where the batches are, as far as `bytes_max` allows, but one at least.
+
+    FileNotFoundError when a segment was retired since it was selected.
+    """
+    extents: list[Extent] = []
+    reached = start if selection.pieces else to
+    try:
+        for piece in selection.pieces:
+            room_bytes = bytes_max - sum(extent.length_bytes for extent in extents)
+            if extents and room_bytes <= 0:
+                break
+            fd = _open(piece.segment)
+            try:
+                check(selection.log, piece.segment, fd)
+                found, reached = _cover(fd, piece, reached, to, room_bytes, must=not extents)
+            except BaseException:
+                os.close(fd)
+                raise
+            extents += found
+            if not found:
+                os.close(fd)
+            if reached < min(piece.end, to):
+                break
+    except BaseException:
+        Range(reached, extents).close()
+        raise
+    return Range(reached, extents)
+
+
+def _cover(
+    fd: int, piece: Piece, start: int, to: int, room_bytes: int, *, must: bool
+) -> tuple[list[Extent], int]:
+    """The batches of [start, to) in one segment, within the room, and the offset reached."""
+    segment = piece.segment
+    place = _place(fd, piece, segment.near(start))
+    while place.end <= start and place.position < piece.size_bytes:
+        place = _place(fd, piece, place.next_position)
+    begin = stop = place.position
+    limit = max(begin + room_bytes, place.next_position if must else 0)
+    ahead = min(segment.near(to - 1), segment.near_position(limit))
+    reached = start
+    if ahead > begin:
+        place = _place(fd, piece, ahead)
+        stop, reached = place.position, place.first
+    while place.position < piece.size_bytes and place.first < to:
+        if place.next_position > limit:
+            return _without_holes(fd, segment, begin, stop), reached
+        stop, reached = place.next_position, place.end
+        if reached >= to:  # what follows may be in the middle of being written
+            break
+        place = _place(fd, piece, stop)
+    return _without_holes(fd, segment, begin, stop), min(piece.end, to)
+
+
+def _place(fd: int, piece: Piece, position: int) -> Place:
+    """The batch at `position`, or after the damage there, or the end of the piece."""
+    position = piece.segment.holes.get(position, position)
+    if position + HEADER_BYTES <= piece.size_bytes:
+        head = os.pread(fd, HEADER_BYTES, position)
+        if len(head) == HEADER_BYTES:
+            length, _, first, timestamp_ns, _, count, _ = HEADER.unpack(head)
+            return Place(position, position + 4 + length, first, first + count, timestamp_ns)
+    return Place(piece.size_bytes, piece.size_bytes, piece.end, piece.end, 0)
+
+
+def _without_holes(fd: int, segment: Segment, begin: int, stop: int) -> list[Extent]:
+    extents = []
+    for hole, resume in sorted(segment.holes.items()):
+        if begin <= hole < stop:
+            extents.append(Extent(fd, begin, hole - begin))
+            begin = resume
+    extents.append(Extent(fd, begin, stop - begin))
+    return [extent for extent in extents if extent.length_bytes > 0]
+
+
+def check(log: Log, segment: Segment, fd: int) -> None:
+    """Make sure that the index of a segment is whole and its damage known; from a thread."""
+    if segment.unchecked_bytes:
+        with _checking:
+            if segment.unchecked_bytes:  # not done by another thread meanwhile
+                found, damages = recovery.survey(segment, fd)
+                segment.learn(found)
+                log.report_damage(damages)
+
+
+# -- publish times ----------------------------------------------------------------------------
+
+
+def find_time(selection: Selection, time_ns: int) -> int | None:
+    """The first offset of a batch published at `time_ns` or later; None if there is none.
+
+    Publish times rise along a log as long as the clock does, and are taken to: the segments are
+    searched by their first batch.
+    """
+    pieces = selection.pieces
+    low, high = 0, len(pieces)
+    while low < high:  # the first segment that begins at the time or later
+        middle = (low + high) // 2
+        if begun_ns(selection.log, pieces[middle]) >= time_ns:
+            high = middle
+        else:
+            low = middle + 1
+    if low:
+        found = _find_time_in(selection.log, pieces[low - 1], time_ns)
+        if found is not None:
+            return found
+    return pieces[low].segment.first if low < len(pieces) else None
+
+
+def begun_ns(log: Log, piece: Piece) -> int:
+    """When the first batch of a segment was published; from a thread."""
+    segment = piece.segment
+    if not segment.begun_ns:
+        fd = _open(segment)
+        try:
+            place = _place(fd, piece, 0)
+            if place.first != segment.first:
+                check(log, segment, fd)
+                place = _place(fd, piece, 0)
+            segment.begun_ns = place.timestamp_ns
+        finally:
+            os.close(fd)
+    return segment.begun_ns
+
+
+def _find_time_in(log: Log, piece: Piece, time_ns: int) -> int | None:
+    fd = _open(piece.segment)
+    try:
+        check(log, piece.segment, fd)
+        low, high = 0, piece.size_bytes
+        # By the index to where it is near, then from batch to batch.
+        while piece.segment.near_position((low + high) // 2) > low:
+            middle = piece.segment.near_position((low + high) // 2)
+            if _place(fd, piece, middle).timestamp_ns >= time_ns:
+                high = middle
+            else:
+                low = middle
+        place = _place(fd, piece, low)
+        while place.position < piece.size_bytes:
+            if place.timestamp_ns >= time_ns:
+                return place.first
+            place = _place(fd, piece, place.next_position)
+        return None
+    finally:
+        os.close(fd)
+
+
+def _open(segment: Segment) -> int:
+    fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    with suppress(OSError):
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+    return fd

@@ -1,0 +1,188 @@
+"""Ranges of a log: found by offset and by time, whole in spite of damage, retirement and growth."""
+
+import os
+from pathlib import Path
+
+import pytest
+from logs import TIMESTAMP_NS, Disk, batch_of, bodies_of, bytes_of, read_range
+
+from pumpline.core.batches import Batch
+from pumpline.log import ranges, recovery
+from pumpline.log.log import Log
+
+SEGMENT_BYTES = 400
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path, segment_bytes_max=SEGMENT_BYTES)
+
+
+def timed(first: int, timestamp_ns: int) -> Batch:
+    """A batch of two messages, published at that time."""
+    batch = batch_of(first, [b"%05d" % first, b"%05d" % (first + 1)])
+    batch.timestamp_ns = timestamp_ns
+    return batch
+
+
+def filled(disk: Disk, batches: int) -> Log:
+    """Batches of two messages, one a second."""
+    log = disk.open()
+    for index in range(batches):
+        log.append([timed(2 * index, TIMESTAMP_NS + index * 10**9)])
+    return log
+
+
+def reopened(disk: Disk, log: Log) -> Log:
+    """After a clean stop: this process has not seen what is in the files."""
+    mark = log.mark()
+    log.close()
+    return disk.open(mark)
+
+
+def spans(batches: list[Batch]) -> list[tuple[int, int]]:
+    return [(batch.first, batch.end) for batch in batches]
+
+
+def damage(path: str, position: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        byte = file.read(1)
+        file.seek(position)
+        file.write(bytes([byte[0] ^ 0xFF]))
+
+
+def test_a_range_begins_and_ends_with_the_batches_it_touches(disk: Disk) -> None:
+    log = filled(disk, 20)
+    assert len(log.segments) > 3
+    batches, reached = read_range(log, 7, 29)
+    assert spans(batches) == [(first, first + 2) for first in range(6, 30, 2)]
+    assert reached == 29
+
+
+def test_a_range_of_nothing_is_empty(disk: Disk) -> None:
+    log = filled(disk, 3)
+    assert read_range(log, 6, 6) == ([], 6)
+
+
+def test_a_range_stops_where_the_room_ends_but_has_one_batch_at_least(disk: Disk) -> None:
+    log = filled(disk, 20)
+    size_bytes = timed(0, 0).size_bytes
+    for bytes_max, count in ((1, 1), (size_bytes, 1), (3 * size_bytes, 3), (9 * size_bytes, 9)):
+        batches, reached = read_range(log, 0, 40, bytes_max=bytes_max)
+        assert (len(batches), reached) == (count, 2 * count)
+
+
+def test_a_range_opens_so_many_files_and_no_more(disk: Disk) -> None:
+    disk.segment_bytes_max = 1
+    log = filled(disk, 40)
+    assert len(log.segments) == 40
+    batches, reached = read_range(log, 0, 80)
+    assert (len(batches), reached) == (ranges.FILES_MAX, 2 * ranges.FILES_MAX)
+
+
+def test_what_was_found_can_be_read_after_it_was_retired(disk: Disk) -> None:
+    log = filled(disk, 20)
+    found = ranges.open_range(ranges.select(log, 0, 40), 0, 40, bytes_max=1 << 30)
+    expected = b"".join(bytes_of(timed(2 * i, TIMESTAMP_NS + i * 10**9)) for i in range(20))
+    log.retire(len(log.segments))
+    data = b"".join(os.pread(fd, length, position) for fd, position, length in found.extents)
+    found.close()
+    assert data == expected
+
+
+def test_what_was_retired_since_it_was_selected_is_said_to_be_missing(disk: Disk) -> None:
+    log = filled(disk, 20)
+    selection = ranges.select(log, 0, 40)
+    descriptors = os.listdir("/proc/self/fd")
+    log.retire(2)
+    with pytest.raises(FileNotFoundError):
+        ranges.open_range(selection, 0, 40, bytes_max=1 << 30)
+    assert len(os.listdir("/proc/self/fd")) <= len(descriptors)
+
+
+@pytest.mark.parametrize("where", ["length", "first", "body"])
+def test_damage_is_left_out_and_kept(disk: Disk, where: str) -> None:
+    log = filled(disk, 20)
+    size_bytes = timed(0, 0).size_bytes
+    damaged = log.segments[1]
+    position = {"length": 3, "first": 15, "body": size_bytes - 1}[where]
+    damage(damaged.path, size_bytes + position)
+    log = reopened(disk, log)
+    gone = damaged.first + 2
+    batches, reached = read_range(log, 0, 40)
+    assert spans(batches) == [(o, o + 2) for o in range(0, 40, 2) if o != gone]
+    assert reached == 40
+    assert disk.names(".bad") == [f"{damaged.first:020d}.log.{size_bytes}.bad"]
+    batches, reached = read_range(log, gone, gone + 2)
+    assert (batches, reached) == ([], gone + 2)
+
+
+def test_damage_at_the_end_of_a_segment_is_left_out(disk: Disk) -> None:
+    log = filled(disk, 20)
+    damaged = log.segments[1]
+    damage(damaged.path, damaged.size_bytes - 1)
+    gone = log.segments[2].first - 2
+    log = reopened(disk, log)
+    batches, reached = read_range(log, gone - 2, gone + 4)
+    assert (spans(batches), reached) == ([(gone - 2, gone), (gone + 2, gone + 4)], gone + 4)
+
+
+def test_a_segment_is_checked_once(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = reopened(disk, filled(disk, 20))
+    checked: list[str] = []
+    survey = recovery.survey
+    monkeypatch.setattr(
+        recovery, "survey", lambda segment, fd: checked.append(segment.path) or survey(segment, fd)
+    )
+    for _ in range(3):
+        assert read_range(log, 0, 40)[1] == 40
+    assert checked == [segment.path for segment in log.segments]
+
+
+def test_what_is_written_after_a_restart_is_found_behind_what_was_there(disk: Disk) -> None:
+    disk.segment_bytes_max = 1 << 20
+    log = reopened(disk, filled(disk, 5))
+    log.append([timed(10, TIMESTAMP_NS + 5 * 10**9)])
+    batches, reached = read_range(log, 3, 12)
+    assert (spans(batches), reached) == ([(o, o + 2) for o in range(2, 12, 2)], 12)
+    assert bodies_of(batches[-1]) == [b"00010", b"00011"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_time_leads_to_the_first_message_from_then_on(disk: Disk, again: bool) -> None:
+    log = filled(disk, 20)
+    if again:
+        log = reopened(disk, log)
+    selection = ranges.select(log, 0, 40, files_max=1 << 31)
+    for index in range(20):
+        at_ns = TIMESTAMP_NS + index * 10**9
+        assert ranges.find_time(selection, at_ns) == 2 * index
+        assert ranges.find_time(selection, at_ns - 1) == 2 * index
+    assert ranges.find_time(selection, TIMESTAMP_NS + 19 * 10**9 + 1) is None
+    assert ranges.find_time(selection, 0) == 0
+
+
+def test_a_time_is_found_in_a_long_segment_by_its_index(disk: Disk) -> None:
+    disk.segment_bytes_max = 100 << 20
+    log = disk.open()
+    body = b"x" * 5000
+    for index in range(100):
+        batch = batch_of(index, [body])
+        batch.timestamp_ns = TIMESTAMP_NS + index
+        log.append([batch])
+    selection = ranges.select(log, 0, 100)
+    assert [ranges.find_time(selection, TIMESTAMP_NS + i) for i in range(100)] == list(range(100))
+
+
+def test_a_log_without_messages_has_no_times(disk: Disk) -> None:
+    assert ranges.find_time(ranges.select(disk.open(), 0, 0), TIMESTAMP_NS) is None
+
+
+def test_the_beginning_of_a_damaged_segment_is_that_of_its_first_whole_batch(disk: Disk) -> None:
+    log = filled(disk, 20)
+    second = log.segments[1].first
+    damage(log.segments[1].path, 15)
+    log = reopened(disk, log)
+    piece = ranges.select(log, second, second + 1).pieces[0]
+    assert ranges.begun_ns(log, piece) == TIMESTAMP_NS + (second // 2 + 1) * 10**9

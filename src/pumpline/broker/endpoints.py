@@ -66,9 +66,8 @@ def nsqd_routes(
         ("GET", "/config/:opt"): Endpoint(config.get),
         ("PUT", "/config/:opt"): Endpoint(config.put),
     }
-    log = LogEndpoints(broker)
-    table["GET", "/log/offsets"] = Endpoint(log.offsets)
-    table["GET", "/log/raw"] = Endpoint(log.raw)
+    for path, handler in _log_paths(LogEndpoints(broker)).items():
+        table["GET", path] = Endpoint(handler, access=Access.READ_LOG)
     for path, handler in _admin_paths(AdminEndpoints(broker)).items():
         table["POST", path] = Endpoint(handler)
     for method, path, handler in _debug_paths(DebugEndpoints(memory)):
@@ -89,6 +88,13 @@ def _admin_paths(admin: AdminEndpoints) -> dict[str, Handler]:
         "/channel/empty": admin.empty_channel,
         "/channel/pause": admin.pause_channel,
         "/channel/unpause": admin.unpause_channel,
+    }
+
+
+def _log_paths(log: LogEndpoints) -> dict[str, Handler]:
+    return {
+        "/log/offsets": log.offsets,
+        "/log/raw": log.raw,
     }
 
 

@@ -159,15 +159,7 @@ class FigureEndpoints:
             clients=BOOLEANS.get(query.get("include_clients", ""), True),
         )
         with_memory = BOOLEANS.get(query.get("include_mem", ""), True)
-        topics, producers = await gather(self._broker, selection)
-        stats = Stats(
-            version=NSQ_VERSION,
-            health=str(self._broker.services.health),
-            start_time=self._broker.started_at_s,
-            topics=topics,
-            memory=self._memory.stats() if with_memory else None,
-            producers=producers,
-        )
+        stats = await gather(self._broker, selection, self._memory if with_memory else None)
         if query.get("format") == "json":
             return json_reply(stats)
         return text_reply(await self._text(stats))

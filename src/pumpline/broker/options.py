@@ -183,7 +183,7 @@ class Options:
     statsd_interval_ns: int = option(DURATION, NS_PER_MIN, "time between pushes to statsd")
     statsd_mem_stats: bool = option(BOOL, True, "push memory and GC figures too")
     statsd_prefix: str = option(
-        STRING, "nsq.%s", "text before every statsd key; %s stands for the host"
+        STRING, "nsq.%s", "text before every statsd key; %s stands for broadcast address and port"
     )
     statsd_udp_packet_size: int = option(INT, 508, "largest statsd packet in bytes")
     statsd_exclude_ephemeral: bool = option(
@@ -300,6 +300,8 @@ def _fault(options: Options) -> str:
         return "--sync-timeout must be over 0"
     if options.http_client_ca_file and not (options.tls_cert and options.https_address):
         return "--http-client-ca-file needs --tls-cert, --tls-key and --https-address"
+    if options.statsd_address and options.statsd_interval_ns <= 0:
+        return "--statsd-interval must be over 0"
     sizes = {
         "mem-queue-size": options.mem_queue_size,
         "retention-time": options.retention_time_ns,

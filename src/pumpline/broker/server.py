@@ -25,6 +25,9 @@ from pumpline.broker.options import Options, TlsRequired
 from pumpline.broker.ports import UNIX_SOCKET, Ports
 from pumpline.broker.retention import Retention
 from pumpline.broker.services import Services
+from pumpline.broker.stats import Selection, gather
+from pumpline.broker.statsd import full_prefix
+from pumpline.broker.statsd_push import StatsdPush
 from pumpline.broker.syncs import Syncs
 from pumpline.broker.tick import Tick
 from pumpline.broker.tls import TlsError, client_context, https_context, server_context
@@ -71,6 +74,7 @@ class Server:
         self.memory = Memory()
         self._http: list[HttpServer] = []
         self._metrics: Metrics | None = None
+        self._statsd: StatsdPush | None = None
         self._auth_servers: AuthServers | None = None
         self._gate: Gate | None = None
         self._https_tls: ssl.SSLContext | None = None
@@ -105,6 +109,8 @@ class Server:
         self._tell_ports()
         self.memory.watch()
         metrics.watch(self.loop)
+        if self.options.statsd_address:
+            self._push_to_statsd(broker)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -117,6 +123,8 @@ class Server:
     async def close(self) -> None:
         for listener in self._listeners:
             listener.close()
+        if self._statsd is not None:
+            await self._statsd.close()
         if self.broker is not None:
             for connection in list(self.broker.connections):
                 connection.close()
@@ -225,10 +233,20 @@ class Server:
             )
 
     def _tell_ports(self) -> None:
-        """Ports to broadcast are those in use unless the options say otherwise."""
+        """Ports to broadcast are those in use unless the options say otherwise; statsd's keys
+        hold one of them."""
         options = self.options
         options.broadcast_tcp_port = options.broadcast_tcp_port or max(self.ports.tcp, 0)
         options.broadcast_http_port = options.broadcast_http_port or max(self.ports.http, 0)
+        options.statsd_prefix = full_prefix(
+            options.statsd_prefix, options.broadcast_address, options.broadcast_http_port
+        )
+
+    def _push_to_statsd(self, broker: Broker) -> None:
+        memory = self.memory if self.options.statsd_mem_stats else None
+        everything = Selection(clients=False)
+        self._statsd = StatsdPush(self.options, lambda: gather(broker, everything, memory))
+        self._statsd.start()
 
     async def _listen(
         self,

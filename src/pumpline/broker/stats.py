@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from pumpline import NSQ_VERSION
 from pumpline.broker.connection import Connection
-from pumpline.broker.memory import MemoryStats
+from pumpline.broker.memory import Memory, MemoryStats
 from pumpline.broker.tls import go_cipher_name, go_version_name
 from pumpline.core.layers import Deflate, Snappy
 from pumpline.log.ring import Ring
@@ -123,7 +124,20 @@ class Selection(msgspec.Struct, kw_only=True, frozen=True):
 Gathered = tuple[list[TopicStats] | None, list[ClientStats] | None]
 
 
-async def gather(broker: "Broker", selection: Selection) -> Gathered:
+async def gather(broker: "Broker", selection: Selection, memory: Memory | None) -> Stats:
+    """The figures of now; those of memory, if there is one to ask."""
+    topics, producers = await _gather(broker, selection)
+    return Stats(
+        version=NSQ_VERSION,
+        health=str(broker.services.health),
+        start_time=broker.started_at_s,
+        topics=topics,
+        memory=memory.stats() if memory else None,
+        producers=producers,
+    )
+
+
+async def _gather(broker: "Broker", selection: Selection) -> Gathered:
     """Topics and producers; None where NSQ has no list at all."""
     chosen = choose(broker.topics, selection.topic)
     if chosen is None:

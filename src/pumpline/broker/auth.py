@@ -22,14 +22,12 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from pumpline import __version__
 from pumpline.broker.options import Options
-from pumpline.core.durations import NS_PER_S
 from pumpline.core.permissions import Grant, GrantError, parse_grant
+from pumpline.web.fetch import TooLong, new_client, read_answer
 
 QUERIES_MAX = 100  # under way at the same time; others wait, within their time limit
 
-_HEADERS = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": f"pumpline/{__version__}"}
 _FORBIDDEN = 403
 _HTTPS_PORT = "https_port"
 
@@ -77,14 +75,11 @@ class AuthServers:
         self._addresses = options.auth_http_address
         self._posts = options.auth_http_request_method == "post"
         self._answer_bytes_max = options.max_body_size
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=QUERIES_MAX, ssl=context, force_close=True),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=_HEADERS,
-            timeout=aiohttp.ClientTimeout(
-                total=options.http_client_request_timeout_ns / NS_PER_S or None,
-                sock_connect=options.http_client_connect_timeout_ns / NS_PER_S or None,
-            ),
+        self._client = new_client(
+            connect_timeout_ns=options.http_client_connect_timeout_ns,
+            timeout_ns=options.http_client_request_timeout_ns,
+            requests_max=QUERIES_MAX,
+            tls=context,
         )
         self._tasks: set[asyncio.Task[Grant | None]] = set()
 
@@ -106,7 +101,7 @@ class AuthServers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._session.close()
+        await self._client.close()
 
     async def _ask(self, question: Question, peer: str) -> Grant | None:
         failures = []
@@ -138,6 +133,8 @@ class AuthServers:
                 status, answer = await self._request(_over_https(url, answer), body)
         except TimeoutError:
             raise AuthError("timed out") from None
+        except TooLong as error:
+            raise AuthError(str(error)) from None
         except aiohttp.ClientConnectorError as error:
             raise AuthError(str(error)) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -154,13 +151,8 @@ class AuthServers:
         """Status and body of the answer."""
         headers = {} if body is None else {"Content-Type": "application/json"}
         method = "GET" if body is None else "POST"
-        answer = bytearray()
-        async with self._session.request(method, url, data=body, headers=headers) as response:
-            async for chunk in response.content.iter_any():
-                answer += chunk
-                if len(answer) > self._answer_bytes_max:
-                    raise AuthError("the answer is too long")
-            return response.status, bytes(answer)
+        async with self._client.request(method, url, data=body, headers=headers) as response:
+            return response.status, await read_answer(response, self._answer_bytes_max)
 
 
 def auth_response(grant: Grant) -> bytes:

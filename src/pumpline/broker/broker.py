@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pumpline import NSQ_VERSION
 from pumpline.broker.importing import import_queues
 from pumpline.broker.loading import load_topics, new_log
+from pumpline.broker.lookups import Lookups
 from pumpline.broker.metadata import MetadataWriter
 from pumpline.broker.options import Options
 from pumpline.broker.topic import Topic
@@ -42,6 +43,7 @@ class Broker:
         self.metadata = MetadataWriter(
             services, describe=self.describe, count=lambda: len(self.topics)
         )
+        self.lookups = Lookups(self.options, topics=lambda: self.topics)
         services.registration_changed = self._registration_changed
         services.topic_gone = self.delete_topic
         services.drop_history = self._drop_history
@@ -73,6 +75,7 @@ class Broker:
         self.topics[name] = topic
         self._share_memory()
         _LOG.info("TOPIC(%s): created", name)
+        self.lookups.discover(topic)
         self._registration_changed(name, None)
         return topic
 
@@ -94,6 +97,7 @@ class Broker:
         self.services.tail_bytes_max = min(TAIL_BYTES_MAX, share)
 
     def _registration_changed(self, topic: str, channel: str | None) -> None:
+        self.lookups.changed(topic)
         if not is_ephemeral(channel or topic):
             self.metadata.changed()
 

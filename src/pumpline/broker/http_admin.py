@@ -29,9 +29,10 @@ class AdminEndpoints:
     async def create_topic(self, request: Request) -> Reply:
         name = topic_name(request.query())
         try:
-            self._broker.topic(name)
+            topic = self._broker.topic(name)
         except OSError as error:
             raise self._failed(error, f"topic {name}") from None
+        await self._broker.lookups.discovered(topic)
         return NOTHING
 
     async def delete_topic(self, request: Request) -> Reply:

@@ -244,6 +244,9 @@ class Options:
         "path of the authorities whose client certificates, shown on the HTTPS port, do instead of "
         "a token",
     )
+    lookupd_ping_interval_ns: int = option(
+        DURATION, 15 * NS_PER_S, "time between heartbeats to an nsqlookupd"
+    )
 
     @classmethod
     def from_sources(
@@ -302,6 +305,8 @@ def _fault(options: Options) -> str:
         return "--http-client-ca-file needs --tls-cert, --tls-key and --https-address"
     if options.statsd_address and options.statsd_interval_ns <= 0:
         return "--statsd-interval must be over 0"
+    if options.lookupd_ping_interval_ns <= 0:
+        return "--lookupd-ping-interval must be over 0"
     sizes = {
         "mem-queue-size": options.mem_queue_size,
         "retention-time": options.retention_time_ns,

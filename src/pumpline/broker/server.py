@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import socket
 import ssl
 import stat
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from pumpline import NSQ_VERSION
 from pumpline.broker.access import Gate, TokenError
 from pumpline.broker.address import is_loopback, listen_address
 from pumpline.broker.auth import AuthServers
@@ -19,6 +21,7 @@ from pumpline.broker.checkpoints import Checkpoints
 from pumpline.broker.connection import Connection
 from pumpline.broker.endpoints import nsqd_routes, tls_refusal
 from pumpline.broker.health import Health
+from pumpline.broker.lookup_session import Identity
 from pumpline.broker.memory import Memory
 from pumpline.broker.metrics import Metrics
 from pumpline.broker.options import Options, TlsRequired
@@ -107,6 +110,7 @@ class Server:
         self._metrics = metrics = Metrics(broker, memory=self.memory, http=self._http)
         await self._listen_http(broker, metrics)
         self._tell_ports()
+        broker.lookups.start(self._identity())
         self.memory.watch()
         metrics.watch(self.loop)
         if self.options.statsd_address:
@@ -126,6 +130,7 @@ class Server:
         if self._statsd is not None:
             await self._statsd.close()
         if self.broker is not None:
+            await self.broker.lookups.close()
             for connection in list(self.broker.connections):
                 connection.close()
             await asyncio.sleep(0)
@@ -210,7 +215,7 @@ class Server:
             ports=self.ports,
             memory=self.memory,
             metrics=metrics,
-            lookupds_changed=lambda: None,
+            lookupds_changed=broker.lookups.update,
         )
         refuses = self.options.tls_required is TlsRequired.YES
         refusal = (lambda: tls_refusal(self.ports)) if refuses else None
@@ -247,6 +252,19 @@ class Server:
         everything = Selection(clients=False)
         self._statsd = StatsdPush(self.options, lambda: gather(broker, everything, memory))
         self._statsd.start()
+
+    def _identity(self) -> Identity:
+        """What the lookupds are told."""
+        options = self.options
+        return Identity(
+            broadcast_address=options.broadcast_address,
+            hostname=socket.gethostname(),
+            http_port=options.broadcast_http_port,
+            tcp_port=options.broadcast_tcp_port,
+            topology_region=options.topology_region,
+            topology_zone=options.topology_zone,
+            version=NSQ_VERSION,
+        )
 
     async def _listen(
         self,

@@ -4,9 +4,9 @@ Publishing goes through three hands in a tick: a connection fills the topic's op
 (`builder`), the tick seals and appends it (`commit`), and the outcome is on the ticket that the
 connection was given. Nothing is pumped anywhere: channels see the log up to `pumped`.
 
-`pumped` follows the log's end while the topic has channels and is not paused. While it has none or
-is paused, `pumped` stands still: what lies beyond is the topic's own depth, kept for whichever
-channels there are when it moves again.
+`pumped` follows the log's end while the topic has channels and is neither paused nor held (a new
+topic is held until it has the channels that it has on other nodes). Else `pumped` stands still:
+what lies beyond is the topic's own depth, kept for whichever channels there are when it moves on.
 """
 
 import logging
@@ -41,6 +41,7 @@ class Topic:
         self.ephemeral = is_ephemeral(name)
         self.log = log
         self.paused = paused
+        self.held = False
         self.exiting = False
         self.channels: dict[str, Channel] = {}
         self.pumped = pumped
@@ -145,7 +146,7 @@ class Topic:
     def _show(self, end: int) -> None:
         """Messages below `end` may be delivered."""
         self._visible = end
-        if self.channels and not self.paused:
+        if self.channels and not self.paused and not self.held:
             self._pump()
         else:
             self._deferred.clear()
@@ -265,7 +266,7 @@ class Topic:
     def adopt(self, channel: Channel) -> None:
         """Take in a channel, new or from disk."""
         self.channels[channel.name] = channel
-        if not self.paused:
+        if not self.paused and not self.held:
             self._pump()
         channel.start()
 
@@ -292,6 +293,15 @@ class Topic:
     def unpause(self) -> None:
         self.paused = False
         self._show(self._visible)
+
+    def hold(self) -> None:
+        """As if paused, until `release`: channels are about to be made."""
+        self.held = True
+
+    def release(self) -> None:
+        self.held = False
+        if not self.exiting:
+            self._show(self._visible)
 
     def empty(self) -> None:
         """Drop what no channel has been given."""

@@ -22,6 +22,7 @@ RESPONSE = 0
 ERROR = 1
 MESSAGE = 2
 
+MAGIC_V1 = b"  V1"  # between nsqd and nsqlookupd
 MAGIC_V2 = b"  V2"
 MESSAGE_OVERHEAD_BYTES = 34  # of a whole message frame, without the body
 ATTEMPTS_AT = 16  # of the attempts field in a whole message frame

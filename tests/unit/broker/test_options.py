@@ -40,6 +40,7 @@ OUR_FLAGS = [
     "max-connections",
     "http-token-file",
     "http-client-ca-file",
+    "lookupd-ping-interval",
 ]
 
 CONFIG_DEFAULTS = {
@@ -97,6 +98,7 @@ CONFIG_DEFAULTS = {
     "max_deflate_level": 6,
     "retention_time": 24 * 60 * MINUTE_NS,
     "retention_bytes": 268_435_456,
+    "lookupd_ping_interval": 15_000_000_000,
     "max_connections": 0,
     "http_token_file": "",
     "http_client_ca_file": "",
@@ -263,6 +265,7 @@ def test_flags_of_nsqds_own_kinds_are_refused_in_its_words(argv: str, message: s
         ("--retention-time=-1s", {}, "--retention-time must not be negative"),
         ("--retention-bytes=-1", {}, "--retention-bytes must not be negative"),
         ("--max-connections=-1", {}, "--max-connections must not be negative"),
+        ("--lookupd-ping-interval=0s", {}, "--lookupd-ping-interval must be over 0"),
     ],
 )
 def test_options_that_cannot_work_are_refused_with_the_fatal_text(

@@ -219,6 +219,40 @@ def test_a_paused_topic_keeps_what_comes_to_itself(stage: Stage) -> None:
     assert (topic.depth, channel.depth) == (0, 1)
 
 
+def test_a_held_topic_takes_messages_and_gives_them_to_all_channels_once_released(
+    stage: Stage,
+) -> None:
+    topic = stage.topic()
+    topic.hold()
+    early = topic.channel("early")
+    _, sink = stage.consume(early, rdy=9)
+    ticket = stage.publish(topic, b"a")
+    assert (ticket.done, ticket.error) == (True, None)
+    late = topic.channel("late")
+    topic.pause()
+    topic.unpause()
+    assert (topic.depth, early.depth, late.depth, sink.take()) == (1, 0, 0, [])
+    topic.release()
+    stage.run()
+    assert (topic.depth, late.depth) == (0, 1)
+    assert sink.take() == [(0, 1, b"a")]
+
+
+def test_releasing_a_topic_that_is_paused_or_gone_moves_nothing(stage: Stage) -> None:
+    topic = stage.topic()
+    topic.hold()
+    channel = topic.channel("c")
+    stage.publish(topic, b"a")
+    topic.pause()
+    topic.release()
+    assert (topic.depth, channel.depth) == (1, 0)
+    topic.hold()
+    topic.delete()
+    topic.release()
+    stage.settle()
+    assert topic.pumped == 0
+
+
 def test_emptying_a_paused_topic_leaves_its_channels_what_they_have(stage: Stage) -> None:
     topic = stage.topic()
     channel = topic.channel("c")

@@ -28,6 +28,8 @@ class NodeConnection:
         self.address = address
         self._connecting = connecting
         self._connection: HTTPConnection | None = None
+        token = connecting.access_token
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def ask(self, path: str, query: Mapping[str, object], *, method: str = "GET") -> object:
         """What the node answers, out of JSON. A connection that was idle may be stale: one more
@@ -64,13 +66,13 @@ class NodeConnection:
         query: Mapping[str, object],
         *,
         method: str = "GET",
-        body: bytes | memoryview | None = None,
+        body: bytes | bytearray | None = None,
     ) -> None:
         target = path + "?" + "&".join(f"{k}={quote(str(v), _SAFE)}" for k, v in query.items())
         try:
             if self._connection is None:
                 self._connection = self._open()
-            self._connection.request(method, target, body)
+            self._connection.request(method, target, body, self._headers)
         except (OSError, HTTPException) as error:
             self.close()
             raise self.unreachable(error) from None

@@ -8,7 +8,7 @@ know nodes, sockets or Spark.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
@@ -23,10 +23,12 @@ OFFSET_EARLIEST = -2
 READ_NAMES = (
     "nsqd lookupd subscribe subscribePattern startingOffsets endingOffsets startingTimestamp "
     "endingTimestamp minPartitions maxRecordsPerPartition maxOffsetsPerTrigger failOnDataLoss hold "
-    "holdBytesMax fetchBytes requestTimeoutMs retryForMs tlsCaFile tlsCertFile tlsKeyFile"
+    "holdBytesMax fetchBytes requestTimeoutMs retryForMs accessToken tlsCaFile tlsCertFile "
+    "tlsKeyFile"
 ).split()
 WRITE_NAMES = (
-    "nsqd topic chunkBytes chunkRows requestTimeoutMs retryForMs tlsCaFile tlsCertFile tlsKeyFile"
+    "nsqd topic chunkBytes chunkRows requestTimeoutMs retryForMs accessToken tlsCaFile "
+    "tlsCertFile tlsKeyFile"
 ).split()
 # Spark hands these to a source or sink too, for itself.
 SPARKS_OWN_NAMES = frozenset({"checkpointlocation", "queryname", "serialization.format"})
@@ -85,6 +87,7 @@ class Connecting:
 
     request_timeout_s: float = REQUEST_TIMEOUT_MS / _MS_PER_S
     retry_s: float = RETRY_FOR_MS / _MS_PER_S
+    access_token: str = field(default="", repr=False)
     tls_ca_file: str = ""
     tls_cert_file: str = ""
     tls_key_file: str = ""
@@ -333,6 +336,7 @@ def _connecting(given: _Given) -> Connecting:
     return Connecting(
         request_timeout_s=timeout_ms / _MS_PER_S,
         retry_s=(RETRY_FOR_MS if retry_ms is None else retry_ms) / _MS_PER_S,
+        access_token=given.text("accessToken") or "",
         tls_ca_file=given.text("tlsCaFile") or "",
         tls_cert_file=cert or "",
         tls_key_file=key or "",

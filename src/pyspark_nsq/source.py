@@ -2,12 +2,19 @@
 
 from collections.abc import Mapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from pyspark_nsq.batch import BatchReader
 from pyspark_nsq.columns import SCHEMA, arrow_schema
-from pyspark_nsq.options import check_names, parse_read
+from pyspark_nsq.options import check_names, parse_read, parse_write
+from pyspark_nsq.sink import BatchWriter, StreamWriter, check_columns
 from pyspark_nsq.stream import StreamReader
 
 
@@ -28,3 +35,13 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(parse_read(self.options, streaming=True), arrow_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        options = parse_write(self.options)
+        check_columns(schema, options, overwrite=overwrite)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        options = parse_write(self.options)
+        check_columns(schema, options, overwrite=False)
+        return StreamWriter(options)

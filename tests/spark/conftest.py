@@ -1,0 +1,75 @@
+"""One Spark session for the whole run (it takes seconds to start), and nsqds to read from.
+
+`local[2,4]`: two tasks at once, and a task may fail three times, as on a cluster; plain local mode
+would give up at the first.
+"""
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from daemons import Nsqd
+from pyspark.sql import SparkSession
+
+from pyspark_nsq.session import local_session
+
+_numbers = itertools.count(1)
+
+# Retries that end soon: a test that is to fail must not take a minute.
+QUICK = {"requestTimeoutMs": "5000", "retryForMs": "1500"}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    home = tmp_path_factory.mktemp("spark")
+    session = local_session(
+        "pumpline tests",
+        master="local[2,4]",
+        settings={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(home / "warehouse"),
+            "spark.local.dir": str(home / "local"),
+            "spark.driver.memory": "1g",
+        },
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nsqd]:
+    """A daemon that all tests share, each with topics of its own."""
+    with Nsqd(tmp_path_factory.mktemp("nsqd") / "data") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def start_nsqd(tmp_path: Path) -> Iterator[Callable[..., Nsqd]]:
+    """Starts daemons that a test may kill and restart."""
+    daemons: list[Nsqd] = []
+
+    def start(*flags: str) -> Nsqd:
+        daemons.append(Nsqd(tmp_path / f"nsqd-{len(daemons)}", flags))
+        return daemons[-1].start()
+
+    yield start
+    for daemon in daemons:
+        if daemon.is_running:
+            daemon.kill()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{next(_numbers)}"
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Path]:
+    """A directory for tables and checkpoints, gone when the test is over."""
+    path = tmp_path / "work"
+    path.mkdir()
+    yield path
+    shutil.rmtree(path, ignore_errors=True)

@@ -22,6 +22,9 @@ class DefaultSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
         check_names(self.options)
+        # Told when the DataFrame is made rather than when it is used, where that can be known.
+        if any(name.lower().startswith("subscribe") for name in self.options):
+            parse_read(self.options, streaming=False)
 
     @classmethod
     def name(cls) -> str:

@@ -179,15 +179,23 @@ def test_large_and_small_messages_of_many_answers(
 def test_bad_input_is_told_when_the_query_is_planned(
     spark: SparkSession, nsqd: Nsqd, options: dict[str, str], text: str
 ) -> None:
-    publish(nsqd, "orders", [b"x"]) if not nsqd.stats("orders")["topics"] else None
+    if not nsqd.stats("orders")["topics"]:
+        publish(nsqd, "orders", [b"x"])
     said = {name: value.replace("NODE", name_of(nsqd)) for name, value in options.items()}
     with pytest.raises(PySparkException, match=text):
-        read(spark, nsqd, **said).explain()
+        read(spark, nsqd, **said).collect()
+
+
+def test_options_are_checked_when_the_frame_is_made(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException, match="'failOnDataLoss' must be true or false"):
+        spark.read.format("nsq").options(nsqd="a:1", subscribe="t", failOnDataLoss="si").load()
+    with pytest.raises(PySparkException, match="say where to read"):
+        spark.read.format("nsq").option("subscribe", "t").load()
 
 
 def test_columns_that_a_topic_does_not_have_are_told(spark: SparkSession, nsqd: Nsqd) -> None:
     reader = spark.read.format("nsq").options(nsqd=nsqd.http_address, subscribe="orders")
     with pytest.raises(PySparkException, match="no column 'key'; it has topic, node, offset"):
-        reader.schema("key BINARY").load().explain()
+        reader.schema("key BINARY").load().collect()
     with pytest.raises(PySparkException, match="column 'body' is binary, not string"):
-        reader.schema("body STRING").load().explain()
+        reader.schema("body STRING").load().collect()

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from .conftest import QUICK
+from .topics import name_of, numbered, publish
 
 pytestmark = pytest.mark.slow
 
@@ -21,20 +22,6 @@ def read(spark: SparkSession, *nodes: Nsqd, **options: str) -> DataFrame:
 
 def bodies(frame: DataFrame) -> list[bytes]:
     return [bytes(row.body) for row in frame.select("body").collect()]
-
-
-def publish(node: Nsqd, topic: str, messages: list[bytes], batch: int = 1000) -> None:
-    with node.connect() as client:
-        for at in range(0, len(messages), batch):
-            client.mpub(topic, messages[at : at + batch])
-
-
-def numbered(count: int, start: int = 0) -> list[bytes]:
-    return [b"%d" % number for number in range(start, start + count)]
-
-
-def name_of(node: Nsqd) -> str:
-    return str(json.loads(node.http("GET", "/log/offsets")[1])["node"])
 
 
 def test_a_topic_is_a_table_with_nothing_registered(

@@ -1,0 +1,26 @@
+"""Topics for Spark to read: publishing to them, and naming their nodes."""
+
+import json
+
+from daemons import Nsqd
+
+
+def publish(node: Nsqd, topic: str, messages: list[bytes], batch: int = 1000) -> None:
+    with node.connect() as client:
+        for at in range(0, len(messages), batch):
+            client.mpub(topic, messages[at : at + batch])
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+def name_of(node: Nsqd) -> str:
+    """What the node calls itself, as in the column `node`."""
+    return str(json.loads(node.http("GET", "/log/offsets")[1])["node"])
+
+
+def end_of(node: Nsqd, topic: str) -> int:
+    status, body = node.http("GET", f"/log/offsets?topic={topic}")
+    assert status == 200, body
+    return int(json.loads(body)["end"])

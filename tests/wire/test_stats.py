@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -314,3 +315,27 @@ def test_many_topics_are_told_in_both_forms(fresh_nsqd: Nsqd) -> None:
         act(fresh_nsqd, "/channel/create", topic=name, channel="ch")
     assert [each["topic_name"] for each in get_stats(fresh_nsqd)["topics"]] == names
     assert re.findall(r"^   \[(t\d{4}) ", get_text(fresh_nsqd), re.MULTILINE) == names
+
+
+def test_latencies_are_told_in_both_forms(connect: Connect, tmp_path: Path) -> None:
+    flags = ["--e2e-processing-latency-percentile=0.5,1.0"]
+    with Nsqd(tmp_path / "data", flags) as nsqd:
+        session = connect(nsqd)
+        session.subscribe("t", "c", ready=1)
+        none_yet = {"quantile": 1, "value": 0}, {"quantile": 0.5, "value": 0}
+        stats = get_stats(nsqd)["topics"][0]
+        expected = {"count": 0, "percentiles": list(none_yet)}
+        assert stats["e2e_processing_latency"] == expected
+        assert stats["channels"][0]["e2e_processing_latency"] == expected
+        assert get_text(nsqd).count("e2e%: 0.0ns, 0.0ns\n") == 2
+        connect(nsqd).publish("t", b"x")
+        message = session.message()
+        session.finish(message)
+        session.before_barrier()
+        elapsed_ns = time.time_ns() - message.timestamp_ns
+        latency = get_stats(nsqd)["topics"][0]["channels"][0]["e2e_processing_latency"]
+        assert latency["count"] == 1
+        assert [each["quantile"] for each in latency["percentiles"]] == [1, 0.5]
+        assert 0 < latency["percentiles"][0]["value"] < 1.01 * elapsed_ns
+        assert '"quantile":1,' in nsqd.http("GET", "/stats?format=json")[1].decode()
+        assert len(re.findall(r"e2e%: [\d.]+(s|ms|us), [\d.]+(s|ms|us)\n", get_text(nsqd))) == 2

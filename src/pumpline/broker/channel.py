@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from pumpline.broker.consumer import Consumer
+from pumpline.broker.latency import new_latency
 from pumpline.core.batches import Batch
 from pumpline.core.delivery import NEVER_NS, Delivery, Span
 from pumpline.core.names import is_ephemeral
@@ -55,6 +56,7 @@ class Channel:
         self.timeout_count = 0
         self.dropped_count = 0  # an ephemeral channel's overflow, and what is gone from the log
         self.changed = False  # since the last checkpoint
+        self.latency = new_latency(topic.services.options)  # none: nobody asked for it
         self._counted_from = topic.pumped
         self._line: deque[Consumer] = deque()
         self._forward = topic.log.reader(self.announce)
@@ -182,6 +184,8 @@ class Channel:
             data, end = batch.take(at, min(end, at + count - given), outlet.output_room_bytes)
             delivery.next = end
             given += end - at
+            if self.latency is not None:
+                self.latency.delivered(at, end, batch.timestamp_ns)
             if consumer.sample_rate:
                 self._send_sample(consumer, batch, at, end)
             else:
@@ -208,6 +212,8 @@ class Channel:
                 self.note_change()
                 continue
             offset, attempts = delivery.redeliver()
+            if self.latency is not None:
+                self.latency.delivered(offset, offset + 1, batch.timestamp_ns)
             self._lend(consumer, offset, offset + 1)
             consumer.outlet.send_messages(batch.redelivery(offset, attempts))
         return given
@@ -260,6 +266,11 @@ class Channel:
         for start, end in spans:
             consumer.finish_count += end - start
         self.delivery.finish(spans)
+        if self.latency is not None:
+            tick = self._tick
+            self.latency.finished(
+                spans, low=self.delivery.low, wall_ns=tick.wall_ns, steady_ns=tick.steady_ns
+            )
         if not self.changed:
             self.note_change()
         self.offer(consumer)

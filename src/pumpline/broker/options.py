@@ -257,9 +257,9 @@ class Options:
             options = flags.build(cls, argv_values, config)
         except flags.ConfigError as error:
             raise OptionsError(str(error)) from None
-        options.e2e_processing_latency_percentile = sorted(
-            options.e2e_processing_latency_percentile, reverse=True
-        )
+        percentiles = sorted(options.e2e_processing_latency_percentile, reverse=True)
+        # As JSON, 1 is what Go makes of 1.0.
+        options.e2e_processing_latency_percentile = [int(p) if p == 1 else p for p in percentiles]
         if options.tls_client_auth_policy and options.tls_required is TlsRequired.NO:
             options.tls_required = TlsRequired.YES
         fault = _fault(options)

@@ -15,8 +15,10 @@ import msgspec
 
 from pumpline import NSQ_VERSION
 from pumpline.broker.connection import Connection
+from pumpline.broker.latency import Latency
 from pumpline.broker.memory import Memory, MemoryStats
 from pumpline.broker.tls import go_cipher_name, go_version_name
+from pumpline.core.histogram import merged
 from pumpline.core.layers import Deflate, Snappy
 from pumpline.log.ring import Ring
 from pumpline.web.pace import Pace
@@ -33,7 +35,7 @@ T = TypeVar("T")
 
 class Percentile(msgspec.Struct, frozen=True):
     quantile: float
-    value: float  # ns
+    value: int  # ns
 
 
 class LatencyStats(msgspec.Struct, frozen=True):
@@ -167,6 +169,7 @@ def choose(by_name: dict[str, T], name: str) -> list[T] | None:
 
 def topic_stats(topic: "Topic", channels: "Iterable[Channel]", selection: Selection) -> TopicStats:
     in_memory = _memory_start(topic)
+    each = [channel.latency for channel in topic.channels.values() if channel.latency is not None]
     return TopicStats(
         topic_name=topic.name,
         channels=[_channel_stats(channel, in_memory, selection) for channel in channels],
@@ -175,7 +178,7 @@ def topic_stats(topic: "Topic", channels: "Iterable[Channel]", selection: Select
         message_count=topic.message_count,
         message_bytes=topic.message_bytes,
         paused=topic.paused,
-        e2e_processing_latency=LatencyStats(),
+        e2e_processing_latency=_latency_stats(topic, each),
     )
 
 
@@ -194,8 +197,24 @@ def _channel_stats(channel: "Channel", in_memory: int, selection: Selection) -> 
         client_count=len(channel.consumers),
         clients=clients,
         paused=channel.paused,
-        e2e_processing_latency=LatencyStats(),
+        e2e_processing_latency=_latency_stats(
+            channel.topic, [channel.latency] if channel.latency is not None else []
+        ),
     )
+
+
+def _latency_stats(topic: "Topic", latencies: list[Latency]) -> LatencyStats:
+    """Of all `latencies` together."""
+    if not latencies:
+        return LatencyStats()
+    now_ns = topic.services.tick.steady_ns
+    histogram = merged(one for latency in latencies for one in latency.histograms(now_ns))
+    wanted = topic.services.options.e2e_processing_latency_percentile
+    percentiles = [
+        Percentile(quantile, round(value))
+        for quantile, value in zip(wanted, histogram.quantiles(wanted), strict=True)
+    ]
+    return LatencyStats(count=histogram.count, percentiles=percentiles)
 
 
 def _consumers(channel: "Channel", topic_name: str) -> Iterator[ClientStats]:

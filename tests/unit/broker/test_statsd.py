@@ -66,7 +66,7 @@ def test_a_topic_and_its_channels() -> None:
 
 
 def test_percentiles_follow_with_whole_percents_and_nanoseconds() -> None:
-    latency = LatencyStats(count=2, percentiles=[Percentile(0.999, 1500.5), Percentile(0.5, 20)])
+    latency = LatencyStats(count=2, percentiles=[Percentile(0.999, 1500), Percentile(0.5, 20)])
     told = all_lines(
         stats(topic("t", channel("c", e2e_processing_latency=latency), latency=latency))
     )

@@ -1,1 +1,36 @@
-"""Clients of nsqd and nsqlookupd."""
+"""Clients of nsqd and nsqlookupd, for asyncio, on the standard library alone.
+
+What there is for users is importable from here; `pumpline.sync` has the same without asyncio.
+"""
+
+from pumpline.client.errors import (
+    AuthRequired,
+    ConnectError,
+    ConnectionClosed,
+    MissingExtra,
+    NotSent,
+    PublishError,
+    PumplineError,
+    Refused,
+    ServerError,
+    Stalled,
+    Unconfirmed,
+)
+from pumpline.client.producer import Producer
+from pumpline.client.settings import Settings
+
+__all__ = [
+    "AuthRequired",
+    "ConnectError",
+    "ConnectionClosed",
+    "MissingExtra",
+    "NotSent",
+    "Producer",
+    "PublishError",
+    "PumplineError",
+    "Refused",
+    "ServerError",
+    "Settings",
+    "Stalled",
+    "Unconfirmed",
+]

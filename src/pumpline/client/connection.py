@@ -38,6 +38,10 @@ CLOSE_TIMEOUT_S = 5.0  # for the server to take what is left
 OnMessages = Callable[["Connection", list[Message]], None]
 OnError = Callable[["Connection", ServerError], None]
 OnClose = Callable[["Connection", Exception | None], None]
+OnWritable = Callable[["Connection"], None]
+"""It was not, and is again."""
+OnAnswer = Callable[[bytes, Exception | None], None]
+"""The data of the answer; or why there is none."""
 
 
 def _ignore(connection: "Connection", what: object) -> None:
@@ -55,6 +59,7 @@ class Connection(asyncio.Protocol):
         on_messages: OnMessages = _ignore,
         on_error: OnError = _ignore,
         on_close: OnClose = _ignore,
+        on_writable: OnWritable | None = None,
     ) -> None:
         self.address = address
         self.settings = settings
@@ -66,12 +71,13 @@ class Connection(asyncio.Protocol):
         self._on_messages = on_messages
         self._on_error = on_error
         self._on_close = on_close
+        self._on_writable = on_writable
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._layers: Layers | None = None
         self._incoming = Incoming(settings.frame_bytes_max)
         self._greeting: Greeting | None = None  # while it is being opened
-        self._expected: deque[asyncio.Future[bytes]] = deque()
+        self._expected: deque[OnAnswer] = deque()
         self._output: list[bytes] = []
         self._unsent_requests = 0  # of the expected, those whose command is still in the output
         self._writable = asyncio.Event()
@@ -93,10 +99,16 @@ class Connection(asyncio.Protocol):
         on_messages: OnMessages = _ignore,
         on_error: OnError = _ignore,
         on_close: OnClose = _ignore,
+        on_writable: OnWritable | None = None,
     ) -> Self:
         """Connect, identify, upgrade and authenticate; ConnectError if any of it fails."""
         connection = cls(
-            address, settings, on_messages=on_messages, on_error=on_error, on_close=on_close
+            address,
+            settings,
+            on_messages=on_messages,
+            on_error=on_error,
+            on_close=on_close,
+            on_writable=on_writable,
         )
         try:
             async with asyncio.timeout(settings.connect_timeout_s):
@@ -108,6 +120,8 @@ class Connection(asyncio.Protocol):
             if isinstance(error, TimeoutError):
                 text = f"{address}: not connected within {settings.connect_timeout_s:g} s"
                 raise ConnectError(text) from error
+            if isinstance(error, ConnectionClosed):
+                raise ConnectError(str(error)) from error
             if isinstance(error, OSError | PumplineError | UpgradeError | EndOfStream):
                 raise ConnectError(f"{address}: {_cause(error)}") from error
             raise
@@ -142,19 +156,51 @@ class Connection(asyncio.Protocol):
         if self.is_closed or self._closing:
             return
         if not self._output:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._output += what
 
-    def request(self, command: bytes) -> "asyncio.Future[bytes]":
-        """Send a command that is answered. ServerError, ConnectionClosed."""
-        answer: asyncio.Future[bytes] = self._loop.create_future()
+    def ask(self, command: bytes, on_answer: OnAnswer) -> None:
+        """Send a command that is answered: ServerError, ConnectionClosed if it is not."""
         if self.is_closed or self._closing:
-            _fail(answer, self._closed_error(sent=False))
-            return answer
-        self._expected.append(answer)
+            on_answer(b"", self._closed_error(sent=False))
+            return
+        self._expected.append(on_answer)
         self._unsent_requests += 1
         self.write(command)
+
+    def request(self, command: bytes) -> "asyncio.Future[bytes]":
+        """The same, for who waits for the answer."""
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+
+        def on_answer(data: bytes, error: Exception | None) -> None:
+            if answer.done():
+                return  # nobody waits any more
+            if error is None:
+                answer.set_result(data)
+            else:
+                answer.set_exception(error)
+                answer.exception()  # who does not look at it is not told of it at the end
+
+        self.ask(command, on_answer)
         return answer
+
+    def flush(self) -> None:
+        """Write now what would be written at the end of this iteration of the loop."""
+        output = self._output
+        if not output or self._closing:
+            return
+        self._output = []
+        self._unsent_requests = 0
+        layers = self._layers
+        if layers is None:
+            self._transport.write(output[0] if len(output) == 1 else b"".join(output))
+            return
+        try:
+            layers.write(output)
+        except UpgradeError as error:
+            self.abort(self._closed(str(error)))
+            return
+        self._send_wire(layers)
 
     async def drain(self) -> None:
         """Wait until it is writable."""
@@ -179,8 +225,9 @@ class Connection(asyncio.Protocol):
     async def close(self) -> None:
         """Send what is written, and close; open requests fail."""
         if not self.is_closed and not self._closing:
-            self._flush()
+            self.flush()
             self._closing = True
+            self.is_writable = False
             if self._layers is not None and self._layers.tls is not None:
                 self._layers.tls.say_goodbye()
                 self._send_wire(self._layers)
@@ -199,28 +246,12 @@ class Connection(asyncio.Protocol):
         if not self._closing:
             self.reason = reason
         self._closing = True
+        self.is_writable = False
         self._output.clear()
         if hasattr(self, "_transport"):
             self._transport.abort()
 
     # -- output -------------------------------------------------------------------------------
-
-    def _flush(self) -> None:
-        output = self._output
-        if not output or self._closing:
-            return
-        self._output = []
-        self._unsent_requests = 0
-        layers = self._layers
-        if layers is None:
-            self._transport.write(output[0] if len(output) == 1 else b"".join(output))
-            return
-        try:
-            layers.write(output)
-        except UpgradeError as error:
-            self.abort(self._closed(str(error)))
-            return
-        self._send_wire(layers)
 
     def _send_wire(self, layers: Layers) -> None:
         if data := layers.take():
@@ -236,11 +267,15 @@ class Connection(asyncio.Protocol):
         self._watch_output(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        self.is_writable = True
-        self._writable.set()
         if self._slow is not None:
             self._slow.cancel()
             self._slow = None
+        if self._closing:
+            return
+        self.is_writable = True
+        self._writable.set()
+        if self._on_writable is not None:
+            self._on_writable(self)
 
     def _watch_output(self, size_before: int) -> None:
         """Drop a server that took nothing since; one that is slow may go on."""
@@ -303,22 +338,19 @@ class Connection(asyncio.Protocol):
             if data == b"_heartbeat_":
                 self.write(commands.NOP)
             elif self._expected:
-                answer = self._expected.popleft()
-                if not answer.done():  # nobody may be waiting any more
-                    answer.set_result(data)
+                self._expected.popleft()(data, None)
             return
         error = ServerError.parse(data)
         if error.fatal:
             self.reason = self.reason or error  # nsqd will close the connection
             if self._expected:
-                answer = self._expected.popleft()
-                if not answer.done():
-                    _fail(answer, error)
+                self._expected.popleft()(b"", error)
                 return
         self._on_error(self, error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         was_closing, self._closing, self.is_closed = self._closing, True, True
+        self.is_writable = False
         if self.reason is None and not was_closing:
             self.reason = self._closed(_cause(exc) if exc else "nsqd closed the connection")
         for handle in (self._watch, self._slow):
@@ -329,10 +361,9 @@ class Connection(asyncio.Protocol):
         if self._greeting is not None:
             self._greeting.end(self.reason)
         sent = len(self._expected) - self._unsent_requests
-        for position, answer in enumerate(self._expected):
-            if not answer.done():
-                _fail(answer, self._closed_error(sent=position < sent))
-        self._expected.clear()
+        expected, self._expected = self._expected, deque()
+        for position, on_answer in enumerate(expected):
+            on_answer(b"", self._closed_error(sent=position < sent))
         if self._is_opened:
             self._on_close(self, self.reason)
         self._ended.set()
@@ -368,11 +399,6 @@ class Connection(asyncio.Protocol):
         error = kind(text, sent=sent)
         error.__cause__ = reason
         return error
-
-
-def _fail(answer: "asyncio.Future[bytes]", error: Exception) -> None:
-    answer.set_exception(error)
-    answer.exception()  # who does not wait for it is not told of it a second time
 
 
 def _cause(error: BaseException) -> str:

@@ -70,6 +70,9 @@ class ServerError(PumplineError):
 class PublishError(PumplineError):
     """A message was not published, or it is not known whether it was."""
 
+    confirmed: int = 0
+    """Of a `publish_many`: how many of its messages are known to be published."""
+
 
 class NotSent(PublishError):
     """The message was not published: it never reached an nsqd."""

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,6 +100,7 @@ class ClientProcess:
         msg_timeout_ms: int = 60_000,
         heartbeat_interval_s: int = 30,
         deflate: bool = False,
+        lookupd_http_addresses: Sequence[str] = (),
     ) -> None:
         subscription = {
             "topic": topic,
@@ -109,6 +110,7 @@ class ClientProcess:
             "msg_timeout_ms": msg_timeout_ms,
             "heartbeat_interval_s": heartbeat_interval_s,
             "deflate": deflate,
+            "lookupd_http_addresses": list(lookupd_http_addresses),
         }
         self._call("consume", consumer=consumer, subscription=subscription)
 
@@ -130,6 +132,19 @@ class ClientProcess:
         while len(self.deliveries) < count:
             self._take_event(deadline)
         return self.deliveries
+
+    def wait_for_bodies(self, bodies: Collection[bytes], timeout_s: float) -> None:
+        """Returns when each of them was delivered, whatever else was."""
+        missing = set(bodies) - {delivery.body for delivery in self.deliveries}
+        deadline = time.monotonic() + timeout_s
+        while missing:
+            seen = len(self.deliveries)
+            try:
+                self._take_event(deadline)
+            except TimeoutError as error:
+                error.add_note(f"{len(missing)} missing, such as {min(missing)!r}")
+                raise
+            missing.difference_update(delivery.body for delivery in self.deliveries[seen:])
 
     def wait_for_error(self) -> str:
         deadline = time.monotonic() + EVENT_TIMEOUT_S

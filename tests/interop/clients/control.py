@@ -30,6 +30,7 @@ class Subscription(TypedDict):
     msg_timeout_ms: int
     heartbeat_interval_s: int
     deflate: bool
+    lookupd_http_addresses: list[str]  # to find nsqds by, if any; else the driver's argument is one
 
 
 class Wrapping(TypedDict, total=False):

@@ -13,6 +13,7 @@ import nsq
 from control import Subscription, emit, emit_message, serve_asyncio, wrapping
 
 POLL_S = 0.01
+LOOKUPD_POLL_S = 1
 BACKOFF_MAX_S = 1  # the default of 128 makes the first back-off 3.6 s
 
 
@@ -44,11 +45,14 @@ class PynsqClient:
 
     async def consume(self, consumer: str, subscription: Subscription) -> None:
         # No deflate: with tornado 6 it drops the connection (nsqio/pynsq issue 258).
+        lookupds = subscription["lookupd_http_addresses"]
         reader = nsq.Reader(
             topic=subscription["topic"],
             channel=subscription["channel"],
             message_handler=partial(self._on_message, consumer, subscription["auto_finish"]),
-            nsqd_tcp_addresses=[self.tcp_address],
+            nsqd_tcp_addresses=None if lookupds else [self.tcp_address],
+            lookupd_http_addresses=lookupds,
+            lookupd_poll_interval=LOOKUPD_POLL_S,
             max_in_flight=subscription["max_in_flight"],
             max_backoff_duration=BACKOFF_MAX_S,
             msg_timeout=subscription["msg_timeout_ms"] / 1000,

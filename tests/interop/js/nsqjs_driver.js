@@ -4,6 +4,7 @@
 const readline = require('readline')
 const {Reader, Writer} = require('nsqjs')
 
+const LOOKUPD_POLL_S = 1
 const BACKOFF_MAX_S = 1 // the default is 128
 
 const [host, port] = process.argv[2].split(':')
@@ -70,8 +71,11 @@ const operations = {
   },
 
   async consume({consumer, subscription}) {
+    const lookupds = subscription.lookupd_http_addresses
     const reader = new Reader(subscription.topic, subscription.channel, {
-      nsqdTCPAddresses: [`${host}:${port}`],
+      ...(lookupds.length
+        ? {lookupdHTTPAddresses: lookupds, lookupdPollInterval: LOOKUPD_POLL_S}
+        : {nsqdTCPAddresses: [`${host}:${port}`]}),
       maxInFlight: subscription.max_in_flight,
       maxBackoffDuration: BACKOFF_MAX_S,
       messageTimeout: subscription.msg_timeout_ms,
@@ -94,7 +98,9 @@ const operations = {
         held.set(`${consumer} ${message.id}`, message)
       }
     })
-    const subscribed = new Promise((resolve) => reader.on(Reader.READY, resolve))
+    // It is ready only if it finds a single nsqd at first.
+    const first = lookupds.length ? Reader.NSQD_CONNECTED : Reader.READY
+    const subscribed = new Promise((resolve) => reader.on(first, resolve))
     reader.connect()
     await subscribed
   },

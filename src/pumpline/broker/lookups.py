@@ -64,8 +64,8 @@ class Lookups:
         self.update()
 
     @property
-    def connected_count(self) -> int:
-        return sum(lookupd.about is not None for lookupd in self._lookupds.values())
+    def lookupds(self) -> "Collection[Lookupd]":
+        return self._lookupds.values()
 
     def start(self, identity: Identity) -> None:
         """Connect, now that it is known what to say; topics made before wait for this."""
@@ -204,6 +204,7 @@ class Lookupd:
 
     def __init__(self, address: str, options: Options, topics: Callable[[], Topics]) -> None:
         self.address = address
+        self.failure_count = 0
         self._options = options
         self._topics = topics
         self._ping_s = options.lookupd_ping_interval_ns / NS_PER_S
@@ -258,6 +259,7 @@ class Lookupd:
             finally:
                 self._link = None
                 self._tried.set()
+            self.failure_count += 1
             _LOG.error("LOOKUPD(%s): %s", self.address, cause)
             if loop.time() - began_s > self._ping_s:
                 pause_s = BACKOFF_MIN_S

@@ -8,13 +8,10 @@ Nothing is counted for this module's sake on the way of a message.
 """
 
 import asyncio
-import platform
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pumpline import NSQ_VERSION, __version__
 from pumpline.broker.heartbeat import SILENT, SLOW
 from pumpline.broker.http_publish import BOOLEANS
 from pumpline.broker.memory import Memory
@@ -32,7 +29,7 @@ from pumpline.log.log import Log
 from pumpline.web.exposition import COUNTER, GAUGE, HISTOGRAM, Exposition, Family, labels
 from pumpline.web.http import HttpServer, Reply, Request
 from pumpline.web.pace import Pace
-from pumpline.web.process import LoopDelay, add_process
+from pumpline.web.process import LoopDelay, add_build, add_http, add_process
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
 _NS_PER_S = 1_000_000_000
 _US_PER_S = 1_000_000
 
-BUILD = Family("nsqd_build_info", GAUGE, "Versions, and the form of the kernels in use.")
 STARTED = Family("nsqd_start_time_seconds", GAUGE, "When nsqd started, since 1970.")
 HEALTHY = Family("nsqd_healthy", GAUGE, "1 if the last write to the data directory succeeded.")
 WRITE_FAILURES = Family("nsqd_write_failures", COUNTER, "Failed writes to the data directory.")
@@ -54,8 +50,10 @@ DROPPED_CLIENTS = Family(
     "nsqd_dropped_clients", COUNTER, "Clients given up that said nothing, or took nothing."
 )
 CLIENT_ERRORS = Family("nsqd_client_errors", COUNTER, "Errors that ended a connection, by code.")
-HTTP_REPLIES = Family("nsqd_http_replies", COUNTER, "HTTP replies by status.")
-HTTP_DROPPED = Family("nsqd_http_dropped_clients", COUNTER, "HTTP clients that took too long.")
+LOOKUPD_CONNECTED = Family("nsqd_lookupd_connected", GAUGE, "1 if connected to that nsqlookupd.")
+LOOKUPD_FAILURES = Family(
+    "nsqd_lookupd_failures", COUNTER, "Connections to an nsqlookupd that ended, or were never made."
+)
 FSYNCS = Family("nsqd_fsync_seconds", HISTOGRAM, "Time that fsyncs of a topic's log took.")
 FSYNC_FAILURES = Family("nsqd_fsync_failures", COUNTER, "Failed fsyncs.")
 CHECKPOINT_AGE = Family(
@@ -150,14 +148,8 @@ class Metrics:
     def _add_broker(self, exposition: Exposition) -> None:
         broker = self._broker
         health = broker.services.health
-        build = labels(
-            version=NSQ_VERSION,
-            pumpline=__version__,
-            python=platform.python_version(),
-            kernels="compiled" if kernels.compiled else "python",
-            event_loop=type(broker.loop).__module__.partition(".")[0],
-        )
-        exposition.add(BUILD, 1, build)
+        form = "compiled" if kernels.compiled else "python"
+        add_build(exposition, "nsqd", broker.loop, kernels=form)
         exposition.add(STARTED, broker.started_at_s)
         exposition.add(HEALTHY, int(health.error is None))
         exposition.add(WRITE_FAILURES, health.failures)
@@ -169,10 +161,11 @@ class Metrics:
             exposition.add(DROPPED_CLIENTS, broker.dropped_clients[reason], labels(reason=reason))
         for code, count in sorted(broker.client_errors.items()):
             exposition.add(CLIENT_ERRORS, count, labels(code=code))
-        replies = sum((server.replies for server in self._http), Counter[int]())
-        for status, count in sorted(replies.items()):
-            exposition.add(HTTP_REPLIES, count, labels(status=str(status)))
-        exposition.add(HTTP_DROPPED, sum(server.dropped_count for server in self._http))
+        for lookupd in broker.lookups.lookupds:
+            where = labels(address=lookupd.address)
+            exposition.add(LOOKUPD_CONNECTED, int(lookupd.about is not None), where)
+            exposition.add(LOOKUPD_FAILURES, lookupd.failure_count, where)
+        add_http(exposition, "nsqd", self._http)
         self._delay.add_to(exposition, "nsqd")
 
     def _add_disk(self, exposition: Exposition) -> None:

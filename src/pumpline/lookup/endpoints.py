@@ -77,7 +77,7 @@ class Registration(msgspec.Struct, omit_defaults=True, kw_only=True):
     version: str
 
 
-def nsqlookupd_routes(registry: Registry) -> Routes[Endpoint]:
+def nsqlookupd_routes(registry: Registry, *, metrics: Handler) -> Routes[Endpoint]:
     lookups = LookupEndpoints(registry)
     admin = AdminEndpoints(registry)
     debug = DebugEndpoints(registry)
@@ -88,6 +88,7 @@ def nsqlookupd_routes(registry: Registry) -> Routes[Endpoint]:
         "/topics": lookups.topics,
         "/channels": lookups.channels,
         "/nodes": lookups.nodes,
+        "/metrics": metrics,
         "/debug": debug.registrations,
         "/debug/pprof": debug.index,
         "/debug/pprof/cmdline": debug.cmdline,

@@ -20,6 +20,7 @@ the connection. However the bytes are cut into pieces, the events are the same.
 import json
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pumpline.core.errors import (
     E_BAD_BODY,
@@ -29,10 +30,10 @@ from pumpline.core.errors import (
     E_INVALID,
     ProtocolError,
 )
+from pumpline.core.frames import MAGIC_V1
 from pumpline.core.names import is_valid_name
 from pumpline.lookup.registry import Identity
 
-MAGIC = b"  V1"
 SIZE_BYTES = 4
 LINE_BYTES_MAX = 4096
 BODY_BYTES_MAX = 1024 * 1024
@@ -48,22 +49,25 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    pass
+    verb: ClassVar[str] = "PING"
 
 
 @dataclass(frozen=True, slots=True)
 class Identify:
+    verb: ClassVar[str] = "IDENTIFY"
     identity: Identity
 
 
 @dataclass(frozen=True, slots=True)
 class Register:
+    verb: ClassVar[str] = "REGISTER"
     topic: str
     channel: str  # or empty
 
 
 @dataclass(frozen=True, slots=True)
 class Unregister:
+    verb: ClassVar[str] = "UNREGISTER"
     topic: str
     channel: str  # or empty, for the topic and all its channels
 
@@ -103,11 +107,11 @@ class Reader:
             raise ProtocolError(E_BAD_BODY, f"IDENTIFY failed to read {what}")
 
     def _read_magic(self) -> bool:
-        if len(self._buffer) < len(MAGIC):
+        if len(self._buffer) < len(MAGIC_V1):
             return False
-        if not self._buffer.startswith(MAGIC):
+        if not self._buffer.startswith(MAGIC_V1):
             raise ProtocolError(E_BAD_PROTOCOL)
-        self._at = len(MAGIC)
+        self._at = len(MAGIC_V1)
         self._seen_magic = True
         return True
 

@@ -12,6 +12,7 @@ from typing import cast
 from pumpline import NSQ_VERSION
 from pumpline.core.errors import ProtocolError
 from pumpline.lookup.endpoints import nsqlookupd_routes
+from pumpline.lookup.metrics import Counts, Metrics
 from pumpline.lookup.options import Options
 from pumpline.lookup.protocol import (
     OK,
@@ -61,16 +62,17 @@ class Server:
             tombstone_ns=options.tombstone_lifetime_ns,
         )
         self.connections: set[Connection] = set()
-        self.refused_count = 0
+        self.counts = Counts()
         self.about: bytes = b""  # the reply to IDENTIFY
-        self._http = HttpServer(nsqlookupd_routes(self.registry))
+        self.metrics = Metrics(self)
+        self.http = HttpServer(nsqlookupd_routes(self.registry, metrics=self.metrics.get))
         self._listeners: list[tuple[str, asyncio.Server]] = []
         self._expiry: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         # Both ports must be known, and told, before the first IDENTIFY.
         tcp_port = await self._bind("TCP", self.options.tcp_address, lambda: Connection(self))
-        http_port = await self._bind("HTTP", self.options.http_address, self._http)
+        http_port = await self._bind("HTTP", self.options.http_address, self.http)
         about = {
             "broadcast_address": self.options.broadcast_address,
             "hostname": socket.gethostname(),
@@ -83,19 +85,26 @@ class Server:
             await listener.start_serving()
             _LOG.info("%s: listening on %s", name, _shown(listener.sockets[0].getsockname()))
         self._expire()
+        self.metrics.watch()
+
+    @property
+    def connection_count(self) -> int:
+        return len(self.connections)
 
     async def close(self) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
+        self.metrics.close()
         for name, listener in self._listeners:
             _LOG.info("%s: closing", name)
             listener.close()
         for connection in list(self.connections):
             connection.close()
-        await self._http.close()
+        await self.http.close()
 
     def _expire(self) -> None:
         for topic, channel in self.registry.expire(time.monotonic_ns()):
+            self.counts.expired += 1
             if channel is None:
                 _LOG.info("DB: no nsqd has topic(%s) any more, removed", topic)
             else:
@@ -140,12 +149,12 @@ class Connection(asyncio.Protocol):
         self._peer = _shown(transport.get_extra_info("peername"))
         limit = self._server.options.max_connections
         if limit and len(self._server.connections) >= limit:
-            self._server.refused_count += 1
+            self._server.counts.refused += 1
             _LOG.warning(
                 "TCP: refused client(%s), there are %d connections already (%d refused so far)",
                 self._peer,
                 limit,
-                self._server.refused_count,
+                self._server.counts.refused,
             )
             self._ended = True
             self._transport.abort()
@@ -198,6 +207,7 @@ class Connection(asyncio.Protocol):
 
     def _on_event(self, event: Event) -> bytes:
         now_ns = time.monotonic_ns()
+        self._server.counts.commands[event.verb] += 1
         match event:
             case Ping():
                 if self._node is not None:
@@ -240,6 +250,7 @@ class Connection(asyncio.Protocol):
         """
         self._ended = True
         self._leave()
+        self._server.counts.errors[error.code] += 1
         _LOG.error("client(%s) - %s", self._peer, _one_line(str(error)))
         self._transport.write(b"".join((*replies, reply(error.data))))
         with suppress(OSError):  # the client is gone already

@@ -1,13 +1,18 @@
-"""What every daemon tells Prometheus of itself as a process, under the usual names, and how late
-its event loop is. Figures that the system does not give are left out."""
+"""What every daemon tells Prometheus of itself: versions, its process under the usual names, HTTP
+replies, and how late its event loop is. Figures that the system does not give are left out."""
 
 import asyncio
 import os
+import platform
 import resource
 import time
+from collections import Counter
+from collections.abc import Sequence
 
+from pumpline import NSQ_VERSION, __version__
 from pumpline.core.histogram import Buckets
-from pumpline.web.exposition import COUNTER, GAUGE, HISTOGRAM, Exposition, Family
+from pumpline.web.exposition import COUNTER, GAUGE, HISTOGRAM, Exposition, Family, labels
+from pumpline.web.http import HttpServer
 
 DELAY_PERIOD_S = 0.1
 DELAY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -20,6 +25,30 @@ STARTED = Family("process_start_time_seconds", GAUGE, "When the process began, s
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _imported_s = time.time()
+
+
+def add_build(
+    exposition: Exposition, prefix: str, loop: asyncio.AbstractEventLoop, **more: str
+) -> None:
+    """Versions, and what else there is to say of the program."""
+    family = Family(f"{prefix}_build_info", GAUGE, "Versions, and what the program runs on.")
+    words = labels(
+        version=NSQ_VERSION,
+        pumpline=__version__,
+        python=platform.python_version(),
+        event_loop=type(loop).__module__.partition(".")[0],
+        **more,
+    )
+    exposition.add(family, 1, words)
+
+
+def add_http(exposition: Exposition, prefix: str, servers: Sequence[HttpServer]) -> None:
+    replies = Family(f"{prefix}_http_replies", COUNTER, "HTTP replies by status.")
+    dropped = Family(f"{prefix}_http_dropped_clients", COUNTER, "HTTP clients that took too long.")
+    counts = sum((server.replies for server in servers), Counter[int]())
+    for status, count in sorted(counts.items()):
+        exposition.add(replies, count, labels(status=str(status)))
+    exposition.add(dropped, sum(server.dropped_count for server in servers))
 
 
 def add_process(exposition: Exposition) -> None:

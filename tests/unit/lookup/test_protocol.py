@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumpline.core.errors import ProtocolError
+from pumpline.core.frames import MAGIC_V1
 from pumpline.lookup.protocol import (
     BODY_BYTES_MAX,
     LINE_BYTES_MAX,
-    MAGIC,
     Event,
     Identify,
     Ping,
@@ -57,18 +57,18 @@ def read(*pieces: bytes) -> tuple[list[Event], str | None]:
 
 
 def error_of(data: bytes) -> str | None:
-    return read(MAGIC + data)[1]
+    return read(MAGIC_V1 + data)[1]
 
 
 def error_after_identify(data: bytes) -> str | None:
-    events, error = read(MAGIC + identify() + data)
+    events, error = read(MAGIC_V1 + identify() + data)
     assert isinstance(events[0], Identify)
     return error
 
 
 def test_a_whole_session() -> None:
     lines = b"REGISTER t c\nREGISTER u\nPING\nUNREGISTER t c\nUNREGISTER u\n"
-    events, error = read(MAGIC + b"PING\n" + identify() + lines)
+    events, error = read(MAGIC_V1 + b"PING\n" + identify() + lines)
     assert error is None
     assert [type(event) for event in events[:2]] == [Ping, Identify]
     assert events[2:] == [
@@ -84,7 +84,7 @@ def test_a_whole_session() -> None:
     "line", [b"PING\r\n", b"  PING  \n", b"\tPING\v\f\n", b"PING and more\n", b"\xc2\xa0PING\n"]
 )
 def test_space_around_a_line_and_further_words_are_ignored(line: bytes) -> None:
-    assert read(MAGIC + line) == ([Ping()], None)
+    assert read(MAGIC_V1 + line) == ([Ping()], None)
 
 
 @pytest.mark.parametrize("magic", [b"  V2", b"PING", b"\0\0\0\0"])
@@ -129,7 +129,7 @@ def test_names_are_checked(verb: str, parameters: str, error: str) -> None:
 
 @pytest.mark.parametrize("line", [b"REGISTER t  c\n", b"REGISTER t \n"])
 def test_an_empty_channel_is_none(line: bytes) -> None:
-    events, error = read(MAGIC + identify() + line)
+    events, error = read(MAGIC_V1 + identify() + line)
     assert (events[1:], error) == ([Register("t", "")], None)
 
 
@@ -159,7 +159,7 @@ def test_a_body_over_the_limit_is_refused_by_its_size_alone(size: int) -> None:
 
 def test_a_body_of_the_largest_size_is_read() -> None:
     body = json.dumps(WORDS).encode().ljust(BODY_BYTES_MAX)
-    events, error = read(MAGIC + b"IDENTIFY\n" + sized(body))
+    events, error = read(MAGIC_V1 + b"IDENTIFY\n" + sized(body))
     assert (len(events), error) == (1, None)
 
 
@@ -169,14 +169,14 @@ def test_a_line_over_the_limit_is_refused_before_it_ends() -> None:
 
 
 def test_an_end_within_a_line_is_no_error() -> None:
-    assert read(MAGIC + b"PING\nPIN") == ([Ping()], None)
+    assert read(MAGIC_V1 + b"PING\nPIN") == ([Ping()], None)
     assert read(b"  ") == ([], None)
 
 
 @given(st.data())
 def test_cutting_the_bytes_changes_nothing(data: st.DataObject) -> None:
     commands = [b"PING\n", identify(), b"REGISTER t c\n", b"UNREGISTER t\r\n", b"NO\n", b"\xff"]
-    stream = MAGIC + b"".join(data.draw(st.lists(st.sampled_from(commands), max_size=8)))
+    stream = MAGIC_V1 + b"".join(data.draw(st.lists(st.sampled_from(commands), max_size=8)))
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
     edges = [0, *cuts, len(stream)]
     pieces = [stream[a:b] for a, b in itertools.pairwise(edges)]
@@ -185,8 +185,8 @@ def test_cutting_the_bytes_changes_nothing(data: st.DataObject) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_give_events_or_the_one_error(data: bytes) -> None:
-    read(MAGIC + data)
-    read(MAGIC + b"IDENTIFY\n" + sized(data))
+    read(MAGIC_V1 + data)
+    read(MAGIC_V1 + b"IDENTIFY\n" + sized(data))
 
 
 def test_what_a_node_says_of_itself() -> None:

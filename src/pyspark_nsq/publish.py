@@ -22,7 +22,7 @@ RETRY_MAX_S = 2.0
 SERVER_ERROR = 500
 TOKEN_BYTES = 16
 REASONS = {
-    "MSG_TOO_BIG": "a message is larger than its --max-msg-size",
+    "BAD_MESSAGE": "a message is larger than its --max-msg-size",
     "BODY_TOO_BIG": "a chunk is larger than its --max-body-size; make chunkBytes smaller",
     "INVALID_TOPIC": "the topic's name is not valid",
 }

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from pyspark_nsq.chunks import chunks
+from pyspark_nsq.connection import NodeConnection
 from pyspark_nsq.errors import BadColumns, BadOption
 from pyspark_nsq.options import WriteOptions
 from pyspark_nsq.publish import NodePublisher, token_of
@@ -70,6 +71,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _say_what_stays(messages)
+
+
+def check_nodes(options: WriteOptions) -> None:
+    """Unreachable unless all nodes are there. A stream does without: it waits for a node."""
+    for address in options.nsqd:
+        connection = NodeConnection(address, options.connecting)
+        try:
+            connection.ask("/info", {})
+        finally:
+            connection.close()
 
 
 def check_columns(schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from pyspark_nsq.batch import BatchReader
 from pyspark_nsq.columns import SCHEMA, arrow_schema
 from pyspark_nsq.options import check_names, parse_read, parse_write
-from pyspark_nsq.sink import BatchWriter, StreamWriter, check_columns
+from pyspark_nsq.sink import BatchWriter, StreamWriter, check_columns, check_nodes
 from pyspark_nsq.stream import StreamReader
 
 
@@ -42,6 +42,7 @@ class DefaultSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = parse_write(self.options)
         check_columns(schema, options, overwrite=overwrite)
+        check_nodes(options)
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
+from daemons import Nsqd, Nsqlookupd, wait_until
 from pyspark.sql import SparkSession
 
 from pyspark_nsq.session import local_session
+
+from .topics import first_of, publish
+
+RETENTION_S_MAX = 30.0  # nsqd looks every 10 s
 
 _numbers = itertools.count(1)
 
@@ -46,6 +50,12 @@ def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nsqd]:
         yield daemon
 
 
+@pytest.fixture(scope="session")
+def nsqlookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nsqlookupd]:
+    with Nsqlookupd(tmp_path_factory.mktemp("nsqlookupd") / "stderr") as daemon:
+        yield daemon
+
+
 @pytest.fixture
 def start_nsqd(tmp_path: Path) -> Iterator[Callable[..., Nsqd]]:
     """Starts daemons that a test may kill and restart."""
@@ -59,6 +69,33 @@ def start_nsqd(tmp_path: Path) -> Iterator[Callable[..., Nsqd]]:
     for daemon in daemons:
         if daemon.is_running:
             daemon.kill()
+
+
+class Retiring:
+    """A topic whose oldest messages nobody needs any more, so that nsqd lets go of them."""
+
+    topic = "retiring"
+    count = 300
+
+    def __init__(self, nsqd: Nsqd) -> None:
+        self.nsqd = nsqd
+        publish(nsqd, self.topic, [b"x" * 1000] * self.count, batch=10)
+        with nsqd.connect() as client:
+            client.sub(self.topic, "c")
+            client.rdy(100)
+            for _ in range(250):
+                client.fin(client.read_message().id)
+
+    def first(self) -> int:
+        """The oldest offset there is, once nsqd has looked what it may retire."""
+        return wait_until(lambda: first_of(self.nsqd, self.topic), RETENTION_S_MAX)
+
+
+@pytest.fixture(scope="session")
+def retiring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Retiring]:
+    flags = ("--max-bytes-per-file=65536", "--retention-bytes=0", "--retention-time=0")
+    with Nsqd(tmp_path_factory.mktemp("retiring") / "data", flags) as daemon:
+        yield Retiring(daemon)
 
 
 @pytest.fixture

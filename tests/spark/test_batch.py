@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable
 
 import pytest
-from daemons import Nsqd
+from daemons import Nsqd, Nsqlookupd, wait_until
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from .conftest import QUICK
-from .topics import name_of, numbered, publish
+from .conftest import QUICK, Retiring
+from .topics import name_of, numbered, producers, publish
 
 pytestmark = pytest.mark.slow
 
@@ -186,3 +186,30 @@ def test_columns_that_a_topic_does_not_have_are_told(spark: SparkSession, nsqd: 
         reader.schema("key BINARY").load().collect()
     with pytest.raises(PySparkException, match="column 'body' is binary, not string"):
         reader.schema("body STRING").load().collect()
+
+
+def test_offsets_that_are_retired_are_told_or_left_out(
+    spark: SparkSession, retiring: Retiring
+) -> None:
+    first = retiring.first()
+    bound = json.dumps({retiring.topic: {name_of(retiring.nsqd): 0}})
+    said = {"subscribe": retiring.topic, "startingOffsets": bound}
+    with pytest.raises(PySparkException, match=f"offset 0 is retired, the oldest is {first}"):
+        read(spark, retiring.nsqd, **said).collect()
+    frame = read(spark, retiring.nsqd, **said, failOnDataLoss="false")
+    assert frame.count() == retiring.count - first
+
+
+def test_nodes_are_found_through_nsqlookupd(
+    spark: SparkSession, start_nsqd: Callable[..., Nsqd], nsqlookupd: Nsqlookupd, topic: str
+) -> None:
+    flag = f"--lookupd-tcp-address={nsqlookupd.tcp_address}"
+    nodes = [start_nsqd(flag, "--broadcast-address=127.0.0.1") for _ in range(2)]
+    for number, node in enumerate(nodes):
+        publish(node, topic, [b"%d" % number])
+    wait_until(lambda: len(producers(nsqlookupd, topic)) == 2)
+    said = {"lookupd": nsqlookupd.http_address, **QUICK}
+    by_name = spark.read.format("nsq").options(**said, subscribe=topic).load()
+    assert sorted(bodies(by_name)) == [b"0", b"1"]
+    by_pattern = spark.read.format("nsq").options(**said, subscribePattern=f"{topic}.*").load()
+    assert sorted(bodies(by_pattern)) == [b"0", b"1"]

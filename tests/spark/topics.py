@@ -2,7 +2,7 @@
 
 import json
 
-from daemons import Nsqd
+from daemons import Nsqd, Nsqlookupd
 
 
 def publish(node: Nsqd, topic: str, messages: list[bytes], batch: int = 1000) -> None:
@@ -24,3 +24,15 @@ def end_of(node: Nsqd, topic: str) -> int:
     status, body = node.http("GET", f"/log/offsets?topic={topic}")
     assert status == 200, body
     return int(json.loads(body)["end"])
+
+
+def first_of(node: Nsqd, topic: str) -> int:
+    status, body = node.http("GET", f"/log/offsets?topic={topic}")
+    assert status == 200, body
+    return int(json.loads(body)["first"])
+
+
+def producers(lookupd: Nsqlookupd, topic: str) -> list[object]:
+    """Who nsqlookupd says has the topic."""
+    status, body = lookupd.http("GET", f"/lookup?topic={topic}")
+    return list(json.loads(body)["producers"]) if status == 200 else []

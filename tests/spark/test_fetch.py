@@ -1,0 +1,126 @@
+"""What a task reads of a real node, without Spark: ranges, lost connections, lost data."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from daemons import Nsqd
+
+from pyspark_nsq.errors import DataLoss, NsqError, Unreachable
+from pyspark_nsq.options import ReadOptions, parse_read
+from pyspark_nsq.plan import Range
+from pyspark_nsq.read import read_ranges
+
+from .conftest import Retiring
+from .topics import name_of, numbered, publish
+
+SCHEMA = pa.schema([("offset", pa.int64()), ("body", pa.binary())])
+
+
+def options(node: Nsqd, **changes: str) -> ReadOptions:
+    said = {"nsqd": node.http_address, "subscribe": "t", "retryForMs": "400", "fetchBytes": "65536"}
+    return parse_read({**said, **changes}, streaming=False)
+
+
+def whole(node: Nsqd, topic: str) -> Range:
+    state = json.loads(node.http("GET", f"/log/offsets?topic={topic}")[1])
+    return Range(
+        topic=topic,
+        node=name_of(node),
+        address=f"http://{node.http_address}",
+        log=state["log"],
+        start=0,
+        end=state["end"],
+    )
+
+
+def offsets(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def test_many_answers_make_one_range(nsqd: Nsqd, topic: str) -> None:
+    messages = [b"%d" % n + b"x" * 500 for n in range(2000)]
+    publish(nsqd, topic, messages, batch=100)
+    wanted = whole(nsqd, topic)
+    batches = list(read_ranges((wanted,), options(nsqd), SCHEMA))
+    assert len(batches) > 10
+    table = pa.Table.from_batches(batches)
+    assert table["offset"].to_pylist() == list(range(2000))
+    assert table["body"].to_pylist() == messages
+
+
+def test_ranges_are_read_one_after_another_and_trimmed(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, numbered(300), batch=100)
+    wanted = whole(nsqd, topic)
+    parts = (replace(wanted, start=95, end=105), replace(wanted, start=250, end=251))
+    assert offsets(read_ranges(parts, options(nsqd), SCHEMA)) == [*range(95, 105), 250]
+
+
+def test_a_node_killed_while_it_is_read_is_waited_for(
+    start_nsqd: Callable[..., Nsqd], topic: str
+) -> None:
+    node = start_nsqd()
+    publish(node, topic, [b"x" * 500] * 4000, batch=100)
+    batches = read_ranges((whole(node, topic),), options(node, retryForMs="20000"), SCHEMA)
+    seen = offsets(iter([next(batches)]))
+    node.kill()
+    restart = threading.Timer(0.2, node.restart)
+    restart.start()
+    seen += offsets(batches)
+    restart.join()
+    assert seen == list(range(4000))
+
+
+def test_a_node_that_stays_away_is_told_with_the_offset(
+    start_nsqd: Callable[..., Nsqd], topic: str
+) -> None:
+    node = start_nsqd()
+    publish(node, topic, [b"x" * 500] * 4000, batch=100)
+    batches = read_ranges((whole(node, topic),), options(node), SCHEMA)
+    next(batches)
+    node.kill()
+    with pytest.raises(Unreachable, match=rf"topic {topic} on .*: offset \d+ could not be read"):
+        list(batches)
+
+
+@pytest.mark.slow
+def test_retired_rows_are_loss_or_left_out(retiring: Retiring) -> None:
+    node, first = retiring.nsqd, retiring.first()
+    wanted = whole(node, retiring.topic)
+    with pytest.raises(DataLoss, match=f"offset 0 is retired, the oldest is {first};"):
+        list(read_ranges((wanted,), options(node), SCHEMA))
+    allowed = options(node, failOnDataLoss="false")
+    assert offsets(read_ranges((wanted,), allowed, SCHEMA)) == list(range(first, retiring.count))
+
+
+def test_a_log_that_was_replaced_is_loss_or_left_out(
+    start_nsqd: Callable[..., Nsqd], topic: str
+) -> None:
+    node = start_nsqd()
+    publish(node, topic, numbered(10))
+    wanted = whole(node, topic)
+    node.http("POST", f"/topic/delete?topic={topic}")
+    with pytest.raises(DataLoss, match="was deleted while it was being read"):
+        list(read_ranges((wanted,), options(node), SCHEMA))
+    publish(node, topic, numbered(10))
+    with pytest.raises(DataLoss, match="was deleted and created again"):
+        list(read_ranges((wanted,), options(node), SCHEMA))
+    allowed = options(node, failOnDataLoss="false")
+    assert list(read_ranges((wanted,), allowed, SCHEMA)) == []
+
+
+def test_an_end_that_is_not_there_is_loss(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, numbered(10))
+    wanted = replace(whole(nsqd, topic), end=15)
+    with pytest.raises(DataLoss, match="nothing is there from offset 10 on"):
+        list(read_ranges((wanted,), options(nsqd), SCHEMA))
+
+
+def test_a_refusal_is_told_with_the_node_s_own_word(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, numbered(1))
+    wanted = replace(whole(nsqd, topic), topic="no good")
+    with pytest.raises(NsqError, match="answers 400 INVALID_TOPIC"):
+        list(read_ranges((wanted,), options(nsqd), SCHEMA))

@@ -1,0 +1,63 @@
+"""Chunks reach a node once it can take them, and one that never can is told."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from daemons import Nsqd, wait_until
+
+from pyspark_nsq.chunks import Chunk
+from pyspark_nsq.errors import NsqError, Unreachable
+from pyspark_nsq.options import Connecting
+from pyspark_nsq.publish import NodePublisher
+
+from .topics import end_of
+
+QUICK = Connecting(request_timeout_s=5, retry_s=0.3)
+PATIENT = Connecting(request_timeout_s=5, retry_s=20)
+
+
+def chunk_of(topic: str, *bodies: bytes) -> Chunk:
+    sized = b"".join(len(body).to_bytes(4) + body for body in bodies)
+    return Chunk(topic, len(bodies), bytearray(len(bodies).to_bytes(4) + sized))
+
+
+def test_chunks_are_there_after_a_flush(nsqd: Nsqd, topic: str) -> None:
+    publisher = NodePublisher(f"http://{nsqd.http_address}", QUICK)
+    for number in range(5):
+        publisher.publish(chunk_of(topic, b"a", b"b"), f"token-{topic}-{number}")
+    publisher.flush()
+    publisher.close()
+    assert end_of(nsqd, topic) == 10
+
+
+def test_a_chunk_waits_for_a_node_that_comes_back(
+    start_nsqd: Callable[..., Nsqd], topic: str
+) -> None:
+    node = start_nsqd()
+    publisher = NodePublisher(f"http://{node.http_address}", PATIENT)
+    publisher.publish(chunk_of(topic, b"before"), "1")
+    publisher.flush()
+    node.kill()
+    restart = threading.Timer(0.2, node.restart)
+    restart.start()
+    publisher.publish(chunk_of(topic, b"after"), "2")
+    publisher.flush()
+    restart.join()
+    publisher.close()
+    wait_until(lambda: end_of(node, topic) == 2)
+
+
+def test_a_node_that_stays_away_is_told_with_what_was_not_published(topic: str) -> None:
+    publisher = NodePublisher("http://127.0.0.1:1", QUICK)
+    with pytest.raises(Unreachable, match=f"2 rows could not be published to topic {topic} for"):
+        publisher.publish(chunk_of(topic, b"a", b"b"), "1")
+
+
+def test_a_message_that_is_too_large_is_told(start_nsqd: Callable[..., Nsqd], topic: str) -> None:
+    node = start_nsqd("--max-msg-size=100")
+    publisher = NodePublisher(f"http://{node.http_address}", QUICK)
+    publisher.publish(chunk_of(topic, b"x" * 101), "1")
+    with pytest.raises(NsqError, match=r"413 BAD_MESSAGE: a message is larger than its --max-msg"):
+        publisher.flush()
+    publisher.close()

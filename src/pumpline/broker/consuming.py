@@ -12,6 +12,7 @@ from pumpline.broker.commands import (
     text,
 )
 from pumpline.broker.consumer import Consumer
+from pumpline.broker.topic import NameTaken
 from pumpline.core.errors import (
     E_BAD_CHANNEL,
     E_BAD_TOPIC,
@@ -52,6 +53,10 @@ def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     except OSError as error:
         reason = protocol.broker.services.health.failed(error, f"channel {channel_name}")
         raise ProtocolError(E_SUB_FAILED, f"SUB failed {reason}") from None
+    except NameTaken:
+        raise ProtocolError(
+            E_BAD_CHANNEL, f"SUB channel name {go_quote(params[2])} is that of a hold"
+        ) from None
     limit = protocol.broker.options.max_channel_consumers
     if limit and len(channel.consumers) >= limit:
         raise ProtocolError(

@@ -1,8 +1,8 @@
 """nsqd's HTTP API: the table of its routes, and the endpoints that only tell.
 
 Publishing is in `http_publish`, managing topics and channels in `http_admin`, reading by offset in
-`http_log`, options in `http_config`, looking into the process in `debug`; requests and replies are
-`http`'s affair.
+`http_log` and `http_holds`, options in `http_config`, looking into the process in `debug`; requests
+and replies are `http`'s affair.
 """
 
 import platform
@@ -15,6 +15,7 @@ from pumpline import NSQ_VERSION, __version__
 from pumpline.broker.debug import DebugEndpoints
 from pumpline.broker.http_admin import AdminEndpoints
 from pumpline.broker.http_config import ConfigEndpoints
+from pumpline.broker.http_holds import HoldEndpoints
 from pumpline.broker.http_log import LogEndpoints
 from pumpline.broker.http_publish import BOOLEANS, PublishEndpoints
 from pumpline.broker.memory import Memory
@@ -66,8 +67,9 @@ def nsqd_routes(
         ("GET", "/config/:opt"): Endpoint(config.get),
         ("PUT", "/config/:opt"): Endpoint(config.put),
     }
-    for path, handler in _log_paths(LogEndpoints(broker)).items():
-        table["GET", path] = Endpoint(handler, access=Access.READ_LOG)
+    log = LogEndpoints(broker)
+    for method, path, handler in _log_paths(log, HoldEndpoints(broker, log)):
+        table[method, path] = Endpoint(handler, access=Access.READ_LOG)
     for path, handler in _admin_paths(AdminEndpoints(broker)).items():
         table["POST", path] = Endpoint(handler)
     for method, path, handler in _debug_paths(DebugEndpoints(memory)):
@@ -91,11 +93,15 @@ def _admin_paths(admin: AdminEndpoints) -> dict[str, Handler]:
     }
 
 
-def _log_paths(log: LogEndpoints) -> dict[str, Handler]:
-    return {
-        "/log/offsets": log.offsets,
-        "/log/raw": log.raw,
-    }
+def _log_paths(log: LogEndpoints, holds: HoldEndpoints) -> list[tuple[str, str, Handler]]:
+    return [
+        ("GET", "/log/offsets", log.offsets),
+        ("GET", "/log/raw", log.raw),
+        ("POST", "/hold/create", holds.create),
+        ("POST", "/hold/commit", holds.commit),
+        ("POST", "/hold/delete", holds.delete),
+        ("GET", "/hold/list", holds.list),
+    ]
 
 
 def _debug_paths(debug: DebugEndpoints) -> list[tuple[str, str, Handler]]:

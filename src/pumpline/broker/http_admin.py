@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pumpline.broker.http_publish import topic_name
+from pumpline.broker.topic import NameTaken
 from pumpline.core.names import is_valid_name
 from pumpline.web.http import NOTHING, HttpError, Reply, Request
 
@@ -63,6 +64,8 @@ class AdminEndpoints:
         topic, name = self._topic_and_channel(request)
         try:
             topic.channel(name)
+        except NameTaken:
+            raise HttpError(409, "HOLD_EXISTS") from None
         except OSError as error:
             raise self._failed(error, f"channel {name}") from None
         return NOTHING

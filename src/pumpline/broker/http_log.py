@@ -60,7 +60,7 @@ class LogEndpoints:
             for _, topic in sorted(self._broker.topics.items())
             if not topic.ephemeral
         ]
-        return {"node": self.node, "timestamp": self._now_ns, "topics": topics}
+        return {"node": self.node, "timestamp": self.now_ns, "topics": topics}
 
     async def _offsets_of(self, topic: "Topic") -> dict[str, object]:
         log = log_of(topic)
@@ -79,7 +79,7 @@ class LogEndpoints:
             "bytes": log.size_bytes,
             "segments": len(log.segments),
             "first_timestamp": first_ns,
-            "timestamp": self._now_ns,
+            "timestamp": self.now_ns,
         }
 
     async def offset_at(self, topic: "Topic", time_ns: int) -> int:
@@ -90,6 +90,20 @@ class LogEndpoints:
         found = await self.in_thread(lambda: ranges.find_time(selection, time_ns))
         return end if found is None else min(found, end)
 
+    async def place(self, topic: "Topic", query: Mapping[str, str], *, default: str) -> int:
+        """The offset that a request names by `offset`, `time` or `to`; it need not be there."""
+        given = [name for name in ("offset", "time", "to") if name in query]
+        if len(given) > 1:
+            raise HttpError(400, "INVALID_PLACE")
+        if "offset" in query:
+            return number(query, "offset")
+        if "time" in query:
+            return await self.offset_at(topic, parsed_time(query["time"]))
+        to = query.get("to", default)
+        if to not in ("beginning", "end"):
+            raise HttpError(400, "INVALID_PLACE" if to else "MISSING_PLACE")
+        return topic.visible_end if to == "end" else topic.log.first
+
     # -- ranges -------------------------------------------------------------------------------
 
     async def raw(self, request: Request) -> Reply:
@@ -98,12 +112,12 @@ class LogEndpoints:
         log = log_of(topic)
         if "log" in query and query["log"].lower() != log_id(log):
             raise HttpError(409, "LOG_CHANGED", details={"log": log_id(log)})
-        start = number(query, "from")
-        to = min(number(query, "to"), topic.visible_end)
+        start, to = number(query, "from"), number(query, "to")
         bytes_max = min(number(query, "bytes_max", RANGE_BYTES_MAX), RANGE_BYTES_MAX)
-        if number(query, "to") < start:
+        if to < start:
             raise HttpError(400, "INVALID_OFFSET")
         check_offset(topic, start)
+        to = min(to, topic.visible_end)
         await self._sending.acquire()
         try:
             found = await self._open(log, start, to, bytes_max)
@@ -140,7 +154,7 @@ class LogEndpoints:
         return f"{options.broadcast_address}:{options.broadcast_tcp_port}"
 
     @property
-    def _now_ns(self) -> int:
+    def now_ns(self) -> int:
         return self._broker.services.tick.wall_ns
 
     def durable(self, query: Mapping[str, str]) -> "Topic":

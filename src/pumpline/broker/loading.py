@@ -21,6 +21,7 @@ from pumpline.core.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
 from pumpline.log.cursor import CursorFile
 from pumpline.log.directory import Manifest, TopicMetadata
+from pumpline.log.holds import HoldsDamaged, StoredHold, read_holds
 from pumpline.log.log import Log
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Stored(NamedTuple):
     manifest: Manifest
     log: Log
     states: dict[str, StoredCursor]  # by channel
+    holds: list[StoredHold]
 
 
 def load_topics(services: "Services") -> dict[str, Topic]:
@@ -77,13 +79,15 @@ def new_log(
 
 
 def _load_topic(services: "Services", entry: TopicMetadata) -> Topic:
-    manifest, log, states = open_stored(services, entry)
+    manifest, log, states, holds = open_stored(services, entry)
     paused = {c.name: c.paused for c in entry.channels or ()}
     for name in paused:
         if not is_valid_name(name):
             _LOG.warning("skipping creation of invalid channel %s", name)
     pumped = log.end if states and not entry.paused else min(manifest.pumped, log.end)
+    pumped = max(pumped, log.first)
     topic = Topic(services, entry.name, log, pumped=pumped, paused=entry.paused)
+    topic.holds.restore(holds)
     topic.clean_mark = manifest.clean
     for name, state in states.items():
         channel = Channel(topic, name, state.delivery, paused=paused.get(name, False))
@@ -120,8 +124,10 @@ def open_stored(services: "Services", entry: TopicMetadata) -> Stored:
         for name in sorted({*named, *directory.channel_names(entry.name)})
         if not is_ephemeral(name)
     }
-    log.skip_to(max((state.delivery.high for state in states.values()), default=0))
-    return Stored(manifest, log, states)
+    holds = _load_holds(services, entry.name, log)
+    known = [state.delivery.high for state in states.values()] + [hold.offset for hold in holds]
+    log.skip_to(max(known, default=0))
+    return Stored(manifest, log, states, holds)
 
 
 def load_delivery(services: "Services", topic: str, name: str, log: Log) -> StoredCursor:
@@ -141,6 +147,14 @@ def load_delivery(services: "Services", topic: str, name: str, log: Log) -> Stor
         _LOG.error("CHANNEL(%s:%s): cursor unreadable, starting at the oldest message", topic, name)
         return StoredCursor(Delivery(log.first), 0)
     return StoredCursor(restore(journals), used if used == len(data) else 0)
+
+
+def _load_holds(services: "Services", topic: str, log: Log) -> list[StoredHold]:
+    try:
+        return read_holds(services.directory.topic_path(topic), log.base_id)
+    except HoldsDamaged as error:
+        _LOG.error("TOPIC(%s): holds unreadable, to be made anew: %s", topic, error)
+        return []
 
 
 def _base_in_log(path: str) -> int | None:

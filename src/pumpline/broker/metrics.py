@@ -84,6 +84,11 @@ TOPIC_LATENCY = Family(
     "nsqd_topic_e2e_processing_latency_seconds", GAUGE, "From publish to FIN, in the window."
 )
 
+HOLD_DEPTH = Family("nsqd_hold_depth", GAUGE, "Messages from a hold's offset on.")
+HOLD_BYTES = Family("nsqd_hold_pinned_bytes", GAUGE, "Bytes of the log from there on, about.")
+HOLD_DROPPED = Family("nsqd_hold_dropped", GAUGE, "1 if the hold was dropped: it pins nothing.")
+HOLDS_DROPPED = Family("nsqd_topic_dropped_holds", COUNTER, "Holds over their byte limit.")
+
 CHANNEL_FIGURES = (
     ("depth", Family("nsqd_channel_depth", GAUGE, "Messages waiting to be delivered.")),
     ("backend_depth", Family("nsqd_channel_backend_depth", GAUGE, "Those on disk only.")),
@@ -223,10 +228,20 @@ def _add_topic(
     exposition.add(LOG_END, log.end, where)
     if isinstance(log, Log):
         exposition.add(LOG_SEGMENTS, len(log.segments), where)
+        _add_holds(exposition, topic)
     else:
         exposition.add(TOPIC_DROPPED, log.dropped, where)
     for channel, figures in zip(channels, stats.channels, strict=True):
         _add_channel(exposition, channel, figures, topic.name)
+
+
+def _add_holds(exposition: Exposition, topic: "Topic") -> None:
+    exposition.add(HOLDS_DROPPED, topic.holds.dropped_count, labels(topic=topic.name))
+    for name, hold in topic.holds.by_name.items():
+        where = labels(topic=topic.name, hold=name)
+        exposition.add(HOLD_DEPTH, topic.holds.depth(hold), where)
+        exposition.add(HOLD_BYTES, topic.holds.pinned_bytes(hold), where)
+        exposition.add(HOLD_DROPPED, int(hold.dropped), where)
 
 
 def _add_channel(

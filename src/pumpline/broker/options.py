@@ -231,6 +231,11 @@ class Options:
         256 * MIB,
         "how many bytes of finished messages a topic keeps; 0 drops them at once",
     )
+    hold_bytes_max: int = option(
+        INT,
+        10 * 1024 * MIB,
+        "bytes of a topic's log that a hold may pin before it is dropped; 0 for no limit",
+    )
     max_connections: int = option(INT, 0, "most client connections; 0 for no limit")
     http_token_file: str = option(
         STRING,
@@ -311,6 +316,7 @@ def _fault(options: Options) -> str:
         "mem-queue-size": options.mem_queue_size,
         "retention-time": options.retention_time_ns,
         "retention-bytes": options.retention_bytes,
+        "hold-bytes-max": options.hold_bytes_max,
         "max-connections": options.max_connections,
     }
     for name, value in sizes.items():

@@ -1,6 +1,6 @@
 """Retention: when consumed history goes.
 
-A segment may go when every channel has finished with it, and goes when it is older than
+A segment may go when every channel and every hold is past it, and goes when it is older than
 `--retention-time`, when its topic's history exceeds `--retention-bytes`, or when the disk runs low.
 A fully consumed newest segment is closed once it is old enough, so that idle topics let go too.
 """
@@ -38,6 +38,7 @@ class Retention:
         now_ns = time.time_ns()
         for topic in self._topics():
             if isinstance(topic.log, Log) and not topic.exiting:
+                topic.holds.drop_excess()
                 if low_disk:
                     topic.drop_history()
                 self._retire(topic, topic.log, now_ns)
@@ -63,7 +64,7 @@ class Retention:
             count += 1
         if count:
             _LOG.info("TOPIC(%s): retiring %d consumed segments", topic.name, count)
-            log.retire(count)
+            topic.retire(count)
         if low >= log.end and log.segments and log.segments[-1].size_bytes:
             age_ns = _age_ns(log.segments[-1].path, now_ns)
             if age_ns >= max(options.retention_time_ns, _IDLE_NS_MIN):

@@ -20,6 +20,7 @@ from pumpline.broker.memory import Memory, MemoryStats
 from pumpline.broker.tls import go_cipher_name, go_version_name
 from pumpline.core.histogram import merged
 from pumpline.core.layers import Deflate, Snappy
+from pumpline.log.holds import StoredHold
 from pumpline.log.ring import Ring
 from pumpline.web.pace import Pace
 
@@ -93,6 +94,7 @@ class ChannelStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     clients: list[ClientStats] | None
     paused: bool
     e2e_processing_latency: LatencyStats
+    hold: bool = False
 
 
 class TopicStats(msgspec.Struct, kw_only=True):
@@ -148,8 +150,10 @@ async def _gather(broker: "Broker", selection: Selection) -> Gathered:
     topics: list[TopicStats] = []
     for topic in chosen:
         channels = choose(topic.channels, selection.channel)
-        if channels is not None and not topic.exiting:
-            topics.append(topic_stats(topic, channels, selection))
+        holds = choose(topic.holds.by_name, selection.channel) or []
+        if (channels is not None or holds) and not topic.exiting:
+            topics.append(topic_stats(topic, channels or (), selection))
+            topics[-1].channels += (_hold_stats(topic, hold, selection) for hold in holds)
         await pace.breathe()
     producers: list[ClientStats] = []
     if selection.clients:
@@ -215,6 +219,26 @@ def _latency_stats(topic: "Topic", latencies: list[Latency]) -> LatencyStats:
         for quantile, value in zip(wanted, histogram.quantiles(wanted), strict=True)
     ]
     return LatencyStats(count=histogram.count, percentiles=percentiles)
+
+
+def _hold_stats(topic: "Topic", hold: StoredHold, selection: Selection) -> ChannelStats:
+    """A hold as a channel: nobody consumes it, and its depth is what its owner has yet to read."""
+    depth = topic.holds.depth(hold)
+    return ChannelStats(
+        channel_name=hold.name,
+        depth=depth,
+        backend_depth=_clamp(_memory_start(topic) - hold.offset, depth),
+        in_flight_count=0,
+        deferred_count=0,
+        message_count=0,
+        requeue_count=0,
+        timeout_count=0,
+        client_count=0,
+        clients=[] if selection.clients else None,
+        paused=False,
+        e2e_processing_latency=LatencyStats(),
+        hold=True,
+    )
 
 
 def _consumers(channel: "Channel", topic_name: str) -> Iterator[ClientStats]:

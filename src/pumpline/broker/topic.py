@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pumpline.broker.channel import Channel
 from pumpline.broker.checkpoints import CHECKPOINT_S
+from pumpline.broker.holds import Holds
 from pumpline.broker.ticket import Ticket
 from pumpline.core.batches import Batch, Builder
 from pumpline.core.delivery import Delivery
@@ -32,6 +33,10 @@ BATCH_BYTES_MAX = 1 << 20  # a batch is sealed once it has this size; the last m
 _LOG = logging.getLogger(__name__)
 
 
+class NameTaken(Exception):
+    """A channel cannot be made: a hold has its name."""
+
+
 class Topic:
     def __init__(
         self, services: "Services", name: str, log: Log | Ring, *, pumped: int, paused: bool
@@ -44,6 +49,7 @@ class Topic:
         self.held = False
         self.exiting = False
         self.channels: dict[str, Channel] = {}
+        self.holds = Holds(self)
         self.pumped = pumped
         self.clean_mark: tuple[int, int, int] | None = None  # in the manifest on disk
         self.message_count = 0
@@ -246,13 +252,15 @@ class Topic:
     # -- channels -----------------------------------------------------------------------------
 
     def channel(self, name: str) -> Channel:
-        """The channel of that name, created if need be."""
+        """The channel of that name, created if need be; NameTaken if that is a hold's."""
         channel = self.channels.get(name)
         if channel is None:
             channel = self._create_channel(name)
         return channel
 
     def _create_channel(self, name: str) -> Channel:
+        if name in self.holds.by_name:
+            raise NameTaken(name)
         channel = Channel(self, name, Delivery(self.pumped), paused=False)
         if not self.ephemeral and not channel.ephemeral:
             file = CursorFile(self.services.directory.cursor_path(self.name, name))
@@ -346,9 +354,25 @@ class Topic:
 
     @property
     def low(self) -> int:
-        """Everything below is finished by every channel that counts."""
+        """Everything below is finished by every channel that counts, and every hold.
+
+        What no channel has been given is kept for the first one, unless holds are all there is:
+        what they have passed is history.
+        """
         lows = [c.delivery.low for c in self.channels.values() if c.cursor_file is not None]
-        return min(lows, default=self.pumped)
+        held = self.holds.low
+        if held is not None:
+            lows.append(held)
+        if not lows or (self.channels and lows == [held]):
+            lows.append(self.pumped)
+        return min(lows)
+
+    def retire(self, count: int) -> None:
+        """Delete the `count` oldest segments."""
+        assert isinstance(self.log, Log)
+        self.log.retire(count)
+        if self.pumped < self.log.first:
+            self.pumped = self.log.first
 
     def drop_history(self) -> bool:
         """Delete all consumed segments; whether there were any."""
@@ -357,5 +381,5 @@ class Topic:
         count = len(self.log.consumed(self.low))
         if count:
             _LOG.warning("TOPIC(%s): dropping %d consumed segments to free disk", self.name, count)
-            self.log.retire(count)
+            self.retire(count)
         return bool(count)

@@ -83,6 +83,16 @@ class Log:
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
 
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes there are from `offset` on."""
+        index = max(bisect_right(self.segments, offset, key=_FIRST) - 1, 0)
+        if offset >= self.end or index >= len(self.segments):
+            return 0
+        segment = self.segments[index]
+        end = self.segments[index + 1].first if index + 1 < len(self.segments) else self.end
+        below = segment.size_bytes * max(offset - segment.first, 0) // max(end - segment.first, 1)
+        return sum(each.size_bytes for each in self.segments[index:]) - below
+
     def mark(self) -> tuple[int, int, int] | None:
         """The newest segment's first offset and size, and the log's end."""
         if not self.segments:

@@ -37,6 +37,7 @@ NSQ_FLAGS = """
 OUR_FLAGS = [
     "retention-time",
     "retention-bytes",
+    "hold-bytes-max",
     "max-connections",
     "http-token-file",
     "http-client-ca-file",
@@ -99,6 +100,7 @@ CONFIG_DEFAULTS = {
     "retention_time": 24 * 60 * MINUTE_NS,
     "retention_bytes": 268_435_456,
     "lookupd_ping_interval": 15_000_000_000,
+    "hold_bytes_max": 10 << 30,
     "max_connections": 0,
     "http_token_file": "",
     "http_client_ca_file": "",
@@ -264,6 +266,7 @@ def test_flags_of_nsqds_own_kinds_are_refused_in_its_words(argv: str, message: s
         ("--mem-queue-size=-1", {}, "--mem-queue-size must not be negative"),
         ("--retention-time=-1s", {}, "--retention-time must not be negative"),
         ("--retention-bytes=-1", {}, "--retention-bytes must not be negative"),
+        ("--hold-bytes-max=-1", {}, "--hold-bytes-max must not be negative"),
         ("--max-connections=-1", {}, "--max-connections must not be negative"),
         ("--lookupd-ping-interval=0s", {}, "--lookupd-ping-interval must be over 0"),
     ],

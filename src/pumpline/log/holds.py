@@ -1,0 +1,54 @@
+"""A topic's holds on disk: `holds.json` in its directory, replaced as a whole, durably.
+
+The first line is the crc32 of what follows, as 8 hex digits; what follows is JSON. The file says
+which log it is about, so that one left over from a deleted topic counts for nothing.
+"""
+
+import os
+
+import msgspec
+
+from pumpline.core.crc import crc32
+from pumpline.log.files import sync_file, write_whole
+
+FILE = "holds.json"
+
+
+class StoredHold(msgspec.Struct):
+    name: str
+    offset: int
+    bytes_max: int  # 0: no limit
+    committed_at_ns: int
+    dropped: bool = False
+
+
+class _StoredHolds(msgspec.Struct):
+    base_id: int
+    holds: list[StoredHold]
+
+
+class HoldsDamaged(Exception):
+    """The file cannot be read; the text says why."""
+
+
+def read_holds(directory: str, base_id: int) -> list[StoredHold]:
+    """The holds of the log with that base; HoldsDamaged if the file makes no sense."""
+    try:
+        with open(os.path.join(directory, FILE), "rb") as file:
+            crc, _, text = file.read().partition(b"\n")
+    except FileNotFoundError:
+        return []
+    if crc != b"%08x" % crc32(text):
+        raise HoldsDamaged("crc mismatch")
+    try:
+        stored = msgspec.json.decode(text, type=_StoredHolds)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise HoldsDamaged(str(error)) from None
+    return stored.holds if stored.base_id == base_id else []
+
+
+def write_holds(directory: str, base_id: int, holds: list[StoredHold]) -> None:
+    """For a thread: on disk when it returns."""
+    text = msgspec.json.encode(_StoredHolds(base_id, holds))
+    write_whole(os.path.join(directory, FILE), b"%08x\n%b" % (crc32(text), text), sync=True)
+    sync_file(directory)

@@ -17,6 +17,7 @@ from pumpline.broker.syncs import Syncs
 from pumpline.broker.tick import Tick
 from pumpline.broker.ticket import Ticket
 from pumpline.broker.topic import Topic
+from pumpline.broker.topology import Locality
 from pumpline.core.frames import MESSAGE_OVERHEAD_BYTES
 from pumpline.core.names import is_ephemeral
 from pumpline.log.directory import Directory, Manifest
@@ -165,10 +166,17 @@ class Stage:
         return ticket
 
     def consume(
-        self, channel: Channel, *, rdy: int, msg_timeout_ns: int = MSG_TIMEOUT_NS
+        self,
+        channel: Channel,
+        *,
+        rdy: int,
+        msg_timeout_ns: int = MSG_TIMEOUT_NS,
+        locality: Locality = Locality.GLOBAL,
     ) -> tuple[Consumer, Sink]:
         sink = Sink()
-        consumer = Consumer(channel, sink, msg_timeout_ns=msg_timeout_ns, sample_rate=0)
+        consumer = Consumer(
+            channel, sink, msg_timeout_ns=msg_timeout_ns, sample_rate=0, locality=locality
+        )
         channel.add(consumer)
         self.ready(consumer, rdy)
         return consumer, sink

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pumpline.broker.consumer import Consumer
 from pumpline.broker.latency import new_latency
+from pumpline.broker.topology import Delivered, Tiers, is_topology_aware
 from pumpline.core.batches import Batch
 from pumpline.core.delivery import NEVER_NS, Delivery, Span
 from pumpline.core.names import is_ephemeral
@@ -58,7 +59,9 @@ class Channel:
         self.changed = False  # since the last checkpoint
         self.latency = new_latency(topic.services.options)  # none: nobody asked for it
         self._counted_from = topic.pumped
-        self._line: deque[Consumer] = deque()
+        self._line: deque[Consumer] | Tiers = (
+            Tiers() if is_topology_aware(topic.services.options) else deque()
+        )
         self._forward = topic.log.reader(self.announce)
         self._backward = topic.log.reader(self.announce)
         self._tick = topic.services.tick
@@ -80,6 +83,16 @@ class Channel:
         """Messages given to this channel since the process started."""
         return self.topic.pumped - self._counted_from
 
+    @property
+    def topology_aware(self) -> bool:
+        return isinstance(self._line, Tiers)
+
+    @property
+    def delivered(self) -> Delivered | None:
+        """Messages by how near their consumers were, if that matters here."""
+        line = self._line
+        return line.delivered(self.consumers) if isinstance(line, Tiers) else None
+
     # -- consumers ----------------------------------------------------------------------------
 
     def add(self, consumer: Consumer) -> None:
@@ -91,6 +104,8 @@ class Channel:
             return
         del self.consumers[consumer]
         consumer.rdy = 0
+        if isinstance(self._line, Tiers):
+            self._line.note_gone(consumer)
         if self.exiting:
             return
         self.delivery.release(consumer.leases.clear())

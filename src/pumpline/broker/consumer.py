@@ -6,6 +6,7 @@ slow socket holds back its own messages and nobody else's.
 
 from typing import TYPE_CHECKING, Protocol
 
+from pumpline.broker.topology import Locality
 from pumpline.core.delivery import Leases
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Consumer:
         "closing",
         "finish_count",
         "leases",
+        "locality",
         "message_count",
         "msg_timeout_ns",
         "outlet",
@@ -40,12 +42,19 @@ class Consumer:
     )
 
     def __init__(
-        self, channel: "Channel", outlet: Outlet, *, msg_timeout_ns: int, sample_rate: int
+        self,
+        channel: "Channel",
+        outlet: Outlet,
+        *,
+        msg_timeout_ns: int,
+        sample_rate: int,
+        locality: Locality = Locality.GLOBAL,
     ) -> None:
         self.channel = channel
         self.outlet = outlet
         self.msg_timeout_ns = msg_timeout_ns
         self.sample_rate = sample_rate
+        self.locality = locality
         self.leases = Leases()
         self.rdy = 0
         self.queued = False  # is in the channel's line of consumers to be served

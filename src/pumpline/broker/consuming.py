@@ -13,6 +13,7 @@ from pumpline.broker.commands import (
 )
 from pumpline.broker.consumer import Consumer
 from pumpline.broker.topic import NameTaken
+from pumpline.broker.topology import locality_of
 from pumpline.core.errors import (
     E_BAD_CHANNEL,
     E_BAD_TOPIC,
@@ -68,6 +69,7 @@ def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
         protocol.connection,
         msg_timeout_ns=settings.msg_timeout_ms * _NS_PER_MS,
         sample_rate=settings.sample_rate,
+        locality=locality_of(settings, protocol.broker.options),
     )
     channel.add(consumer)
     protocol.connection.consumer = consumer

@@ -24,6 +24,7 @@ from pumpline.broker.stats import (
     client_stats,
     topic_stats,
 )
+from pumpline.broker.topology import Locality
 from pumpline.core import kernels
 from pumpline.log.log import Log
 from pumpline.web.exposition import COUNTER, GAUGE, HISTOGRAM, Exposition, Family, labels
@@ -104,6 +105,11 @@ CHANNEL_DROPPED = Family(
     "nsqd_channel_dropped_messages",
     COUNTER,
     "Messages that an ephemeral channel had no room for, or that were gone from the log.",
+)
+CHANNEL_DELIVERED = Family(
+    "nsqd_channel_delivered_messages",
+    COUNTER,
+    "Messages by how near the consumer was; with topology-aware consumption only.",
 )
 CHANNEL_LATENCY = Family(
     "nsqd_channel_e2e_processing_latency_seconds", GAUGE, "From publish to FIN, in the window."
@@ -253,6 +259,9 @@ def _add_channel(
     exposition.add(CHANNEL_PAUSED, int(stats.paused), where)
     exposition.add(CHANNEL_DROPPED, channel.dropped_count, where)
     _add_latency(exposition, CHANNEL_LATENCY, stats.e2e_processing_latency, where)
+    for locality, count in zip(Locality, channel.delivered or (), strict=False):
+        near = labels(locality=locality.name.lower())
+        exposition.add(CHANNEL_DELIVERED, count, f"{where},{near}")
     for client in stats.clients or ():
         _add_client(exposition, client, where)
 

@@ -15,9 +15,11 @@ import msgspec
 
 from pumpline import NSQ_VERSION
 from pumpline.broker.connection import Connection
+from pumpline.broker.consumer import Consumer
 from pumpline.broker.latency import Latency
 from pumpline.broker.memory import Memory, MemoryStats
 from pumpline.broker.tls import go_cipher_name, go_version_name
+from pumpline.broker.topology import Locality
 from pumpline.core.histogram import merged
 from pumpline.core.layers import Deflate, Snappy
 from pumpline.log.holds import StoredHold
@@ -58,6 +60,9 @@ class ClientStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     ready_count: int
     in_flight_count: int
     message_count: int
+    zone_local_msg_count: int = 0
+    region_local_msg_count: int = 0
+    global_msg_count: int = 0
     finish_count: int
     requeue_count: int
     connect_ts: int
@@ -189,6 +194,7 @@ def topic_stats(topic: "Topic", channels: "Iterable[Channel]", selection: Select
 def _channel_stats(channel: "Channel", in_memory: int, selection: Selection) -> ChannelStats:
     depth = channel.depth
     clients = list(_consumers(channel, selection.topic)) if selection.clients else None
+    zone, region, globally = channel.delivered or (0, 0, 0)
     return ChannelStats(
         channel_name=channel.name,
         depth=depth,
@@ -196,6 +202,9 @@ def _channel_stats(channel: "Channel", in_memory: int, selection: Selection) -> 
         in_flight_count=channel.in_flight_count,
         deferred_count=channel.delivery.deferred_count,
         message_count=channel.message_count,
+        zone_local_msg_count=zone,
+        region_local_msg_count=region,
+        global_msg_count=globally,
         requeue_count=channel.requeue_count,
         timeout_count=channel.timeout_count,
         client_count=len(channel.consumers),
@@ -264,6 +273,9 @@ def client_stats(connection: Connection, topic_name: str) -> ClientStats:
         ready_count=consumer.rdy if consumer else 0,
         in_flight_count=len(consumer.leases) if consumer else 0,
         message_count=consumer.message_count if consumer else 0,
+        zone_local_msg_count=_delivered(consumer, Locality.ZONE),
+        region_local_msg_count=_delivered(consumer, Locality.REGION),
+        global_msg_count=_delivered(consumer, Locality.GLOBAL),
         finish_count=consumer.finish_count if consumer else 0,
         requeue_count=consumer.requeue_count if consumer else 0,
         connect_ts=connection.connected_at_s,
@@ -283,6 +295,13 @@ def client_stats(connection: Connection, topic_name: str) -> ClientStats:
         tls_negotiated_protocol="",
         tls_negotiated_protocol_is_mutual=tls is not None,  # what Go always says
     )
+
+
+def _delivered(consumer: Consumer | None, locality: Locality) -> int:
+    """What the consumer was given, if that is how near it is, and it matters."""
+    if consumer is None or not consumer.channel.topology_aware:
+        return 0
+    return consumer.message_count if consumer.locality is locality else 0
 
 
 def _pub_counts(counts: dict[str, int], topic_name: str) -> list[PubCount]:

@@ -45,8 +45,16 @@ def _channel(channel: ChannelStats) -> str:
         f"be-depth: {channel.backend_depth:<5} inflt: {channel.in_flight_count:<4} "
         f"def: {channel.deferred_count:<4} re-q: {channel.requeue_count:<5} "
         f"timeout: {channel.timeout_count:<5} msgs: {channel.message_count:<8} "
-        f"e2e%: {_latencies(channel.e2e_processing_latency)}\n"
+        f"{_localities(channel)}e2e%: {_latencies(channel.e2e_processing_latency)}\n"
     )
+
+
+def _localities(channel: ChannelStats) -> str:
+    """Only where deliveries are told apart by that."""
+    zone, region = channel.zone_local_msg_count, channel.region_local_msg_count
+    if not (zone or region or channel.global_msg_count):
+        return ""
+    return f"zone: {zone:<8} region: {region:<8} global: {channel.global_msg_count:<8} "
 
 
 def _client(client: ClientStats, now_s: int) -> str:

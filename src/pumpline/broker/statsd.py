@@ -7,6 +7,8 @@
 | topic.<t>.channel.<c>.message_count, .requeue_count, .timeout_count     | c    |
 | topic.<t>.channel.<c>.depth, .backend_depth, .in_flight_count,          | g    |
 |   .deferred_count, .clients, .e2e_processing_latency_<percent>          |      |
+| topic.<t>.channel.<c>.zone_local_msg_count, .region_local_msg_count,    | c    |
+|   .global_msg_count (only where deliveries are told apart by that)      |      |
 | mem.<field of MemoryStats>, but mem.gc_runs                             | g, c |
 
 A counter (c) is what was added since the last push, or since the start. Names are not escaped.
@@ -18,6 +20,8 @@ from collections.abc import Iterable, Iterator
 from pumpline.broker.memory import MemoryStats
 from pumpline.broker.stats import ChannelStats, LatencyStats, Stats, TopicStats
 from pumpline.core.names import is_ephemeral
+
+_LOCALITIES = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
 
 
 def full_prefix(prefix: str, host: str, port: int) -> str:
@@ -77,6 +81,9 @@ def _channel_lines(
     for name in ("requeue_count", "timeout_count"):
         yield f"{key}.{name}:{_growth(channel, last, name)}|c"
     yield f"{key}.clients:{channel.client_count}|g"
+    if any(getattr(channel, name) for name in _LOCALITIES):
+        for name in _LOCALITIES:
+            yield f"{key}.{name}:{_growth(channel, last, name)}|c"
     yield from _latency_lines(key, channel.e2e_processing_latency)
 
 

@@ -151,3 +151,13 @@ def test_a_line_longer_than_a_packet_goes_alone() -> None:
 
 def test_nothing_to_say_is_no_packet() -> None:
     assert list(packets("p.", [], 10)) == []
+
+
+def test_localities_are_told_where_they_are_counted() -> None:
+    near = {"zone_local_msg_count": 5, "region_local_msg_count": 2}
+    told = all_lines(stats(topic("t", channel("c", **near))), stats(topic("t", channel("c"))))
+    assert told[-3:] == [
+        "topic.t.channel.c.zone_local_msg_count:5|c",
+        "topic.t.channel.c.region_local_msg_count:2|c",
+        "topic.t.channel.c.global_msg_count:0|c",
+    ]

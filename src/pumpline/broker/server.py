@@ -58,6 +58,9 @@ async def serve(
     server = Server(options)
     try:
         await server.start()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
         if options.http_token_file:
             hangups.append(server.reload)
         await stop.wait()
@@ -82,6 +85,7 @@ class Server:
         self._gate: Gate | None = None
         self._https_tls: ssl.SSLContext | None = None
         self._listeners: list[asyncio.AbstractServer] = []
+        self._closed = False
 
     async def start(self) -> None:
         try:
@@ -115,9 +119,6 @@ class Server:
         metrics.watch(self.loop)
         if self.options.statsd_address:
             self._push_to_statsd(broker)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
 
     def reload(self) -> None:
         """Read again what may have changed while we run: the tokens for the HTTP API."""
@@ -136,6 +137,7 @@ class Server:
             await asyncio.sleep(0)
             await asyncio.gather(*(http.close() for http in self._http))
             await self.broker.close()
+        self._closed = True
         if self._auth_servers is not None:
             await self._auth_servers.close()
         if self._metrics is not None:
@@ -153,25 +155,33 @@ class Server:
             tick=tick,
             directory=self.directory,
             files=FilePool(),
-            health=Health(self.directory.path, offload=self._offload, later=loop.call_later),
+            health=Health(self.directory.path, offload=self._offload, later=self._later),
             checkpoints=Checkpoints(
                 offload=self._offload,
-                later=loop.call_later,
+                later=self._later,
                 wall_ahead_ns=lambda: tick.wall_ahead_ns,
             ),
             syncs=Syncs(
                 every=options.sync_every,
                 timeout_ns=options.sync_timeout_ns,
                 offload=self._offload,
-                later=loop.call_later,
+                later=self._later,
             ),
             offload=self._offload,
-            later=loop.call_later,
+            later=self._later,
             registration_changed=lambda topic, channel: None,
             drop_history=lambda: False,
             topic_gone=lambda topic: None,
             tail_bytes_max=0,
         )
+
+    def _later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """A timer that does nothing once the server is closed, as the loop may outlive it."""
+        return self.loop.call_later(delay_s, self._on_timer, callback)
+
+    def _on_timer(self, callback: Callable[[], None]) -> None:
+        if not self._closed:
+            callback()
 
     def _offload(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run `job` in a thread, then `done` with its result or exception, here."""
@@ -193,14 +203,16 @@ class Server:
             raise StartupError(
                 f"failed to instantiate nsqd - failed to build TLS config - {error}"
             ) from error
-        try:
-            context = client_context(options)
-        except TlsError as error:
-            raise StartupError(
-                f"failed to instantiate nsqd - failed to build client TLS config - {error}"
-            ) from error
-        if options.auth_http_address:
-            self._auth_servers = AuthServers(options, context)
+        if options.auth_http_address or options.tls_root_ca_file:
+            # Only then: loading the system's authorities is most of the time a start takes.
+            try:
+                context = client_context(options)
+            except TlsError as error:
+                raise StartupError(
+                    f"failed to instantiate nsqd - failed to build client TLS config - {error}"
+                ) from error
+            if options.auth_http_address:
+                self._auth_servers = AuthServers(options, context)
         certificates = bool(options.http_client_ca_file)
         if options.http_token_file or certificates:
             try:

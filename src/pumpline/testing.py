@@ -1,0 +1,223 @@
+"""Real daemons for your own tests, in this process: an nsqd starts in milliseconds.
+
+    def test_orders(nsqd):                       # a fixture, by the pytest plugin
+        with Producer(nsqd.tcp_address) as producer:
+            producer.publish("orders", b"...")
+        nsqd.wait_until_done("orders", "billing")
+
+    with LocalNsqd("--max-msg-size=1000") as nsqd, LocalNsqlookupd() as lookupd:
+        ...
+
+They are what `nsqd` and `nsqlookupd` run, take the same flags, listen on free ports of loopback
+and keep their data in a temporary directory. All of them live in one thread with an event loop of
+its own, so that they go on while a test blocks. Knows everything below; nothing imports it.
+"""
+
+import asyncio
+import http.client
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Protocol, Self
+from urllib.parse import quote
+
+from pumpline.broker import options as nsqd_options
+from pumpline.broker import server as nsqd_server
+from pumpline.core import flags
+from pumpline.lookup import options as nsqlookupd_options
+from pumpline.lookup import server as nsqlookupd_server
+
+HTTP_TIMEOUT_S = 10.0
+POLL_S = 0.005
+
+
+class _Thread:
+    """Where the daemons run. One for all: what they share (buffers) is not for several threads."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, name="nsqd", daemon=True).start()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        done: Future[None] = asyncio.run_coroutine_threadsafe(work, self.loop)
+        done.result()
+
+
+_thread: _Thread | None = None
+_thread_lock = threading.Lock()
+
+
+def _daemon_thread() -> _Thread:
+    global _thread  # noqa: PLW0603 - one a process, made by who needs it first
+    with _thread_lock:
+        if _thread is None or _thread.pid != os.getpid():  # a fork leaves threads behind
+            _thread = _Thread()
+        return _thread
+
+
+class _Server(Protocol):
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class _LocalDaemon:
+    """A context manager; `start`, `stop` and `restart` are for tests of what happens then."""
+
+    def __init__(self, *given_flags: str) -> None:
+        self.flags = list(given_flags)
+        self.tcp_port = 0
+        self.http_port = 0
+        self._server: _Server | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def tcp_address(self) -> str:
+        return f"127.0.0.1:{self.tcp_port}"
+
+    @property
+    def http_address(self) -> str:
+        return f"127.0.0.1:{self.http_port}"
+
+    def start(self) -> None:
+        """On the ports it had before, if it ran before."""
+        if self._server is None:
+            _daemon_thread().run(self._start())
+
+    def stop(self) -> None:
+        """End it in order, as SIGTERM does."""
+        if self._server is not None:
+            _daemon_thread().run(self._stop(self._server))
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def get(self, path: str) -> bytes:
+        """What the HTTP API answers; OSError if it is not 200."""
+        return self._http("GET", path)
+
+    def post(self, path: str, body: bytes = b"") -> bytes:
+        return self._http("POST", path, body)
+
+    def _http(self, method: str, path: str, body: bytes = b"") -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=HTTP_TIMEOUT_S)
+        try:
+            connection.request(method, path, body)
+            response = connection.getresponse()
+            data = response.read()
+        finally:
+            connection.close()
+        if response.status != http.client.OK:
+            raise OSError(f"{method} {path}: {response.status} {data.decode(errors='replace')}")
+        return data
+
+    def _addresses(self) -> list[str]:
+        return [f"--tcp-address={self.tcp_address}", f"--http-address={self.http_address}"]
+
+    async def _start(self) -> None:
+        raise NotImplementedError
+
+    async def _stop(self, server: _Server) -> None:
+        self._server = None
+        await server.close()
+
+
+class LocalNsqd(_LocalDaemon):
+    def __init__(self, *given_flags: str, data_path: str | Path | None = None) -> None:
+        """Flags are nsqd's. Without a data path, the data is gone after the `with` block."""
+        super().__init__(*given_flags)
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if data_path is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="nsqd-")
+            data_path = self._temporary.name
+        self.data_path = Path(data_path)
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def publish(self, topic: str, *bodies: bytes) -> None:
+        for body in bodies:
+            self.post(f"/pub?topic={quote(topic)}", body)
+
+    def stats(self, topic: str, channel: str | None = None) -> dict[str, Any]:
+        """What /stats says of a topic or a channel; empty while there is none."""
+        found: dict[str, Any] = json.loads(self.get(f"/stats?format=json&topic={quote(topic)}"))
+        for each in found["topics"] or ():
+            if channel is None:
+                return dict(each)
+            for inner in each["channels"]:
+                if inner["channel_name"] == channel:
+                    return dict(inner)
+        return {}
+
+    def depth(self, topic: str, channel: str | None = None) -> int:
+        """How many messages wait to be delivered; 0 if there is no such topic or channel."""
+        return int(self.stats(topic, channel).get("depth", 0))
+
+    def wait_until_done(self, topic: str, channel: str, timeout_s: float = 10.0) -> None:
+        """Until the channel exists, and all that was published to it is finished."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            stats = self.stats(topic, channel)
+            left = {
+                name: stats[name]
+                for name in ("depth", "in_flight_count", "deferred_count")
+                if stats.get(name)
+            }
+            if stats and not left:
+                return
+            if time.monotonic() > deadline_s:
+                what = left or "no such channel"
+                raise TimeoutError(f"{topic}/{channel}: after {timeout_s:g} s {what}")
+            time.sleep(POLL_S)
+
+    async def _start(self) -> None:
+        given = [
+            *self._addresses(),
+            "--broadcast-address=127.0.0.1",
+            f"--data-path={self.data_path}",
+            *self.flags,
+        ]
+        parsed = flags.parse(nsqd_options.FLAGS, given)
+        options = nsqd_options.Options.from_sources(parsed.values, {})
+        server = nsqd_server.Server(options)
+        try:
+            await server.start()
+        except BaseException:
+            await server.close()
+            raise
+        self._server = server
+        self.tcp_port = server.ports.tcp
+        self.http_port = server.ports.http
+
+
+class LocalNsqlookupd(_LocalDaemon):
+    async def _start(self) -> None:
+        given = [*self._addresses(), "--broadcast-address=127.0.0.1", *self.flags]
+        parsed = flags.parse(nsqlookupd_options.FLAGS, given)
+        options = nsqlookupd_options.Options.from_sources(parsed.values, {})
+        server = nsqlookupd_server.Server(options)
+        try:
+            await server.start()
+        except BaseException:
+            await server.close()
+            raise
+        self._server = server
+        about = json.loads(server.about)
+        self.tcp_port = about["tcp_port"]
+        self.http_port = about["http_port"]

@@ -59,3 +59,15 @@ def test_what_is_held_is_there_after_a_kill(nsqd: Victim) -> None:
     status, body = nsqd.http("GET", "/log/raw?topic=t&from=0&to=50")
     assert status == 200
     assert all(sent in body for sent in SENT)
+
+
+@pytest.mark.parametrize("place", [{"offset": 20}, {"to": "beginning"}, {"to": "end"}])
+def test_a_channel_stays_where_it_was_moved(nsqd: Victim, place: dict[str, object]) -> None:
+    post(nsqd, "/hold/create", topic="t", hold="keep", to="beginning")
+    drain(nsqd, "t", "c", len(SENT))
+    offset = post(nsqd, "/channel/seek", topic="t", channel="c", **place)["offset"]
+    assert isinstance(offset, int)
+    kill_and_start(nsqd)
+    assert nsqd.depth("t", "c") == len(SENT) - offset
+    again = drain(nsqd, "t", "c", len(SENT) - offset)
+    assert [message.body for message in again] == SENT[offset:]

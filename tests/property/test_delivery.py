@@ -219,10 +219,24 @@ class DeliveryMachine(RuleBasedStateMachine):
     def empty(self) -> None:
         for leases in self.leases:
             leases.clear()
-        self.state.empty(self.end)
+        self.state.seek(self.end)  # the end is never behind: a journal will do
         self.ready.clear()
         for message in self.messages.values():
             message.place = Place.DONE
+
+    @rule(where=st.floats(0, 1))
+    def seek(self, where: float) -> None:
+        """Forward or back; a snapshot follows, as the broker sees to it."""
+        offset = self.start + int(where * (self.end - self.start))
+        for leases in self.leases:
+            leases.clear()
+        self.state.seek(offset)
+        assert (self.state.low, self.state.next) == (offset, offset)
+        self.ready.clear()
+        for each, message in self.messages.items():
+            message.place = Place.FRESH if each >= offset else Place.DONE
+            message.deliveries = 0
+        self._snapshot()
 
     @rule()
     def journal(self) -> None:

@@ -378,9 +378,18 @@ class Channel:
 
     def empty(self) -> None:
         """Drop everything: waiting, in flight and deferred."""
+        self._go_to(max(self.topic.pumped, self.delivery.next))
+
+    def seek(self, offset: int) -> None:
+        """Go on from `offset`, forward or back, whatever is in flight or deferred."""
+        if self.cursor_file is not None:
+            self.cursor_file.note_failure()  # no change can tell of going back
+        self._go_to(offset)
+
+    def _go_to(self, offset: int) -> None:
         for consumer in self.consumers:
             consumer.leases.clear()
-        self.delivery.empty(self.topic.pumped)
+        self.delivery.seek(offset)
         self._forward.release()
         self._backward.release()
         self.note_change()

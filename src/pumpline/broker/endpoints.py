@@ -70,7 +70,7 @@ def nsqd_routes(
     log = LogEndpoints(broker)
     for method, path, handler in _log_paths(log, HoldEndpoints(broker, log)):
         table[method, path] = Endpoint(handler, access=Access.READ_LOG)
-    for path, handler in _admin_paths(AdminEndpoints(broker)).items():
+    for path, handler in _admin_paths(AdminEndpoints(broker, log)).items():
         table["POST", path] = Endpoint(handler)
     for method, path, handler in _debug_paths(DebugEndpoints(memory)):
         # All of them: a profile keeps the process busy.
@@ -88,6 +88,7 @@ def _admin_paths(admin: AdminEndpoints) -> dict[str, Handler]:
         "/channel/create": admin.create_channel,
         "/channel/delete": admin.delete_channel,
         "/channel/empty": admin.empty_channel,
+        "/channel/seek": admin.seek_channel,
         "/channel/pause": admin.pause_channel,
         "/channel/unpause": admin.unpause_channel,
     }

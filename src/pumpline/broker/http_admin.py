@@ -1,17 +1,22 @@
-"""Managing topics and channels over HTTP: create, delete, empty, pause, unpause.
+"""Managing topics and channels over HTTP: create, delete, empty, pause, unpause,
+and seek, which NSQ does not have.
 
 The codes differ between the two on purpose, as they do in NSQ: a bad topic name is INVALID_TOPIC
 to a topic's endpoint and INVALID_ARG_TOPIC to a channel's. What pauses, deletes or empties is on
 disk before it is answered, so that a crash does not undo it.
 """
 
+import asyncio
 import logging
+import os
 from typing import TYPE_CHECKING
 
+from pumpline.broker.http_log import LogEndpoints
 from pumpline.broker.http_publish import topic_name
 from pumpline.broker.topic import NameTaken
 from pumpline.core.names import is_valid_name
-from pumpline.web.http import NOTHING, HttpError, Reply, Request
+from pumpline.log.log import sync_paths
+from pumpline.web.http import NOTHING, HttpError, Reply, Request, json_reply
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker
@@ -22,8 +27,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class AdminEndpoints:
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", log: LogEndpoints) -> None:
         self._broker = broker
+        self._log = log
 
     # -- topics -------------------------------------------------------------------------------
 
@@ -83,6 +89,22 @@ class AdminEndpoints:
         self._broker.services.checkpoints.write_now()
         return NOTHING
 
+    async def seek_channel(self, request: Request) -> Reply:
+        """Move a channel to an offset, a time, the beginning or the end."""
+        channel = self._channel(request)
+        topic = channel.topic
+        wanted = await self._log.place(self._log.durable(request.query()), request.query())
+        if channel.deleted or topic.exiting:
+            raise HttpError(404, "CHANNEL_NOT_FOUND")
+        offset = max(wanted, topic.log.first)
+        if offset > topic.visible_end:
+            raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.visible_end})
+        channel.seek(offset)
+        _LOG.info("CHANNEL(%s:%s): moved to %d", topic.name, channel.name, offset)
+        answer = {"offset": offset, "clamped": offset > wanted, "depth": channel.depth}
+        await self._written(channel)
+        return json_reply(answer)
+
     async def pause_channel(self, request: Request) -> Reply:
         self._channel(request).pause()
         return await self._persisted()
@@ -123,6 +145,19 @@ class AdminEndpoints:
         if topic is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
         return topic
+
+    async def _written(self, channel: "Channel") -> None:
+        """The state of a channel is on disk when this returns."""
+        self._broker.services.checkpoints.write_now()
+        file = channel.cursor_file
+        if file is None or channel.deleted:
+            return
+        try:
+            if channel.changed:
+                raise OSError("see the log line before")
+            await asyncio.to_thread(sync_paths, [file.path, os.path.dirname(file.path)])
+        except OSError as error:
+            raise self._failed(error, f"cursor of channel {channel.name}") from None
 
     async def _persisted(self) -> Reply:
         try:

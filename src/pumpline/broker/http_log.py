@@ -90,7 +90,7 @@ class LogEndpoints:
         found = await self.in_thread(lambda: ranges.find_time(selection, time_ns))
         return end if found is None else min(found, end)
 
-    async def place(self, topic: "Topic", query: Mapping[str, str], *, default: str) -> int:
+    async def place(self, topic: "Topic", query: Mapping[str, str], *, default: str = "") -> int:
         """The offset that a request names by `offset`, `time` or `to`; it need not be there."""
         given = [name for name in ("offset", "time", "to") if name in query]
         if len(given) > 1:

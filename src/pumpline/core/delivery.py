@@ -233,8 +233,11 @@ class Delivery:
         self._step_over(unseen)
         return sum(b - a for a, b in unseen)
 
-    def empty(self, end: int) -> None:
-        """Finish everything below `end`; the caller clears the leases."""
+    def seek(self, offset: int) -> None:
+        """Go on from `offset`: all below is finished, all from there on was never delivered.
+
+        The caller clears the leases. A journal cannot tell of going back: a snapshot has to follow.
+        """
         self.ready.clear()
         self.skips.clear()
         self._deferred.clear()
@@ -242,8 +245,8 @@ class Delivery:
         self.attempts.clear()
         self._changed.clear()
         self._finished_since.clear()
-        self.finished = Finished(max(end, self.next))
-        self.next = self.finished.low
+        self.finished = Finished(offset)
+        self.next = offset
 
     def take_journal(self) -> Journal:
         """What changed since the last call."""

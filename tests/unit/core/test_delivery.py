@@ -152,7 +152,7 @@ def test_emptying_is_final() -> None:
     state.defer(3, 99)
     state.defer_ahead(6, 7, 99)
     snapshot = state.snapshot()
-    state.empty(8)
+    state.seek(8)
     found = restore([snapshot, state.take_journal()])
     for each in (state, found):
         assert (each.low, each.next, each.waiting(8), each.deferred_count) == (8, 8, 0, 0)

@@ -65,9 +65,10 @@ def test_a_run_within_a_budget_is_the_longest_and_never_empty(
     longest = start + 1
     while longest < end and sum(sizes[start : longest + 1]) <= budget_bytes:
         longest += 1
-    taken, until = batch.take(first + start, first + end, budget_bytes)
+    begins = batch.position(first + start)
+    until, ends_at = batch.fitting(first + start, first + end, begins + budget_bytes)
     assert until == first + longest
-    assert bytes(taken) == b"".join(frames[start:longest])
+    assert bytes(batch.frames[begins:ends_at]) == b"".join(frames[start:longest])
 
 
 @given(first=firsts, messages=bodies, data=st.data(), attempts=st.integers(1, 70_000))

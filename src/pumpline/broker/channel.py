@@ -135,24 +135,14 @@ class Channel:
             self.delivery.forget_changes()
         if self.ephemeral:
             self._drop_overflow(limit)
-        line = self._line
-        if self.paused or self.exiting or not line:
+        if self.paused or self.exiting:
             return
-        waiting = self.delivery.waiting(limit)
-        while waiting > 0 and line:
-            consumer = line[0]
-            credit = consumer.credit
-            if credit <= 0:
-                line.popleft().queued = False
-                continue
-            given = self._give(consumer, min(credit, max(1, waiting // len(line))), limit)
-            if not given:
+        while self._line:
+            waiting = self.delivery.waiting(limit)
+            if waiting <= 0:
+                break
+            if not self._give_again(waiting) and not self._give_fresh(waiting, limit):
                 break  # nothing in memory: the reader calls when it came, or the timer does
-            waiting -= given
-            if len(consumer.leases.deadlines) < consumer.rdy:
-                line.rotate(-1)
-            else:
-                line.popleft().queued = False
         self._arm_for_deferred()
 
     def note_deferred(self, first: int, end: int, due_ns: int) -> None:
@@ -174,45 +164,16 @@ class Channel:
         if self._timer_ns > self.delivery.next_due_ns():
             self._arm(self.delivery.next_due_ns())
 
-    def _give(self, consumer: Consumer, count: int, limit: int) -> int:
-        """Deliver up to `count` messages; returns how many are off the channel's hands."""
-        given = self._give_again(consumer, count) if self.delivery.ready else 0
-        delivery = self.delivery
-        while given < count:
-            end = delivery.fresh_until(limit) if delivery.skips else limit
-            at = delivery.next
-            if at >= end:
-                break
-            batch = self._forward.batch(at)
-            if batch is None:
-                break
-            if batch.first > at:
-                given += self._step_over(at, min(batch.first, end))
-                continue
-            end = min(end, batch.end)
-            if batch.due_ns and batch.due_ns > self._tick.wall_ns:
-                delivery.defer_fresh(end, self._steady(batch.due_ns))
-                self.note_change()
-                given += end - at
-                continue
-            outlet = consumer.outlet
-            data, end = batch.take(at, min(end, at + count - given), outlet.output_room_bytes)
-            delivery.next = end
-            given += end - at
-            if self.latency is not None:
-                self.latency.delivered(at, end, batch.timestamp_ns)
-            if consumer.sample_rate:
-                self._send_sample(consumer, batch, at, end)
-            else:
-                self._lend(consumer, at, end)
-                outlet.send_messages(data)
-            if outlet.output_room_bytes <= 0:
-                break
-        return given
-
-    def _give_again(self, consumer: Consumer, count: int) -> int:
-        """Deliver messages that came back, one by one: each frame has its own attempts."""
-        delivery = self.delivery
+    def _give_again(self, waiting: int) -> int:
+        """Give the first in line its part of what came back, frame by frame: each has its own
+        attempts. Returns how many messages are off the channel's hands."""
+        delivery, line = self.delivery, self._line
+        while delivery.ready and line and line[0].credit <= 0:
+            line.popleft().queued = False
+        if not delivery.ready or not line:
+            return 0
+        consumer = line[0]
+        count = min(consumer.credit, max(1, waiting // len(line)))
         given = 0
         while delivery.ready and given < count and consumer.outlet.output_room_bytes > 0:
             offset = delivery.ready[0]
@@ -231,7 +192,66 @@ class Channel:
                 self.latency.delivered(offset, offset + 1, batch.timestamp_ns)
             self._lend(consumer, offset, offset + 1)
             consumer.outlet.send_messages(batch.redelivery(offset, attempts))
+        line.rotate(-1)
         return given
+
+    def _give_fresh(self, waiting: int, limit: int) -> int:
+        """Give out what was never delivered, as far as the next batch goes; returns how many
+        messages are off the channel's hands."""
+        delivery = self.delivery
+        end = delivery.fresh_until(limit) if delivery.skips else limit
+        at = delivery.next
+        if at >= end:
+            return 0
+        batch = self._forward.batch(at)
+        if batch is None:
+            return 0
+        if batch.first > at:
+            return self._step_over(at, min(batch.first, end))
+        end = min(end, batch.end)
+        if batch.due_ns and batch.due_ns > self._tick.wall_ns:
+            delivery.defer_fresh(end, self._steady(batch.due_ns))
+            self.note_change()
+            return end - at
+        return self._deal(batch, end, waiting)
+
+    def _deal(self, batch: Batch, end: int, waiting: int) -> int:
+        """Deal a batch's messages from `next` up to `end` to those in line, a fair part each."""
+        line = self._line
+        now_ns = self._tick.steady_ns
+        start = at = self.delivery.next
+        position = batch.position(at)
+        while at < end and line:
+            consumer = line[0]
+            credit = consumer.credit
+            if credit <= 0:
+                line.popleft().queued = False
+                continue
+            outlet = consumer.outlet
+            stop = min(end, at + min(credit, max(1, (waiting + start - at) // len(line))))
+            ends_at = batch.position(stop)
+            if ends_at - position > outlet.output_room_bytes:
+                stop, ends_at = batch.fitting(at, stop, position + outlet.output_room_bytes)
+            self.delivery.next = stop
+            if consumer.sample_rate:
+                self._send_sample(consumer, batch, at, stop)
+            else:
+                deadline_ns = now_ns + consumer.msg_timeout_ns
+                consumer.leases.add(at, stop, deadline_ns)
+                consumer.message_count += stop - at
+                if deadline_ns < self._timer_ns:
+                    self._arm(deadline_ns)
+                outlet.send_messages(batch.frames[position:ends_at])
+            if stop - at < credit:
+                line.rotate(-1)
+            else:
+                line.popleft().queued = False
+            at, position = stop, ends_at
+        if self.latency is not None:
+            self.latency.delivered(start, at, batch.timestamp_ns)
+        if not self.changed:
+            self.note_change()
+        return at - start
 
     def _send_sample(self, consumer: Consumer, batch: Batch, start: int, end: int) -> None:
         """Deliver each message with probability (rate + 1) / 100; the others are finished."""

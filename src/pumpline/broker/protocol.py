@@ -84,12 +84,20 @@ class Protocol:
         there will be more to do with the rest, but not before the connection calls again.
         """
         pos = 0
-        self.incomplete = ""
         try:
             if not self.greeted:
                 pos = self._greet(buf, end)
             while pos < end:
-                pos = self._next(buf, pos, end)
+                # The short way for runs of the usual commands, else the long way.
+                if buf.startswith(self._pub_line, pos):
+                    after = self._pub_run(buf, pos, end)
+                elif buf.startswith(b"FIN ", pos):
+                    after = self._fin_run(buf, pos, end)
+                elif buf.startswith(self._mpub_line, pos):
+                    after = self._mpub_whole(buf, pos, end)
+                else:
+                    after = pos
+                pos = after if after > pos else self._command(buf, pos, end)
         except Incomplete as more:
             self.incomplete = more.what
             return pos, more.end - pos
@@ -120,20 +128,9 @@ class Protocol:
 
     def cut_short(self, buf: bytearray) -> str:
         """The error that is due when the client closes after the unfinished command in `buf`."""
+        self.incomplete = ""
         self.feed(buf, len(buf))
         return self.incomplete if isinstance(self.incomplete, str) else self.incomplete()
-
-    def _next(self, buf: bytearray, pos: int, end: int) -> int:
-        """Carry out the command at `pos`, with the run of its like that follows."""
-        if buf.startswith(self._pub_line, pos):
-            after = self._pub_run(buf, pos, end)
-        elif buf.startswith(b"FIN ", pos):
-            after = self._fin_run(buf, pos, end)
-        elif buf.startswith(self._mpub_line, pos):
-            after = self._mpub_whole(buf, pos, end)
-        else:
-            after = pos
-        return after if after > pos else self._command(buf, pos, end)
 
     def remember_publish(self, line: bytes, topic: "Topic") -> None:
         """A publish with this line was allowed and valid: take the short way next time."""

@@ -110,17 +110,12 @@ class Batch:
         """The frames of [start, end), ready to send as a first delivery."""
         return self.frames[self.position(start) : self.position(end)]
 
-    def take(self, start: int, end: int, budget_bytes: int) -> tuple[memoryview, int]:
-        """The frames of the longest run from `start` within the budget, at least one message and
-        none from `end` on; and where the run ends."""
-        begins = self.position(start)
-        stops = self.position(end)
-        if stops - begins > budget_bytes and end - start > 1:
-            limit = begins + budget_bytes
-            index = bisect_right(_Ends(self.ends), limit, start - self.first, end - self.first)
-            end = max(self.first + index, start + 1)
-            stops = self.position(end)
-        return self.frames[begins:stops], end
+    def fitting(self, start: int, end: int, limit_bytes: int) -> tuple[int, int]:
+        """Where the longest run of [start, end) ends whose frames end at or before byte
+        `limit_bytes`, at least one message: its offset and its byte."""
+        index = bisect_right(_Ends(self.ends), limit_bytes, start - self.first, end - self.first)
+        stop = max(self.first + index, start + 1)
+        return stop, self.position(stop)
 
     def redelivery(self, offset: int, attempts: int) -> bytearray:
         frame = bytearray(self.cut(offset, offset + 1))

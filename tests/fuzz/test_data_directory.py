@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.broker.server import StartupError
 from pumpline.log.directory import Directory
+from pumpline.web.listening import StartupError
 
 from .conftest import Rounds
 from .deadline import within

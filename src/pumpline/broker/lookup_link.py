@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from pumpline.broker.lookup_session import PING, About, Identity, Session, SessionError
+from pumpline.core.names import one_line
 
 REPLY_S = 5.0  # without one; a whole fleet may be registering with an nsqlookupd that came back
 FLUSH_S = 1.0  # for the other side to take the last bytes
-LOG_CHARS_MAX = 300  # of what the other side says of itself
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,9 +76,7 @@ class Link(asyncio.Protocol):
         if answered_count:
             self._reply_by_s = self._loop.time() + REPLY_S
         if not was_identified and session.about is not None:
-            _LOG.info(
-                "LOOKUPD(%s): peer info %s", self._address, repr(session.about)[:LOG_CHARS_MAX]
-            )
+            _LOG.info("LOOKUPD(%s): peer info %s", self._address, one_line(repr(session.about)))
             self._identified()
         self._speak()
 

@@ -14,11 +14,10 @@ from collections.abc import Callable, Collection, Iterable
 import msgspec
 
 from pumpline.core.frames import MAGIC_V1
-from pumpline.core.names import is_ephemeral
+from pumpline.core.names import is_ephemeral, one_line
 
 UNANSWERED_MAX = 64  # commands; so many that a round trip each does not count, few enough to share
 PING = "PING"
-LOG_BYTES_MAX = 100  # of a reply that is none
 
 _SIZE_BYTES = 4
 _OK = b"OK"
@@ -172,7 +171,4 @@ class Session:
 
 
 def _shown(reply: bytes) -> str:
-    """A reply fit for a log line: a stranger chose it."""
-    return (
-        reply[:LOG_BYTES_MAX].decode("ascii", "backslashreplace").encode("unicode_escape").decode()
-    )
+    return one_line(reply.decode("utf-8", "surrogateescape"))

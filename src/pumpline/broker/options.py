@@ -9,10 +9,9 @@ server's affair.
 import hashlib
 import socket
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import ClassVar
 
 from pumpline.core import flags
 from pumpline.core.durations import NS_PER_HOUR, NS_PER_MIN, NS_PER_MS, NS_PER_S
@@ -22,8 +21,10 @@ from pumpline.core.flags import (
     FLOATS,
     INT,
     LOG_LEVEL,
+    PROCESS_FLAGS,
     STRING,
     STRINGS,
+    DaemonOptions,
     Flag,
     Kind,
     LogLevel,
@@ -36,10 +37,6 @@ MIB = 1024 * KIB
 
 _TLS_VERSIONS = {"tls1.0": 0x0301, "tls1.1": 0x0302, "tls1.2": 0x0303, "tls1.3": 0x0304}
 _TLS_VERSION_DEFAULT = "tls1.0"
-
-
-class OptionsError(Exception):
-    """The options cannot be used; the text is that of the FATAL log line."""
 
 
 class TlsRequired(IntEnum):
@@ -86,8 +83,10 @@ TLS_VERSION: Kind[int] = Kind(
 
 
 @dataclass(slots=True, kw_only=True)
-class Options:
+class Options(DaemonOptions):
     """What nsqd was told. Durations are integer nanoseconds."""
+
+    program: ClassVar[str] = "nsqd"
 
     log_level: LogLevel = option(
         LOG_LEVEL, LogLevel.INFO, "least level that is logged: debug, info, warn, error or fatal"
@@ -253,35 +252,20 @@ class Options:
         DURATION, 15 * NS_PER_S, "time between heartbeats to an nsqlookupd"
     )
 
-    @classmethod
-    def from_sources(
-        cls, argv_values: Mapping[str, Any], config: Mapping[str, object]
-    ) -> "Options":
-        """Flags (by name) over the config file (as TOML gave it) over defaults; OptionsError."""
-        try:
-            options = flags.build(cls, argv_values, config)
-        except flags.ConfigError as error:
-            raise OptionsError(str(error)) from None
-        percentiles = sorted(options.e2e_processing_latency_percentile, reverse=True)
-        # As JSON, 1 is what Go makes of 1.0.
-        options.e2e_processing_latency_percentile = [int(p) if p == 1 else p for p in percentiles]
-        if options.tls_client_auth_policy and options.tls_required is TlsRequired.NO:
-            options.tls_required = TlsRequired.YES
-        fault = _fault(options)
-        if fault:
-            raise OptionsError(f"failed to instantiate nsqd - {fault}")
-        return options
+    def __post_init__(self) -> None:
+        self.e2e_processing_latency_percentile.sort(reverse=True)
+        if self.tls_client_auth_policy and self.tls_required is TlsRequired.NO:
+            self.tls_required = TlsRequired.YES
+
+    def fault(self) -> str:
+        return _fault(self)
 
 
-PROCESS_FLAGS = (
-    Flag("config", STRING, "", "path of a TOML config file"),
-    Flag("version", BOOL, False, "print the version and exit"),
-    Flag("verbose", BOOL, False, "deprecated, no effect: use --log-level"),
+FLAGS: tuple[Flag, ...] = (
+    *PROCESS_FLAGS,
     Flag("worker-id", BOOL, False, "deprecated, no effect: use --node-id"),
+    *flags.table(Options),
 )
-"""Flags that are no options: not in the config file, nor shown by GET /config."""
-
-FLAGS: tuple[Flag, ...] = (*PROCESS_FLAGS, *flags.table(Options))
 
 
 def config_value(options: Options, name: str) -> str | bool | int | list[str] | list[float]:

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-UNIX_SOCKET = -1
-
 
 @dataclass(slots=True, kw_only=True)
 class Ports:

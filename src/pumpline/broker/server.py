@@ -1,12 +1,10 @@
 """nsqd as a process: opens the data directory, starts the listeners, and ends in order."""
 
 import asyncio
-import gc
 import logging
 import os
 import socket
 import ssl
-import stat
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -14,7 +12,6 @@ from typing import Any
 
 from pumpline import NSQ_VERSION
 from pumpline.broker.access import Gate, TokenError
-from pumpline.broker.address import is_loopback, listen_address
 from pumpline.broker.auth import AuthServers
 from pumpline.broker.broker import Broker
 from pumpline.broker.checkpoints import Checkpoints
@@ -25,7 +22,7 @@ from pumpline.broker.lookup_session import Identity
 from pumpline.broker.memory import Memory
 from pumpline.broker.metrics import Metrics
 from pumpline.broker.options import Options, TlsRequired
-from pumpline.broker.ports import UNIX_SOCKET, Ports
+from pumpline.broker.ports import Ports
 from pumpline.broker.retention import Retention
 from pumpline.broker.services import Services
 from pumpline.broker.stats import Selection, gather
@@ -34,39 +31,15 @@ from pumpline.broker.statsd_push import StatsdPush
 from pumpline.broker.syncs import Syncs
 from pumpline.broker.tick import Tick
 from pumpline.broker.tls import TlsError, client_context, https_context, server_context
+from pumpline.core.addresses import is_loopback, join_address
 from pumpline.log.directory import Directory, DirectoryError
 from pumpline.log.files import FilePool
 from pumpline.web.http import HttpServer
+from pumpline.web.listening import UNIX_SOCKET, Listeners, StartupError
 
 THREADS = 4
-BACKLOG = 1024
-HTTPS_HANDSHAKE_S = 10.0
-HTTPS_GOODBYE_S = 5.0  # for a client to agree that the connection is over
-_GC_THRESHOLDS = (50_000, 20, 100)  # a batch is a few objects: collecting often finds nothing
 
 _LOG = logging.getLogger(__name__)
-
-
-class StartupError(Exception):
-    """nsqd cannot begin; the text is that of the FATAL log line."""
-
-
-async def serve(
-    options: Options, stop: asyncio.Event, *, hangups: list[Callable[[], None]]
-) -> None:
-    """Run nsqd until `stop` is set. What is to be done on a SIGHUP is added to `hangups`."""
-    server = Server(options)
-    try:
-        await server.start()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
-        if options.http_token_file:
-            hangups.append(server.reload)
-        await stop.wait()
-    finally:
-        await server.close()
-    _LOG.info("NSQ: bye")
 
 
 class Server:
@@ -84,7 +57,7 @@ class Server:
         self._auth_servers: AuthServers | None = None
         self._gate: Gate | None = None
         self._https_tls: ssl.SSLContext | None = None
-        self._listeners: list[asyncio.AbstractServer] = []
+        self._listeners = Listeners(options.program)
         self._closed = False
 
     async def start(self) -> None:
@@ -119,15 +92,16 @@ class Server:
         metrics.watch(self.loop)
         if self.options.statsd_address:
             self._push_to_statsd(broker)
+        await self._listeners.start()
 
-    def reload(self) -> None:
+    def reload(self) -> bool:
         """Read again what may have changed while we run: the tokens for the HTTP API."""
-        if self._gate is not None:
+        if self._gate is not None and self.options.http_token_file:
             self._gate.reload()
+        return bool(self.options.http_token_file)
 
     async def close(self) -> None:
-        for listener in self._listeners:
-            listener.close()
+        self._listeners.close()
         if self._statsd is not None:
             await self._statsd.close()
         if self.broker is not None:
@@ -287,51 +261,15 @@ class Server:
         tls: ssl.SSLContext | None = None,
         guarded: bool = True,
     ) -> int:
-        """Accept connections at `address`; returns the port. `guarded`: not open to everybody."""
-        where = listen_address(address)
-        limits: dict[str, Any] = {}
-        if tls is not None:
-            limits["ssl"] = tls
-            limits["ssl_handshake_timeout"] = HTTPS_HANDSHAKE_S
-            limits["ssl_shutdown_timeout"] = HTTPS_GOODBYE_S
-        try:
-            if isinstance(where, str):
-                _remove_stale_socket(where)
-                listener = await self.loop.create_unix_server(
-                    make, where, backlog=BACKLOG, **limits
-                )
-            else:
-                host, port = where
-                listener = await self.loop.create_server(
-                    make, host or None, port, backlog=BACKLOG, reuse_address=True, **limits
-                )
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise StartupError(
-                f"failed to instantiate nsqd - listen ({address}) failed - {reason}"
-            ) from error
-        self._listeners.append(listener)
-        bound = listener.sockets[0].getsockname()
-        if not isinstance(bound, tuple):
-            _LOG.info("%s: listening on %s", name, bound)
-            return UNIX_SOCKET
-        host = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        _LOG.info("%s: listening on %s:%d", name, host, bound[1])
-        if not guarded and not is_loopback(bound[0]):
+        """Take `address` to accept connections there; returns the port. `guarded`: not open to
+        everybody."""
+        bound = await self._listeners.bind(name, address, make, tls=tls, unix_allowed=True)
+        host, port = bound
+        if not guarded and port != UNIX_SOCKET and not is_loopback(host):
             _LOG.warning(
-                "%s: whoever can reach %s:%d may publish, delete and read messages; "
+                "%s: whoever can reach %s may publish, delete and read messages; "
                 "--http-token-file or --http-client-ca-file would prevent that",
                 name,
-                host,
-                bound[1],
+                join_address(bound),
             )
-        return int(bound[1])
-
-
-def _remove_stale_socket(path: str) -> None:
-    """A unix socket left by a process that is gone stands in the way; any other file stays."""
-    try:
-        if stat.S_ISSOCK(os.stat(path).st_mode):
-            os.unlink(path)
-    except FileNotFoundError:
-        pass
+        return port

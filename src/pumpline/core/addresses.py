@@ -1,5 +1,7 @@
 """`<host>:<port>`, read and written; a host with colons in it stands in brackets."""
 
+from ipaddress import ip_address
+
 PORT_MAX = 65535
 
 
@@ -11,9 +13,19 @@ def split_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+def is_path(address: str) -> bool:
+    """Whether a listen address is the path of a unix socket: whatever does not end in a port."""
+    return not address.rpartition(":")[2].isdigit() or ":" not in address
+
+
 def join_address(name: object) -> str:
-    """A socket's name in one word; empty if it has none, or is a unix socket."""
+    """A socket's name in one word: empty if it has none, a unix socket's path."""
     if not isinstance(name, tuple):
-        return ""
+        return name if isinstance(name, str) else ""
     host, port, *_ = name
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address; of a socket, so never a name."""
+    return ip_address(host.partition("%")[0]).is_loopback

@@ -17,7 +17,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from enum import IntEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pumpline.core.durations import NS_PER_MS, format_duration, parse_duration
 from pumpline.core.names import go_quote
@@ -46,8 +46,8 @@ class HelpRequested(Exception):
     """`-h` or `-help` was given."""
 
 
-class ConfigError(Exception):
-    """A value of the config file does not fit its option."""
+class OptionsError(Exception):
+    """The options cannot be used; the text is that of the FATAL log line."""
 
 
 class LogLevel(IntEnum):
@@ -163,6 +163,27 @@ def build(options_class: type[T], given: Mapping[str, Any], config: Mapping[str,
     return options_class(**arguments)
 
 
+class DaemonOptions:
+    """What the options of all daemons have in common."""
+
+    __slots__ = ()
+    program: ClassVar[str]
+    log_level: LogLevel
+    log_prefix: str
+
+    @classmethod
+    def from_sources(cls, given: Mapping[str, Any], config: Mapping[str, object]) -> Self:
+        """Flags (by name) over the config file (as TOML gave it) over defaults; OptionsError."""
+        options = build(cls, given, config)
+        if fault := options.fault():
+            raise OptionsError(f"failed to instantiate {cls.program} - {fault}")
+        return options
+
+    def fault(self) -> str:
+        """The first thing wrong with the values, or empty."""
+        return ""
+
+
 def attribute_of(options_class: type[Any], key: str) -> tuple[str, Flag]:
     """The attribute and row behind a config key, or KeyError."""
     for attribute, flag in _attributes(options_class).items():
@@ -232,7 +253,7 @@ def _coerced(flag: Flag, value: object) -> Any:
         return flag.kind.coerce(value)
     except ValueError as error:
         cause = f" - {error}" if str(error) else ""
-        raise ConfigError(f"failed parsing {flag.key} {_toml_text(value)}{cause}") from None
+        raise OptionsError(f"failed parsing {flag.key} {_toml_text(value)}{cause}") from None
 
 
 def through_text(parse_text: Callable[[str], T]) -> Callable[[object], T]:
@@ -362,3 +383,9 @@ FLOATS: Kind[list[float]] = Kind(
 LOG_LEVEL: Kind[LogLevel] = Kind(
     "level", parse_log_level, through_text(parse_log_level), lambda level: level.name.lower()
 )
+PROCESS_FLAGS = (
+    Flag("config", STRING, "", "path of a TOML config file"),
+    Flag("version", BOOL, False, "print the version and exit"),
+    Flag("verbose", BOOL, False, "deprecated, no effect: use --log-level"),
+)
+"""Flags of all daemons that are no options: not in the config file, nor shown by GET /config."""

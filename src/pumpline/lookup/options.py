@@ -4,22 +4,29 @@ Names, defaults and config keys are NSQ's; `max_connections` is ours. Knows no f
 """
 
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from pumpline.core import flags
 from pumpline.core.durations import NS_PER_MIN, NS_PER_S
-from pumpline.core.flags import BOOL, DURATION, INT, LOG_LEVEL, STRING, Flag, LogLevel, option
-
-
-class OptionsError(Exception):
-    """The options cannot be used; the text is that of the FATAL log line."""
+from pumpline.core.flags import (
+    DURATION,
+    INT,
+    LOG_LEVEL,
+    PROCESS_FLAGS,
+    STRING,
+    DaemonOptions,
+    Flag,
+    LogLevel,
+    option,
+)
 
 
 @dataclass(slots=True, kw_only=True)
-class Options:
+class Options(DaemonOptions):
     """What nsqlookupd was told. Durations are integer nanoseconds."""
+
+    program: ClassVar[str] = "nsqlookupd"
 
     log_level: LogLevel = option(
         LOG_LEVEL, LogLevel.INFO, "least level that is logged: debug, info, warn, error or fatal"
@@ -40,32 +47,15 @@ class Options:
     )
     max_connections: int = option(INT, 0, "most connections of nsqds; 0 for no limit")
 
-    @classmethod
-    def from_sources(
-        cls, argv_values: Mapping[str, Any], config: Mapping[str, object]
-    ) -> "Options":
-        """Flags (by name) over the config file (as TOML gave it) over defaults; OptionsError."""
-        try:
-            options = flags.build(cls, argv_values, config)
-        except flags.ConfigError as error:
-            raise OptionsError(str(error)) from None
+    def fault(self) -> str:
         for name, value in {
-            "inactive-producer-timeout": options.inactive_producer_timeout_ns,
-            "tombstone-lifetime": options.tombstone_lifetime_ns,
-            "max-connections": options.max_connections,
+            "inactive-producer-timeout": self.inactive_producer_timeout_ns,
+            "tombstone-lifetime": self.tombstone_lifetime_ns,
+            "max-connections": self.max_connections,
         }.items():
             if value < 0:
-                raise OptionsError(
-                    f"failed to instantiate nsqlookupd - --{name} must not be negative"
-                )
-        return options
+                return f"--{name} must not be negative"
+        return ""
 
-
-PROCESS_FLAGS = (
-    Flag("config", STRING, "", "path of a TOML config file"),
-    Flag("version", BOOL, False, "print the version and exit"),
-    Flag("verbose", BOOL, False, "deprecated, no effect: use --log-level"),
-)
-"""Flags that are no options: not in the config file."""
 
 FLAGS: tuple[Flag, ...] = (*PROCESS_FLAGS, *flags.table(Options))

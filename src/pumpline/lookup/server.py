@@ -5,12 +5,13 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
 from pumpline import NSQ_VERSION
+from pumpline.core.addresses import join_address
 from pumpline.core.errors import ProtocolError
+from pumpline.core.names import one_line
 from pumpline.lookup.endpoints import nsqlookupd_routes
 from pumpline.lookup.metrics import Counts, Metrics
 from pumpline.lookup.options import Options
@@ -26,31 +27,14 @@ from pumpline.lookup.protocol import (
 )
 from pumpline.lookup.registry import Node, Registry
 from pumpline.web.http import HttpServer
+from pumpline.web.listening import Listeners
 
-BACKLOG = 1024
 LINGER_S = 1.0  # for a client to see the error that ends its connection
 OUTPUT_BYTES_MAX = 64 * 1024  # that a client has not taken, before no more is read from it
 EXPIRE_S = 1.0  # between looks at what expires
 KEEPALIVE_S = 15  # of silence, and between probes; nine lost end the connection
-LOG_CHARS_MAX = 300  # of what a client chose
-PORT_MAX = 65535
 
 _LOG = logging.getLogger(__name__)
-
-
-class StartupError(Exception):
-    """nsqlookupd cannot begin; the text is that of the FATAL log line."""
-
-
-async def serve(options: Options, stop: asyncio.Event) -> None:
-    """Run nsqlookupd until `stop` is set."""
-    server = Server(options)
-    try:
-        await server.start()
-        await stop.wait()
-    finally:
-        await server.close()
-    _LOG.info("NSQLOOKUPD: bye")
 
 
 class Server:
@@ -66,13 +50,14 @@ class Server:
         self.about: bytes = b""  # the reply to IDENTIFY
         self.metrics = Metrics(self)
         self.http = HttpServer(nsqlookupd_routes(self.registry, metrics=self.metrics.get))
-        self._listeners: list[tuple[str, asyncio.Server]] = []
+        self._listeners = Listeners(options.program)
         self._expiry: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        # Both ports must be known, and told, before the first IDENTIFY.
-        tcp_port = await self._bind("TCP", self.options.tcp_address, lambda: Connection(self))
-        http_port = await self._bind("HTTP", self.options.http_address, self.http)
+        options = self.options
+        bind = self._listeners.bind
+        _, tcp_port = await bind("TCP", options.tcp_address, lambda: Connection(self))
+        _, http_port = await bind("HTTP", options.http_address, self.http)
         about = {
             "broadcast_address": self.options.broadcast_address,
             "hostname": socket.gethostname(),
@@ -81,9 +66,7 @@ class Server:
             "version": NSQ_VERSION,
         }
         self.about = json.dumps(about, separators=(",", ":"), ensure_ascii=False).encode()
-        for name, listener in self._listeners:
-            await listener.start_serving()
-            _LOG.info("%s: listening on %s", name, _shown(listener.sockets[0].getsockname()))
+        await self._listeners.start()
         self._expire()
         self.metrics.watch()
 
@@ -91,13 +74,14 @@ class Server:
     def connection_count(self) -> int:
         return len(self.connections)
 
+    def reload(self) -> bool:
+        return False
+
     async def close(self) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
         self.metrics.close()
-        for name, listener in self._listeners:
-            _LOG.info("%s: closing", name)
-            listener.close()
+        self._listeners.close()
         for connection in list(self.connections):
             connection.close()
         await self.http.close()
@@ -110,26 +94,6 @@ class Server:
             else:
                 _LOG.info("DB: no nsqd has channel(%s) of topic(%s), removed", channel, topic)
         self._expiry = self.loop.call_later(EXPIRE_S, self._expire)
-
-    async def _bind(self, name: str, address: str, make: Callable[[], asyncio.BaseProtocol]) -> int:
-        """Take `address`, accepting nobody yet; returns the port."""
-        try:
-            host, port = _host_and_port(address)
-            listener = await self.loop.create_server(
-                make,
-                host or None,
-                port,
-                backlog=BACKLOG,
-                reuse_address=True,
-                start_serving=False,
-            )
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise StartupError(
-                f"failed to instantiate nsqlookupd - listen ({address}) failed - {reason}"
-            ) from error
-        self._listeners.append((name, listener))
-        return int(listener.sockets[0].getsockname()[1])
 
 
 class Connection(asyncio.Protocol):
@@ -146,7 +110,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
-        self._peer = _shown(transport.get_extra_info("peername"))
+        self._peer = join_address(transport.get_extra_info("peername"))
         limit = self._server.options.max_connections
         if limit and len(self._server.connections) >= limit:
             self._server.counts.refused += 1
@@ -217,8 +181,8 @@ class Connection(asyncio.Protocol):
                 _LOG.info(
                     "DB: client(%s) REGISTER category:client key: subkey: (%s, version %s)",
                     self._peer,
-                    _one_line(self._node.http_address),
-                    _one_line(identity.version),
+                    one_line(self._node.http_address),
+                    one_line(identity.version),
                 )
                 return self._server.about
             case Register(topic, channel):
@@ -251,7 +215,7 @@ class Connection(asyncio.Protocol):
         self._ended = True
         self._leave()
         self._server.counts.errors[error.code] += 1
-        _LOG.error("client(%s) - %s", self._peer, _one_line(str(error)))
+        _LOG.error("client(%s) - %s", self._peer, one_line(str(error)))
         self._transport.write(b"".join((*replies, reply(error.data))))
         with suppress(OSError):  # the client is gone already
             self._transport.write_eof()
@@ -281,24 +245,3 @@ def _keep_alive(transport: asyncio.Transport) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S)
-
-
-def _host_and_port(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
-        raise ValueError("not an <addr>:<port>")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _shown(name: tuple[str, int] | None) -> str:
-    if not name:
-        return ""
-    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
-
-
-def _one_line(text: str) -> str:
-    """`text` fit for a log line: strangers choose it."""
-    text = text[:LOG_CHARS_MAX]
-    if text.isascii() and text.isprintable():
-        return text
-    return text.encode("unicode_escape", "surrogateescape").decode("ascii")

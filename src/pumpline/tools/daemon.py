@@ -5,16 +5,21 @@ NSQ's are. Knows nothing of what a daemon serves.
 """
 
 import asyncio
+import gc
 import logging
+import platform
 import signal
 import sys
 import tomllib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TextIO
+from typing import Generic, Protocol, TextIO, TypeVar
 
+from pumpline import NSQ_VERSION, __version__
 from pumpline.core import flags
-from pumpline.core.flags import Flag, LogLevel, Parsed
+from pumpline.core.flags import DaemonOptions, Flag, LogLevel, OptionsError, Parsed
+from pumpline.web.listening import StartupError
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -23,9 +28,12 @@ EXIT_USAGE = 2
 STDLIB_LEVELS_PER_LEVEL = 10  # logging counts DEBUG 10 to CRITICAL 50, NSQ 1 to 5
 FATAL = logging.CRITICAL
 
+_GC_THRESHOLDS = (50_000, 20, 100)  # a batch is a few objects: collecting often finds nothing
 _LEVEL_WORDS = {logging.CRITICAL: "FATAL"}
 
 log = logging.getLogger("pumpline")
+
+Options = TypeVar("Options", bound=DaemonOptions)
 
 
 class LineFormatter(logging.Formatter):
@@ -84,32 +92,67 @@ def log_to_stderr(prefix: str, level: LogLevel, *, stream: TextIO | None = None)
     log.setLevel(level * STDLIB_LEVELS_PER_LEVEL)
 
 
-class Signals(asyncio.Event):
-    """Set by SIGINT and SIGTERM."""
+class Server(Protocol):
+    """What a daemon consists of, once it runs."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.hangups: list[Callable[[], None]] = []
-        """What to call on each SIGHUP, which is ignored as long as there is nothing."""
+    async def start(self) -> None:
+        """StartupError if it cannot begin; `close` is called all the same."""
+
+    async def close(self) -> None: ...
+
+    def reload(self) -> bool:
+        """Read again what may have changed, as SIGHUP asks for; whether there is any such thing."""
 
 
-def run_daemon(
-    name: str,
-    serve: Callable[[Signals], Awaitable[None]],
-    *,
-    startup_error: type[Exception],
-) -> int:
-    """Run `serve` to its end and return the exit code.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program(Generic[Options]):
+    flags: Sequence[Flag]
+    options: type[Options]
+    examples: str
+    new_server: Callable[[Options], Server]
+    """Called on the event loop; imports what it needs only then, so that --version, --help and a
+    wrong flag are answered at once."""
+    log_name: str  # in the last log line
+    build: str = ""  # to be told with the version
 
-    The event it is given is set by SIGINT and SIGTERM. `startup_error` is what it raises when it
-    cannot begin; its text goes into one FATAL line.
-    """
+    @property
+    def name(self) -> str:
+        return self.options.program
+
+    def version_line(self) -> str:
+        python = platform.python_version()
+        return f"{self.name} v{NSQ_VERSION} (pumpline {__version__}, python {python}{self.build})"
+
+
+def run(program: Program[Options], argv: Sequence[str] | None) -> int:
+    """From the command line to the exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    given = read_flags(program.name, program.flags, arguments, program.examples).values
+    if given.get("version"):
+        print(program.version_line())
+        return EXIT_OK
+    log_to_stderr(f"[{program.name}] ", LogLevel.INFO)
+    try:
+        options = program.options.from_sources(given, read_config(given.get("config", "")))
+    except (ConfigFileError, OptionsError) as error:
+        log.log(FATAL, "%s", error)
+        return EXIT_FAILED
+    log_to_stderr(options.log_prefix, options.log_level)
+    log.info("%s", program.version_line())
+    status = run_server(program.name, lambda: program.new_server(options))
+    if status == EXIT_OK:
+        log.info("%s: bye", program.log_name)
+    return status
+
+
+def run_server(name: str, new_server: Callable[[], Server]) -> int:
+    """Run a server until SIGINT or SIGTERM; returns the exit code."""
     loop_factory, loop_name = _event_loop()
     log.info("event loop: %s", loop_name)
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(_until_stopped(serve))
-    except startup_error as error:
+            runner.run(_until_stopped(new_server))
+    except StartupError as error:
         log.log(FATAL, "%s", error)
         return EXIT_FAILED
     except Exception:
@@ -127,21 +170,27 @@ def _event_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
     return uvloop.new_event_loop, "uvloop"
 
 
-async def _until_stopped(serve: Callable[[Signals], Awaitable[None]]) -> None:
-    signals = Signals()
+async def _until_stopped(new_server: Callable[[], Server]) -> None:
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    server = new_server()
 
     def on_stop(number: signal.Signals) -> None:
         log.info("%s received, stopping", number.name)
-        signals.set()
+        stop.set()
 
     def on_hangup() -> None:
-        log.info("SIGHUP received%s", "" if signals.hangups else ", ignored")
-        for callback in signals.hangups:
-            callback()
+        log.info("SIGHUP received%s", "" if server.reload() else ", ignored")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_stop, number)
     # NSQ dies of a SIGHUP with its memory unwritten; log rotation scripts send it all the same.
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
-    await serve(signals)
+    try:
+        await server.start()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        await stop.wait()
+    finally:
+        await server.close()

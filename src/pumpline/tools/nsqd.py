@@ -1,24 +1,11 @@
-"""The nsqd command: reads flags and config file, then hands over to the broker."""
+"""The nsqd command."""
 
-import platform
 import sys
 from collections.abc import Sequence
 
-from pumpline import NSQ_VERSION, __version__
-from pumpline.broker.options import FLAGS, Options, OptionsError
+from pumpline.broker.options import FLAGS, Options
 from pumpline.core import kernels
-from pumpline.core.flags import LogLevel
-from pumpline.tools.daemon import (
-    EXIT_FAILED,
-    EXIT_OK,
-    FATAL,
-    ConfigFileError,
-    log,
-    log_to_stderr,
-    read_config,
-    read_flags,
-    run_daemon,
-)
+from pumpline.tools.daemon import Program, Server, log, run
 
 EXAMPLES = """
 nsqd --data-path=/var/lib/nsqd --lookupd-tcp-address=127.0.0.1:4160
@@ -27,35 +14,25 @@ nsqd --tcp-address=127.0.0.1:4150 --http-address=127.0.0.1:4151 --retention-time
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    given = read_flags("nsqd", FLAGS, sys.argv[1:] if argv is None else argv, EXAMPLES).values
-    if given.get("version"):
-        print(version_line())
-        return EXIT_OK
-    log_to_stderr("[nsqd] ", LogLevel.INFO)
-    try:
-        options = Options.from_sources(given, read_config(given.get("config", "")))
-    except (ConfigFileError, OptionsError) as error:
-        log.log(FATAL, "%s", error)
-        return EXIT_FAILED
-    log_to_stderr(options.log_prefix, options.log_level)
-    log.info("%s", version_line())
+def new_server(options: Options) -> Server:
+    from pumpline.broker.server import Server as Nsqd
+
     log.info("ID: %d", options.node_id)
-
-    # Late, so that --version, --help and a wrong flag answer without loading the broker.
-    from pumpline.broker.server import StartupError, serve
-
-    return run_daemon(
-        "nsqd",
-        lambda signals: serve(options, signals, hangups=signals.hangups),
-        startup_error=StartupError,
-    )
+    return Nsqd(options)
 
 
-def version_line() -> str:
-    form = "compiled" if kernels.compiled else "python"
-    python = platform.python_version()
-    return f"nsqd v{NSQ_VERSION} (pumpline {__version__}, python {python}, kernels: {form})"
+NSQD = Program(
+    flags=FLAGS,
+    options=Options,
+    examples=EXAMPLES,
+    new_server=new_server,
+    log_name="NSQ",
+    build=f", kernels: {'compiled' if kernels.compiled else 'python'}",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run(NSQD, argv)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from pumpline import __version__
+from pumpline.core.addresses import join_address
 from pumpline.core.durations import format_duration
 from pumpline.web.query import QueryError, parse_query, unescape
 from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
@@ -404,10 +405,7 @@ def _unfound(request: Request, found: Redirect | Allowed | None) -> Reply:
 
 
 def _peer(transport: asyncio.BaseTransport | None) -> str:
-    name = None if transport is None else transport.get_extra_info("peername")
-    if not isinstance(name, tuple):
-        return ""
-    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+    return "" if transport is None else join_address(transport.get_extra_info("peername"))
 
 
 def _origin_form(target: str) -> str:

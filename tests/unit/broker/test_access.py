@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pumpline.broker.access import FILE_BYTES_MAX, TOKENS_MAX, Gate, TokenError, read_tokens
-from pumpline.broker.address import is_loopback
+from pumpline.core.addresses import is_loopback
 
 TOKEN = "0123456789abcdef"
 

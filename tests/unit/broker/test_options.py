@@ -10,12 +10,11 @@ import pytest
 from pumpline.broker.options import (
     FLAGS,
     Options,
-    OptionsError,
     TlsRequired,
     config_value,
 )
 from pumpline.core import flags
-from pumpline.core.flags import LogLevel
+from pumpline.core.flags import LogLevel, OptionsError
 
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS

@@ -17,10 +17,10 @@ from pumpline.core.flags import (
     LOG_LEVEL,
     STRING,
     STRINGS,
-    ConfigError,
     FlagError,
     HelpRequested,
     LogLevel,
+    OptionsError,
     option,
 )
 
@@ -232,7 +232,7 @@ def test_config_values_take_the_forms_nsq_takes(
     ],
 )
 def test_a_config_value_of_the_wrong_form_is_named(config: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(OptionsError) as caught:
         flags.build(Pump, {}, config)
     assert str(caught.value) == message
 

@@ -4,8 +4,8 @@ import pytest
 
 from pumpline.core import flags
 from pumpline.core.durations import NS_PER_MIN, NS_PER_S
-from pumpline.core.flags import LogLevel
-from pumpline.lookup.options import FLAGS, Options, OptionsError
+from pumpline.core.flags import LogLevel, OptionsError
+from pumpline.lookup.options import FLAGS, Options
 
 NSQ_FLAGS = {
     "config",

@@ -20,15 +20,23 @@ LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} ([A-Z]+): (.*
 
 # Serves nothing: stands where the broker does, so that only the daemon's own part is seen.
 DAEMON = """
-    import asyncio, sys
+    import sys
     from pumpline.core.flags import LogLevel
-    from pumpline.tools.daemon import log_to_stderr, run_daemon
+    from pumpline.tools.daemon import log_to_stderr, run_server
+    from pumpline.web.listening import StartupError
 
-    async def serve(stop: asyncio.Event) -> None:
-        {body}
+    class Server:
+        async def start(self) -> None:
+            {body}
+
+        async def close(self) -> None:
+            print("closed", file=sys.stderr)
+
+        def reload(self) -> bool:
+            return False
 
     log_to_stderr("[nsqd] ", LogLevel.INFO)
-    sys.exit(run_daemon("nsqd", serve, startup_error=OSError))
+    sys.exit(run_server("nsqd", Server))
 """
 
 
@@ -116,18 +124,20 @@ def test_options_that_cannot_work_are_one_fatal_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_stop_ends_the_daemon_with_exit_code_0(number: signal.Signals) -> None:
-    with start_daemon("print('up', file=sys.stderr, flush=True); await stop.wait()") as daemon:
+    with start_daemon("print('up', file=sys.stderr, flush=True)") as daemon:
         assert daemon.stderr
         assert "event loop: " in daemon.stderr.readline()
         assert daemon.stderr.readline() == "up\n"
         daemon.send_signal(number)
         _, rest = daemon.communicate(timeout=TIMEOUT_S)
     assert daemon.returncode == 0
-    assert lines_of(rest) == [("INFO", f"{number.name} received, stopping")]
+    *lines, last = rest.splitlines()
+    assert lines_of("\n".join(lines)) == [("INFO", f"{number.name} received, stopping")]
+    assert last == "closed"
 
 
 def test_a_hangup_is_logged_and_ignored() -> None:
-    with start_daemon("print('up', file=sys.stderr, flush=True); await stop.wait()") as daemon:
+    with start_daemon("print('up', file=sys.stderr, flush=True)") as daemon:
         assert daemon.stderr
         daemon.stderr.readline()
         assert daemon.stderr.readline() == "up\n"
@@ -139,10 +149,11 @@ def test_a_hangup_is_logged_and_ignored() -> None:
 
 
 def test_a_daemon_that_cannot_start_says_why_and_exits_with_1() -> None:
-    with start_daemon("raise OSError('failed to listen')") as daemon:
+    with start_daemon("raise StartupError('failed to listen')") as daemon:
         _, text = daemon.communicate(timeout=TIMEOUT_S)
     assert daemon.returncode == 1
-    assert lines_of(text)[-1] == ("FATAL", "failed to listen")
+    *_, closed, last = text.splitlines()
+    assert (closed, lines_of(last)) == ("closed", [("FATAL", "failed to listen")])
 
 
 def test_an_unforeseen_error_is_fatal_and_shows_where() -> None:

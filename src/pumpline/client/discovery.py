@@ -1,0 +1,158 @@
+"""Which nsqds have a topic: asks nsqlookupds, and merges what they say.
+
+Every poll asks all nsqlookupds at once. One that does not answer, or answers nonsense, is logged
+and counts as saying what it said last. An nsqd that no nsqlookupd has named for two polls in a
+row is stale; one poll is not enough, as an nsqlookupd that has just started knows nobody yet.
+
+`Sightings` is the merging, without I/O; `Discovery` does the asking. Neither connects to nsqds.
+"""
+
+import asyncio
+import json
+import logging
+import re
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import quote, urlsplit
+
+from pumpline.client.fetch import FetchError, get
+
+POLL_INTERVAL_S = 60.0
+POLL_JITTER = 0.3  # of the interval
+POLL_TIMEOUT_S = 10.0
+SEARCH_INTERVAL_S = 0.5  # first pause while no nsqd is known; doubles up to the poll interval
+ANSWER_BYTES_MAX = 5 * 1024 * 1024
+NODES_MAX = 1000  # nsqds of one topic
+STALE_POLLS = 2
+ACCEPT = "application/vnd.nsq; version=1.0"
+
+_HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
+
+logger = logging.getLogger("pumpline.client")
+
+
+class Sightings:
+    """Who was named by which nsqlookupd, and for how long nobody has named whom."""
+
+    def __init__(self) -> None:
+        self.nodes: set[str] = set()
+        self._views: dict[str, frozenset[str]] = {}
+        self._absent_polls: dict[str, int] = {}
+
+    def merge(self, answers: Mapping[str, frozenset[str] | None]) -> None:
+        """The outcome of one poll, by nsqlookupd; None from one that gave no answer."""
+        for source, answer in answers.items():
+            if answer is not None:
+                self._views[source] = answer
+        named = frozenset().union(*self._views.values())
+        if all(answer is None for answer in answers.values()):
+            return  # nothing was learnt
+        absent = self.nodes - named
+        self._absent_polls = {node: self._absent_polls.get(node, 0) + 1 for node in absent}
+        stale = {node for node, polls in self._absent_polls.items() if polls >= STALE_POLLS}
+        self.nodes = set(sorted(self.nodes - stale | named)[:NODES_MAX])
+        if len(named) > NODES_MAX:
+            logger.warning("%d nsqds were found, of which %d are used", len(named), NODES_MAX)
+
+
+class Discovery:
+    def __init__(
+        self,
+        topic: str,
+        lookupds: Sequence[str],
+        *,
+        interval_s: float = POLL_INTERVAL_S,
+        jitter: float = POLL_JITTER,
+        timeout_s: float = POLL_TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
+        random: Callable[[], float],
+    ) -> None:
+        """`random` gives numbers in [0, 1)."""
+        self._urls = {lookupd: lookup_url(lookupd, topic) for lookupd in lookupds}
+        self._interval_s = interval_s
+        self._jitter = jitter
+        self._timeout_s = timeout_s
+        self._tls = tls
+        self._random = random
+        self._search_s = SEARCH_INTERVAL_S
+        self.sightings = Sightings()
+
+    @property
+    def nodes(self) -> set[str]:
+        """Addresses of the nsqds that have the topic, as of the last poll."""
+        return self.sightings.nodes
+
+    async def poll(self) -> None:
+        answers = await asyncio.gather(*(self._ask(name) for name in self._urls))
+        self.sightings.merge(dict(zip(self._urls, answers, strict=True)))
+
+    def pause_s(self) -> float:
+        """How long to wait before the next poll; short at first while no nsqd is known."""
+        pause_s = self._interval_s
+        if self.nodes:
+            self._search_s = SEARCH_INTERVAL_S
+        else:
+            pause_s = min(self._search_s, pause_s)
+            self._search_s = pause_s * 2
+        return pause_s * (1 + self._jitter * (self._random() - 0.5))
+
+    async def _ask(self, lookupd: str) -> frozenset[str] | None:
+        try:
+            status, body = await get(
+                self._urls[lookupd],
+                headers={"Accept": ACCEPT},
+                timeout_s=self._timeout_s,
+                bytes_max=ANSWER_BYTES_MAX,
+                tls=self._tls,
+            )
+            if status == 404:  # it does not know the topic
+                return frozenset()
+            if status != 200:
+                raise FetchError(f"status {status}")
+            return parse_answer(body)
+        except FetchError as error:
+            logger.warning("nsqlookupd %s: %s", lookupd, error)
+            return None
+
+
+def lookup_url(lookupd: str, topic: str) -> str:
+    """`host:port`, or a URL with or without a path, as the URL of a lookup."""
+    text = lookupd if "://" in lookupd else f"http://{lookupd}"
+    parts = urlsplit(text)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port:
+        raise ValueError(f"{lookupd!r} is no address of an nsqlookupd: expected host:port or a URL")
+    path = parts.path if parts.path not in ("", "/") else "/lookup"
+    query = f"{parts.query}&" if parts.query else ""
+    return f"{parts.scheme}://{parts.netloc}{path}?{query}topic={quote(topic, safe='')}"
+
+
+def parse_answer(body: bytes) -> frozenset[str]:
+    """Addresses in the answer to /lookup. Entries that make no sense are logged and left out."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise FetchError("the answer is not JSON") from error
+    if isinstance(answer, dict) and isinstance(answer.get("data"), dict):
+        answer = answer["data"]  # as nsqlookupd before 1.0 wrapped it
+    producers = answer.get("producers") if isinstance(answer, dict) else None
+    if not isinstance(producers, list):
+        raise FetchError("the answer names no producers")
+    addresses = [_address(producer) for producer in producers]
+    if bad := addresses.count(None):
+        logger.warning("%d of %d nsqds in an answer have no usable address", bad, len(addresses))
+    return frozenset(address for address in addresses if address is not None)
+
+
+def _address(producer: object) -> str | None:
+    if not isinstance(producer, dict):
+        return None
+    host, port = producer.get("broadcast_address"), producer.get("tcp_port")
+    if not isinstance(host, str) or not _HOST.fullmatch(host):
+        return None
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65_536:
+        return None
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -3,6 +3,7 @@
 What there is for users is importable from here; `pumpline.sync` has the same without asyncio.
 """
 
+from pumpline.client.consumer import Consumer
 from pumpline.client.errors import (
     AuthRequired,
     ConnectError,
@@ -16,13 +17,19 @@ from pumpline.client.errors import (
     Stalled,
     Unconfirmed,
 )
+from pumpline.client.message import Batch, Message
+from pumpline.client.options import ConsumerOptions
 from pumpline.client.producer import Producer
 from pumpline.client.settings import Settings
 
 __all__ = [
     "AuthRequired",
+    "Batch",
     "ConnectError",
     "ConnectionClosed",
+    "Consumer",
+    "ConsumerOptions",
+    "Message",
     "MissingExtra",
     "NotSent",
     "Producer",

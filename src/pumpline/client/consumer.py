@@ -209,6 +209,11 @@ class Consumer:
             # A cancellation stops the consumer gracefully before it stops the handlers.
             self._handled = asyncio.create_task(self._handling.run(self._take))
             await asyncio.shield(self._handled)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # It was the handlers that were cancelled, as a stop did not wait any longer.
         finally:
             await self.stop()
 

@@ -90,7 +90,7 @@ class Subscription:
                     await self._subscribe()
                     await self._ended.wait()
                 except PumplineError as error:
-                    logger.warning("%s: %s", self.address, error)
+                    logger.warning("%s", self._say(error))
                 if self._is_leaving:
                     return
                 self._owner.connection_ended()
@@ -124,7 +124,7 @@ class Subscription:
             text = "%s: left with %d messages not answered"
             logger.warning(text, self.address, self.credit.in_flight)
         except (ServerError, ConnectionClosed) as error:
-            logger.warning("%s: %s", self.address, error)
+            logger.warning("%s", self._say(error))
 
     async def close(self) -> None:
         if self.connection is not None:
@@ -166,8 +166,8 @@ class Subscription:
             self.connection = None
             self._flow.remove(self.credit)
             if not self._is_leaving:
-                text = "%s: %s; %d messages in flight will be delivered again"
-                logger.warning(text, self.address, reason, self.credit.in_flight)
+                text = "%s; %d messages in flight will be delivered again"
+                logger.warning(text, self._say(reason), self.credit.in_flight)
             for delivery in self._deliveries:
                 self._owner.counters.expired += delivery.outstanding
                 delivery.is_over = True
@@ -178,6 +178,10 @@ class Subscription:
                 self._sweep_timer = None
             self._answered.set()
         self._ended.set()
+
+    def _say(self, error: Exception | None) -> str:
+        text = str(error)
+        return text if self.address in text else f"{self.address}: {text}"
 
     # -- messages and their answers -----------------------------------------------------------
 
@@ -194,7 +198,7 @@ class Subscription:
     def _refuse(self, connection: Connection, error: ServerError) -> None:
         """Mostly an answer that came too late, which is no news."""
         self._owner.counters.refused += 1
-        logger.log(logging.ERROR if error.fatal else logging.INFO, "%s: %s", self.address, error)
+        logger.log(logging.ERROR if error.fatal else logging.INFO, "%s", self._say(error))
 
     def flush_soon(self) -> None:
         self._loop.call_soon(self._flush)

@@ -1,0 +1,407 @@
+"""A consumer and a real nsqd: iterating, answering, time, attempts and settings."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from authority_server import AuthorityServer, grant
+from certificates import Authority, client_context
+from daemons import Nsqd
+
+from pumpline.client import Consumer, ConsumerOptions, Message, Settings
+
+from .consuming import CHANNEL, finish_all, left, numbered, publish, take, until
+
+NewConsumer = Callable[..., Consumer]
+
+
+@pytest.fixture(scope="module")
+def hasty_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nsqd]:
+    """Takes messages back soon; consumers cannot ask for less than a second themselves."""
+    flags = ["--msg-timeout=300ms"]
+    with Nsqd(tmp_path_factory.mktemp("hasty") / "data", flags) as running:
+        yield running
+
+
+@pytest.fixture
+def hasty_consumer(hasty_nsqd: Nsqd, topic: str) -> NewConsumer:
+    def make(**words: object) -> Consumer:
+        return Consumer(topic, CHANNEL, nsqd=hasty_nsqd.tcp_address, **words)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def new_consumer(nsqd: Nsqd, topic: str) -> NewConsumer:
+    def make(**words: object) -> Consumer:
+        return Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, **words)  # type: ignore[arg-type]
+
+    return make
+
+
+async def test_every_message_comes_once(nsqd: Nsqd, topic: str, new_consumer: NewConsumer) -> None:
+    publish(nsqd, topic, numbered(3000))
+    async with new_consumer(max_in_flight=200) as consumer:
+        bodies = await finish_all(consumer, 3000)
+    assert sorted(bodies) == sorted(numbered(3000))
+    assert left(nsqd, topic) == 0
+    assert consumer.counters.finished == 3000
+
+
+async def test_a_message_says_what_it_is(nsqd: Nsqd, topic: str, new_consumer: NewConsumer) -> None:
+    before_ns = time.time_ns()
+    publish(nsqd, topic, [b"hello"])
+    async with new_consumer() as consumer:
+        [message] = await take(consumer, 1)
+        assert (message.body, message.attempts) == (b"hello", 1)
+        assert len(message.id) == 16
+        assert before_ns <= message.timestamp_ns <= time.time_ns()
+        assert not message.is_answered
+        assert message.finish()
+        assert message.is_answered
+
+
+async def test_leaving_a_bare_iteration_closes_the_connection_and_puts_back_the_rest(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+) -> None:
+    publish(nsqd, topic, numbered(50))
+    async for message in new_consumer(max_in_flight=50):
+        message.finish()
+        break
+    await until(lambda: nsqd.channel_stats(topic, CHANNEL)["client_count"] == 0)
+    stats = nsqd.channel_stats(topic, CHANNEL)
+    assert (stats["depth"], stats["in_flight_count"]) == (49, 0)
+
+
+async def test_the_first_answer_counts(nsqd: Nsqd, topic: str, new_consumer: NewConsumer) -> None:
+    publish(nsqd, topic, [b"m"])
+    async with new_consumer() as consumer:
+        [message] = await take(consumer, 1)
+        assert message.finish()
+        assert not message.requeue(0)
+        assert not message.finish()
+        assert not message.touch()
+    assert left(nsqd, topic) == 0
+    assert consumer.counters.refused == 0
+
+
+async def test_a_requeued_message_comes_again_with_one_more_attempt(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+) -> None:
+    publish(nsqd, topic, [b"m"])
+    async with new_consumer() as consumer:
+        [message] = await take(consumer, 1)
+        message.requeue(0, backoff=False)
+        [again] = await take(consumer, 1)
+        assert (again.id, again.attempts) == (message.id, 2)
+        again.finish()
+
+
+@pytest.mark.parametrize(("attempts", "delay_s"), [(1, 90), (3, 270), (10, 900), (60000, 900)])
+def test_a_requeue_without_a_delay_waits_longer_with_every_attempt(
+    attempts: int, delay_s: float
+) -> None:
+    assert ConsumerOptions().requeue_delay_of(attempts) == delay_s
+
+
+async def test_requeues_are_deferred_by_their_delay(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+) -> None:
+    publish(nsqd, topic, [b"m"])
+    async with new_consumer() as consumer:
+        [message] = await take(consumer, 1)
+        message.requeue(60, backoff=False)
+        await until(lambda: nsqd.channel_stats(topic, CHANNEL)["deferred_count"] == 1)
+
+
+async def test_no_more_than_max_in_flight_are_in_hand(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+) -> None:
+    publish(nsqd, topic, numbered(100))
+    async with new_consumer(max_in_flight=10) as consumer:
+        await take(consumer, 10)
+        assert nsqd.channel_stats(topic, CHANNEL)["in_flight_count"] == 10
+        consumer.max_in_flight = 12
+        await until(lambda: consumer.in_flight == 12)
+        assert nsqd.channel_stats(topic, CHANNEL)["in_flight_count"] == 12
+        assert consumer.is_starved
+        await consumer.stop(timeout_s=0)
+
+
+async def test_max_in_flight_0_pauses(nsqd: Nsqd, topic: str, new_consumer: NewConsumer) -> None:
+    async with new_consumer(max_in_flight=0) as consumer:
+        await until(lambda: consumer.connections)
+        publish(nsqd, topic, [b"m"])
+        assert nsqd.channel_stats(topic, CHANNEL)["in_flight_count"] == 0
+        consumer.max_in_flight = 1
+        assert await finish_all(consumer, 1) == [b"m"]
+
+
+async def test_a_message_not_answered_in_time_is_written_off_and_comes_again(
+    hasty_nsqd: Nsqd, topic: str, hasty_consumer: NewConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(hasty_nsqd, topic, [b"m"])
+    async with hasty_consumer(max_in_flight=1) as consumer:
+        [late] = await take(consumer, 1)
+        [again] = await take(consumer, 1)
+        assert (again.id, again.attempts) == (late.id, 2)
+        assert late.is_over
+        assert not late.finish()
+        again.finish()
+    assert consumer.counters.expired == 1
+    assert "1 messages were not answered within 0.3 s" in caplog.text
+
+
+async def test_messages_that_waited_too_long_are_not_shown(
+    hasty_nsqd: Nsqd, topic: str, hasty_consumer: NewConsumer
+) -> None:
+    publish(hasty_nsqd, topic, numbered(2))
+    async with hasty_consumer(max_in_flight=2) as consumer:
+        await until(lambda: consumer.counters.expired == 2)
+        messages = await take(consumer, 2)
+        assert [message.attempts for message in messages] == [2, 2]
+        for message in messages:
+            assert message.finish()
+
+
+async def test_a_touched_message_stays_ours(
+    hasty_nsqd: Nsqd, topic: str, hasty_consumer: NewConsumer
+) -> None:
+    publish(hasty_nsqd, topic, numbered(2))
+    async with hasty_consumer(max_in_flight=2) as consumer:
+        touched, other = await take(consumer, 2)
+        await asyncio.sleep(0.15)
+        assert touched.touch()
+        await until(lambda: other.is_over)
+        assert touched.finish()
+        await until(lambda: hasty_nsqd.channel_stats(topic, CHANNEL)["timeout_count"] == 1)
+        await finish_all(consumer, 1)
+    assert consumer.counters.refused == 0
+
+
+async def test_auto_touch_keeps_messages_until_they_are_answered(
+    hasty_nsqd: Nsqd, topic: str, hasty_consumer: NewConsumer
+) -> None:
+    publish(hasty_nsqd, topic, numbered(3))
+    async with hasty_consumer(auto_touch=True) as consumer:
+        messages = await take(consumer, 2)  # and one that waits
+        await until(lambda: consumer.counters.touched >= 9)
+        stats = hasty_nsqd.channel_stats(topic, CHANNEL)
+        assert (stats["in_flight_count"], stats["timeout_count"]) == (3, 0)
+        for message in messages:
+            assert message.finish()
+        await finish_all(consumer, 1)
+    assert left(hasty_nsqd, topic) == 0
+
+
+async def test_auto_touch_ends_where_nsqd_allows_no_more(tmp_path: Path, topic: str) -> None:
+    flags = ["--msg-timeout=200ms", "--max-msg-timeout=400ms"]
+    with Nsqd(tmp_path / "data", flags) as nsqd:
+        publish(nsqd, topic, [b"m"])
+        async with Consumer(
+            topic, CHANNEL, nsqd=nsqd.tcp_address, auto_touch=True, max_in_flight=1
+        ) as consumer:
+            [message] = await take(consumer, 1)
+            await until(lambda: message.is_over)
+            [again] = await take(consumer, 1)
+            assert again.attempts == 2
+            again.finish()
+
+
+async def test_a_message_tried_too_often_is_given_up(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+) -> None:
+    publish(nsqd, topic, [b"bad"])
+    given_up: list[tuple[bytes, int]] = []
+
+    async def giving_up(message: Message) -> None:
+        given_up.append((message.body, message.attempts))
+
+    seen = []
+
+    async def requeue_all(consumer: Consumer) -> None:
+        async for message in consumer:
+            seen.append(message.attempts)
+            message.requeue(0, backoff=False)
+
+    async with new_consumer(max_attempts=2, giving_up=giving_up) as consumer:
+        requeuing = asyncio.create_task(requeue_all(consumer))
+        await until(lambda: consumer.counters.finished == 1)
+    await requeuing
+    assert seen == [1, 2]
+    assert consumer.counters.given_up == 1
+    assert given_up == [(b"bad", 3)]
+
+
+async def test_a_message_that_cannot_be_given_up_is_not_lost(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+) -> None:
+    publish(nsqd, topic, [b"m"])
+
+    def giving_up(message: Message) -> None:
+        raise OSError("nowhere to put it")
+
+    async with new_consumer(max_attempts=1, giving_up=giving_up) as consumer:
+        [message] = await take(consumer, 1)
+        message.requeue(0, backoff=False)
+        taking = asyncio.create_task(take(consumer, 1))
+        await until(lambda: nsqd.channel_stats(topic, CHANNEL)["deferred_count"] == 1)
+        taking.cancel()
+    assert consumer.counters.given_up == 1
+    assert left(nsqd, topic) == 1
+
+
+async def test_without_a_hook_a_given_up_message_is_logged_and_finished(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(nsqd, topic, [b"m"])
+    async with new_consumer(max_attempts=1) as consumer:
+        [message] = await take(consumer, 1)
+        message.requeue(0, backoff=False)
+        taking = asyncio.create_task(take(consumer, 1))
+        await until(lambda: consumer.counters.finished == 1)
+        taking.cancel()
+    assert left(nsqd, topic) == 0
+    assert "giving up <Message" in caplog.text
+
+
+async def test_batches_hold_what_is_at_hand(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+) -> None:
+    publish(nsqd, topic, numbered(1000))
+    bodies: list[bytes] = []
+    sizes = []
+    async with new_consumer(max_in_flight=100) as consumer:
+        async for batch in consumer.batches(40):
+            bodies += [message.body for message in batch]
+            sizes.append(len(batch))
+            batch.finish()
+            if len(bodies) == 1000:
+                break
+    assert sorted(bodies) == sorted(numbered(1000))
+    assert max(sizes) == 40
+    assert left(nsqd, topic) == 0
+
+
+async def test_a_batch_waits_to_become_full_but_not_forever(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+) -> None:
+    publish(nsqd, topic, [b"first"])
+    async with new_consumer(max_in_flight=100) as consumer:
+        batches = consumer.batches(3, wait_s=30)
+        batch_to_come = asyncio.ensure_future(anext(batches))
+        await until(lambda: consumer.in_flight == 1)
+        publish(nsqd, topic, [b"second", b"third"])
+        batch = await batch_to_come
+        assert [message.body for message in batch] == [b"first", b"second", b"third"]
+        batch.finish()
+        publish(nsqd, topic, [b"fourth"])
+        async for short in consumer.batches(3, wait_s=0.05):
+            assert [message.body for message in short] == [b"fourth"]
+            short.finish()
+            break
+
+
+async def test_answers_of_one_moment_are_one_write(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+) -> None:
+    publish(nsqd, topic, numbered(100))
+    async with new_consumer(max_in_flight=100) as consumer:
+        messages = await take(consumer, 100)
+        [subscription] = consumer._subscriptions.values()
+        assert subscription.connection is not None
+        written: list[bytes] = []
+        transport = subscription.connection._transport
+        subscription.connection._transport = Recording(transport, written)  # type: ignore[assignment]
+        for message in messages:
+            message.finish()
+        await until(lambda: left(nsqd, topic) == 0)
+        subscription.connection._transport = transport
+    assert [data.count(b"FIN ") for data in written] == [100]
+
+
+class Recording:
+    """A transport that keeps what is written to another."""
+
+    def __init__(self, transport: asyncio.Transport, written: list[bytes]) -> None:
+        self._transport = transport
+        self._written = written
+
+    def write(self, data: bytes) -> None:
+        self._written.append(data)
+        self._transport.write(data)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [Settings(snappy=True), Settings(deflate=True), Settings(auth_secret="s")],
+    ids=["snappy", "deflate", "auth"],
+)
+async def test_settings_of_the_connection_hold(
+    tmp_path: Path, authority: Authority, topic: str, settings: Settings
+) -> None:
+    context = client_context(authority=authority)
+    settings = Settings(
+        tls=context,
+        snappy=settings.snappy,
+        deflate=settings.deflate,
+        auth_secret=settings.auth_secret,
+    )
+    flags = authority.issue("nsqd").flags()
+    row = {"topic": ".*", "channels": [".*"], "permissions": ["subscribe", "publish"]}
+    with AuthorityServer(lambda asked: grant(row)) as server:
+        if settings.auth_secret:
+            flags = [*flags, f"--auth-http-address={server.address}"]
+        with Nsqd(tmp_path / "data", flags) as nsqd:
+            nsqd.http("POST", f"/topic/create?topic={topic}")
+            nsqd.http("POST", f"/channel/create?topic={topic}&channel={CHANNEL}")
+            nsqd.http("POST", f"/mpub?topic={topic}", b"\n".join(numbered(500)))
+            async with Consumer(
+                topic, CHANNEL, nsqd=nsqd.tcp_address, settings=settings
+            ) as consumer:
+                bodies = await finish_all(consumer, 500)
+    assert sorted(bodies) == sorted(numbered(500))
+
+
+async def test_an_nsqd_that_refuses_the_subscription_is_tried_again(
+    nsqd: Nsqd, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address)
+    consumer.channel = "no!good"  # past the check of names
+    with caplog.at_level(logging.WARNING):
+        async with consumer:
+            await until(lambda: "E_BAD_CHANNEL" in caplog.text)
+            consumer.channel = CHANNEL
+            await until(lambda: consumer.connections)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"topic": "no good"},
+        {"channel": ""},
+        {"nsqd": ()},
+        {"nsqd": ["nowhere"]},
+        {"lookupd": ["nowhere"]},
+        {"max_in_flight": -1},
+        {"max_attempts": -1},
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused(words: dict[str, object]) -> None:
+    right: dict[str, object] = {"topic": "t", "channel": "c", "nsqd": ["127.0.0.1:4150"]}
+    with pytest.raises(ValueError):
+        Consumer(**{**right, **words})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"requeue_delay_s": -1}, {"poll_interval_s": 0}, {"poll_jitter": 1.5}, {"backoff_max_s": -1}],
+    ids=str,
+)
+def test_wrong_options_are_refused(words: dict[str, float]) -> None:
+    with pytest.raises(ValueError):
+        ConsumerOptions(**words)  # type: ignore[arg-type]

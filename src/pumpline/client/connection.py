@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self, cast
+from weakref import WeakSet
 
 from pumpline.client.address import parse_address
 from pumpline.client.errors import (
@@ -42,6 +43,14 @@ OnWritable = Callable[["Connection"], None]
 """It was not, and is again."""
 OnAnswer = Callable[[bytes, Exception | None], None]
 """The data of the answer; or why there is none."""
+
+
+_open: "WeakSet[Connection]" = WeakSet()
+
+
+def sockets_of(loop: asyncio.AbstractEventLoop) -> list[int]:
+    """The descriptors of the connections that are open on the loop."""
+    return [each.fileno() for each in list(_open) if each._loop is loop and each.fileno() >= 0]
 
 
 def _ignore(connection: "Connection", what: object) -> None:
@@ -208,6 +217,11 @@ class Connection(asyncio.Protocol):
         if self.is_closed:
             raise self._closed_error(sent=False)
 
+    def fileno(self) -> int:
+        """The socket's; -1 if it is closed."""
+        raw = None if self.is_closed else self._transport.get_extra_info("socket")
+        return -1 if raw is None else int(raw.fileno())
+
     def pause_reading(self) -> None:
         self._reading = False
         if not self.is_closed:
@@ -296,6 +310,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WATER_MARK_BYTES)
         self._transport.write(MAGIC_V2)
+        _open.add(self)
 
     def data_received(self, data: bytes) -> None:
         self._heard = True
@@ -351,6 +366,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         was_closing, self._closing, self.is_closed = self._closing, True, True
         self.is_writable = False
+        _open.discard(self)
         if self.reason is None and not was_closing:
             self.reason = self._closed(_cause(exc) if exc else "nsqd closed the connection")
         for handle in (self._watch, self._slow):

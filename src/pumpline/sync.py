@@ -1,0 +1,201 @@
+"""The client without asyncio: for scripts, threads, and workers of Spark or a web server.
+
+    with Producer("127.0.0.1:4150") as producer:
+        producer.publish("orders", b"...")
+
+    for message in Consumer("orders", "billing", nsqd="127.0.0.1:4150").messages(idle_s=5):
+        ...
+        message.finish()
+
+The clients of `pumpline.client` do the work, on an event loop in a thread that all of a process's
+share; a call waits here for what happens there. Blocking sockets of their own would be a second
+implementation of batches, failover, credit and backoff, and could not do one thing at all: answer
+nsqd's heartbeats while the caller is busy with a message, without which nsqd drops a consumer
+after a minute. The price is two switches of threads a call, some 0.1 ms, which `publish_many`, and
+messages that come by the batch, do not pay for each message.
+
+Objects may be shared by threads: what several publish at the same time goes out as one MPUB. They
+survive a fork: the child, which has no such thread, drops its copies of the sockets and connects
+anew when it first uses them. What was under way in the parent stays the parent's.
+"""
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Self, TypedDict, TypeVar, Unpack
+
+from pumpline import client
+from pumpline.client.connection import sockets_of
+from pumpline.client.errors import NotSent, PublishError
+from pumpline.client.producer import BATCH_MESSAGES_MAX, Body, Delay
+from pumpline.client.settings import Settings
+
+CHUNKS_UNDER_WAY_MAX = 4  # of publish_many: enough that neither thread waits for the other
+
+T = TypeVar("T")
+
+
+class _LoopThread:
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, name="pumpline", daemon=True).start()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return _result(self.submit(work))
+
+
+def _result(future: "Future[T]", timeout_s: float | None = None) -> T:
+    try:
+        return future.result(timeout_s)
+    except TimeoutError:
+        raise
+    except BaseException:  # a KeyboardInterrupt: nobody will wait for it any more
+        future.cancel()
+        raise
+
+
+_thread: _LoopThread | None = None
+_lock = threading.Lock()
+_abandoned: list[_LoopThread] = []  # by forks: closing their loops would disturb the parent's
+
+
+def _loop_thread() -> _LoopThread:
+    global _thread  # noqa: PLW0603 - one a process, made by who needs it first
+    with _lock:
+        if _thread is None:
+            _thread = _LoopThread()
+        return _thread
+
+
+def _after_fork() -> None:
+    """In the child: the thread is not here, and nsqd must not wait for copies of its sockets."""
+    global _thread, _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+    if _thread is not None:
+        # Not closed: objects that nobody ends here would close the numbers a second time.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in sockets_of(_thread.loop):
+            with suppress(OSError):
+                os.dup2(nothing, descriptor)
+        os.close(nothing)
+        _abandoned.append(_thread)
+        _thread = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class ProducerOptions(TypedDict, total=False):
+    """Those of `pumpline.client.Producer`."""
+
+    settings: Settings | None
+    spread: bool
+    batching: bool
+    batch_delay_s: float
+    timeout_s: float
+    confirm_timeout_s: float
+    retry_unconfirmed: bool
+    message_bytes_max: int
+    body_bytes_max: int
+    pending_bytes_max: int
+
+
+class Producer:
+    """As `pumpline.client.Producer`: the same options, calls and exceptions."""
+
+    def __init__(self, addresses: str | Iterable[str], **options: Unpack[ProducerOptions]) -> None:
+        self._addresses = [addresses] if isinstance(addresses, str) else list(addresses)
+        self._options = options
+        self._pid = 0
+        self._starting = threading.Lock()
+        self._running: tuple[_LoopThread, client.Producer] | None = None
+        self._is_closed = False
+        client.Producer(self._addresses, **options)  # wrong ones are told now
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Connect; ConnectError if no nsqd can be had. The first publish does it, too."""
+        self._started()
+
+    def close(self) -> None:
+        """Wait for what is pending, and disconnect."""
+        self._is_closed = True
+        if self._pid != os.getpid() or self._running is None:
+            return  # never used in this process
+        thread, producer = self._running
+        self._running = None
+        thread.run(producer.close())
+
+    def publish(self, topic: str, body: Body, *, defer: Delay | None = None) -> None:
+        """Publish a message, and return when nsqd has confirmed it."""
+        thread, producer = self._started()
+        thread.run(producer.publish(topic, body, defer=defer))
+
+    def publish_many(self, topic: str, bodies: Iterable[Body]) -> None:
+        """Publish messages by MPUB. They are taken from `bodies` in this thread."""
+        thread, producer = self._started()
+        under_way: deque[tuple[int, Future[None]]] = deque()
+        confirmed = 0
+        remaining = iter(bodies)
+        try:
+            while chunk := list(islice(remaining, BATCH_MESSAGES_MAX)):
+                under_way.append((len(chunk), thread.submit(producer.publish_many(topic, chunk))))
+                if len(under_way) == CHUNKS_UNDER_WAY_MAX:
+                    confirmed += _count(under_way)
+            while under_way:
+                confirmed += _count(under_way)
+        except PublishError as error:
+            error.confirmed += confirmed
+            while under_way:
+                try:
+                    error.confirmed += _count(under_way)
+                except PublishError as another:
+                    error.confirmed += another.confirmed
+            raise
+        except BaseException:
+            for _, future in under_way:
+                future.cancel()
+            raise
+
+    @property
+    def connected(self) -> list[str]:
+        """The addresses of the nsqds that can be published to now."""
+        running = self._running
+        return [] if running is None or self._pid != os.getpid() else running[1].connected
+
+    def _started(self) -> tuple[_LoopThread, client.Producer]:
+        if self._is_closed:
+            raise NotSent("not sent: the producer is closed")
+        with _lock:
+            if self._pid != os.getpid():  # new, or a copy of what the parent had
+                self._pid = os.getpid()
+                self._starting = threading.Lock()
+                self._running = None
+        with self._starting:
+            if self._running is None:
+                thread = _loop_thread()
+                producer = client.Producer(self._addresses, **self._options)
+                thread.run(producer.start())
+                self._running = (thread, producer)
+            return self._running
+
+
+def _count(under_way: "deque[tuple[int, Future[None]]]") -> int:
+    """How many messages the oldest of them has published."""
+    count, future = under_way.popleft()
+    _result(future)
+    return count

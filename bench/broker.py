@@ -23,6 +23,7 @@ from rich.console import Console
 from bench import plot, report
 from bench.goclients import GoClients
 from bench.servers import BenchFailure, Command, git_commit, machine
+from bench.upgrades import UPGRADES
 from bench.workloads import WORKLOADS, Size, Workload, run
 from pumpline.core import kernels
 
@@ -51,6 +52,7 @@ PEER_HELP = (
     "own defaults where the workload is about those"
 )
 BASIS_HELP = "the server that ratios refer to (default: %(default)s)"
+WORKLOAD_HELP = "only this, or these with commas; tls, snappy and deflate stand for two each"
 GO_CLIENTS_HELP = "where bench_writer and bench_reader are: adds mpub_go, sub_go and both_go"
 RESULTS_HELP = "JSON lines to append to, the picture beside it (bench/results/broker.jsonl)"
 DATA_ROOT_HELP = "where data paths are made (default: the system's temporary directory)"
@@ -157,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
         ("--peer", {"metavar": "NSQD"}, PEER_HELP),
         ("--basis", {"default": PEER, "metavar": "NAME"}, BASIS_HELP),
         ("--go-clients", {"type": Path, "metavar": "DIR"}, GO_CLIENTS_HELP),
-        ("--workload", {"action": "append", "metavar": "NAME"}, "only this; repeatable"),
+        ("--workload", {"action": "append", "metavar": "NAME"}, WORKLOAD_HELP),
         ("--rounds", {"type": int}, "default 3, 1 with --quick"),
         ("--seconds", {"type": float}, "length of a measured phase (4, 1 with --quick)"),
         ("--results", {"type": Path, "metavar": "FILE"}, RESULTS_HELP),
@@ -210,10 +212,20 @@ def _workloads(options: argparse.Namespace) -> list[Workload]:
     if options.go_clients:
         known += GoClients(options.go_clients).workloads()
     by_name = {workload.name: workload for workload in known}
-    for name in options.workload or ():
-        if name not in by_name:
+    if not options.workload:
+        return known
+    chosen: list[Workload] = []
+    for name in ",".join(options.workload).split(","):
+        found = [by_name[name]] if name in by_name else _group(known, name)
+        if not found:
             raise ValueError(f"--workload {name}: expected one of {', '.join(by_name)}")
-    return [by_name[name] for name in options.workload or by_name]
+        chosen += found
+    return chosen
+
+
+def _group(known: Sequence[Workload], name: str) -> list[Workload]:
+    """Those over one kind of upgraded connection."""
+    return [each for each in known if name in UPGRADES and each.name.startswith(f"{name}_")]
 
 
 def _peer(program: str, *, with_defaults: bool) -> Command:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from bench import wire
 from bench.crew import Seat
 from bench.servers import BenchFailure
+from bench.upgrades import Upgraded
 
 BUFFER_BYTES = 1 << 18
 MPUB_MESSAGES = 200
@@ -84,6 +85,8 @@ def publish(
     window: int,
     messages_max: int | None = None,
     lead: Lead | None = None,
+    upgrade: str = "",
+    documents: bool = False,
 ) -> None:
     """One connection with `window` commands in flight: MPUB, or PUB when a command is one message.
 
@@ -91,17 +94,24 @@ def publish(
     """
     row = topics if isinstance(topics, Topics) else None
     topic = topics if isinstance(topics, str) else topics.open(0)
-    pieces, command_bytes = _commands(topic, messages_per_command, window)
+    sock = Upgraded(port, upgrade) if upgrade else wire.connect(port)
+    send, pack = (
+        (sock.send_packed, sock.pack) if isinstance(sock, Upgraded) else (sock.sendall, bytes)
+    )
+    if documents:
+        bodies = wire.documents(messages_per_command)
+    else:
+        bodies = [bytes(wire.BODY_BYTES)] * messages_per_command
+    pieces, command_bytes = _commands(topic, bodies, window, pack)
     commands_max = -1 if messages_max is None else messages_max // messages_per_command
     rotate_every = row.messages_each // messages_per_command if row else 0
     rotate_at, topic_index = rotate_every, 0
     buf = bytearray(BUFFER_BYTES)
     view = memoryview(buf)
     counts, slot, stop = seat.counts, seat.slot, seat.stop
-    sock = wire.connect(port)
     seat.ready()
     sent = window if commands_max < 0 else min(window, commands_max)
-    sock.sendall(pieces[: sent * command_bytes])
+    send(pieces[: sent * command_bytes])
     acked = end = 0
     while not stop[0]:
         end += _receive(sock, view[end:])
@@ -123,13 +133,15 @@ def publish(
         if row and sent >= rotate_at:
             topic_index += 1
             rotate_at += rotate_every
-            pieces, command_bytes = _commands(row.open(topic_index), messages_per_command, window)
-        sock.sendall(pieces[: oks * command_bytes])
+            pieces, command_bytes = _commands(row.open(topic_index), bodies, window, pack)
+        send(pieces[: oks * command_bytes])
         sent += oks
 
 
-def _commands(topic: str, messages_per_command: int, window: int) -> tuple[memoryview, int]:
-    one = wire.pub(topic) if messages_per_command == 1 else wire.mpub(topic, messages_per_command)
+def _commands(
+    topic: str, bodies: Sequence[bytes], window: int, pack: Callable[[bytes], bytes]
+) -> tuple[memoryview, int]:
+    one = pack(wire.pub(topic, bodies[0]) if len(bodies) == 1 else wire.mpub(topic, bodies))
     return memoryview(one * window), len(one)
 
 
@@ -161,14 +173,14 @@ def publish_in_turn(seat: Seat, port: int, topic: str, *, connections: int) -> N
         counts[slot] = acked
 
 
-def drain(seat: Seat, port: int, topic: str, channel: str, *, rdy: int) -> None:
+def drain(seat: Seat, port: int, topic: str, channel: str, *, rdy: int, upgrade: str = "") -> None:
     """One consumer: one write of FINs for each chunk received. Counts messages."""
     buf = bytearray(BUFFER_BYTES)
     view = memoryview(buf)
     out = bytearray()
     counts, slot, stop = seat.counts, seat.slot, seat.stop
     answer = wire.answer
-    sock = wire.subscribe(port, topic, channel)
+    sock = _subscribe(port, topic, channel, upgrade)
     seat.ready()
     sock.sendall(b"RDY %d\n" % rdy)
     received = end = 0
@@ -181,6 +193,14 @@ def drain(seat: Seat, port: int, topic: str, channel: str, *, rdy: int) -> None:
             out.clear()
             received += messages
             counts[slot] = received
+
+
+def _subscribe(port: int, topic: str, channel: str, upgrade: str) -> socket.socket | Upgraded:
+    if not upgrade:
+        return wire.subscribe(port, topic, channel)
+    upgraded = Upgraded(port, upgrade)
+    upgraded.subscribe(topic, channel)
+    return upgraded
 
 
 def drain_many(
@@ -294,7 +314,7 @@ def _check_oks(oks: int, commands: int) -> None:
         raise BenchFailure(f"{oks} OKs for {commands} commands")
 
 
-def _receive(sock: socket.socket, into: memoryview) -> int:
+def _receive(sock: socket.socket | Upgraded, into: memoryview) -> int:
     """Bytes read; 0 when the socket's wake-up time has passed with nothing to read."""
     try:
         size = sock.recv_into(into)

@@ -22,7 +22,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -73,7 +73,9 @@ class Server:
         *,
         data_root: Path | None = None,
         seed: Callable[[Path], None] | None = None,
+        flags: Callable[[Path], Sequence[str]] | None = None,
     ) -> None:
+        """`seed` fills the data path; `flags` may put files beside it that it names."""
         self.command = command
         self.tcp_port = _free_port()
         self.http_port = _free_port()
@@ -83,6 +85,7 @@ class Server:
         self._log_path = self._root / "server.log"
         if seed:
             seed(self._data_path)
+        self._flags = flags(self._root) if flags else ()
         self._process: subprocess.Popen[bytes] | None = None
         self._http: http.client.HTTPConnection | None = None
 
@@ -108,6 +111,7 @@ class Server:
             f"--tcp-address=127.0.0.1:{self.tcp_port}",
             f"--http-address=127.0.0.1:{self.http_port}",
             f"--data-path={self._data_path}",
+            *self._flags,
         ]
         env = {**os.environ, **self.command.env}
         with self._log_path.open("wb") as log:

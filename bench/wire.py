@@ -6,8 +6,10 @@ Knows as much of NSQ's V2 protocol as load needs. Must not know processes, count
 from __future__ import annotations
 
 import json
+import random
 import socket
 import struct
+from collections.abc import Mapping, Sequence
 
 from bench.servers import BenchFailure
 from pumpline.core.kernels import fin_commands
@@ -47,23 +49,48 @@ def pub(topic: str, body: bytes = bytes(BODY_BYTES)) -> bytes:
     return b"PUB %s\n%s%s" % (topic.encode(), struct.pack(">I", len(body)), body)
 
 
-def mpub(topic: str, messages: int) -> bytes:
-    """An MPUB command of so many messages."""
-    one = struct.pack(">I", BODY_BYTES) + bytes(BODY_BYTES)
-    body = struct.pack(">I", messages) + one * messages
-    return b"MPUB %s\n%s%s" % (topic.encode(), struct.pack(">I", len(body)), body)
+def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
+    """An MPUB command of these messages."""
+    body = b"".join(struct.pack(">I", len(each)) + each for each in bodies)
+    head = struct.pack(">II", 4 + len(body), len(bodies))
+    return b"MPUB %s\n%s%s" % (topic.encode(), head, body)
 
 
-def connect(port: int) -> socket.socket:
+def documents(count: int) -> list[bytes]:
+    """Bodies such as people send: JSON that differs from one to the next, the same every time."""
+    chance = random.Random(count)
+    made = []
+    for number in range(count):
+        document = {
+            "id": f"{chance.getrandbits(64):016x}",
+            "time": f"2026-11-16T{chance.randrange(24):02}:{chance.randrange(60):02}:00Z",
+            "event": chance.choice(("page_view", "add_to_cart", "checkout", "search")),
+            "user": {"id": chance.randrange(10**6), "country": chance.choice(("de", "fr", "us"))},
+            "price": round(chance.random() * 100, 2),
+            "number": number,
+            "note": "",
+        }
+        missing = BODY_BYTES - len(json.dumps(document))
+        document["note"] = chance.randbytes(missing).hex()[:missing]
+        made.append(json.dumps(document).encode())
+    return made
+
+
+def connect(port: int, identity: Mapping[str, object] = IDENTITY) -> socket.socket:
     """A connection past IDENTIFY."""
     sock = socket.create_connection(("127.0.0.1", port), timeout=CONNECT_TIMEOUT_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    body = json.dumps(IDENTITY).encode()
+    body = json.dumps(identity).encode()
     sock.sendall(MAGIC + b"IDENTIFY\n" + struct.pack(">I", len(body)) + body)
     read_response(sock)
+    set_wake_up(sock)
+    return sock
+
+
+def set_wake_up(sock: socket.socket) -> None:
+    """Makes it block, but for no longer than it takes to see that it should stop."""
     sock.settimeout(None)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, WAKE_US))
-    return sock
 
 
 def subscribe(port: int, topic: str, channel: str) -> socket.socket:

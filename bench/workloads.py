@@ -11,6 +11,8 @@
 | fanout4        | MPUB to 4 channels, one consumer on each              | deliveries / s         |
 | mpub_default   | mpub, the peer with its default memory queue          | messages published / s |
 | sub_default    | sub, the peer with its default memory queue           | messages received / s  |
+| <upgrade>_mpub | mpub over tls, snappy or deflate, of JSON             | messages published / s |
+| <upgrade>_sub  | sub over tls, snappy or deflate, of JSON              | messages received / s  |
 | rss            | 1,000,000 messages queued                             | resident MB            |
 | latency        | 5,000 PUB / s, published and received by one process  | p50 in ms              |
 | idle           | 10,000 topics with a channel each, nothing else       | CPU, % of a core       |
@@ -25,8 +27,9 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from bench.crew import Crew
@@ -41,6 +44,7 @@ from bench.load import (
     publish_in_turn,
 )
 from bench.servers import METADATA_FILE, BenchFailure, Command, Server, machine_busy_s
+from bench.upgrades import DEFLATE, SNAPPY, TLS, tls_flags
 
 TOPIC, CHANNEL = "bench", "ch"
 # Commands in flight on each connection of an MPUB publisher: with one, a broker that works in
@@ -125,6 +129,7 @@ class Workload:
     fewer: bool = False
     peer_default: bool = False
     seed: Callable[[Path, Size], None] | None = None
+    flags: Callable[[Path], Sequence[str]] | None = None
 
     def ratio(self, ours: float, peer: float) -> float | None:
         """How many times better than the peer; None when a figure is zero."""
@@ -139,6 +144,7 @@ def run(workload: Workload, command: Command, size: Size, data_root: Path | None
         command,
         data_root=data_root,
         seed=(lambda path: seed(path, size)) if seed else None,
+        flags=workload.flags,
     ) as server:
         figure = workload.run(server, size)
         server.check_alive()
@@ -195,7 +201,7 @@ def measure(
     )
 
 
-def preload(server: Server, topic: str, messages: int) -> None:
+def preload(server: Server, topic: str, messages: int, *, documents: bool = False) -> None:
     """Queues messages by MPUB on two connections, until all are acknowledged and in /stats."""
     each = messages // 2 // MPUB_MESSAGES * MPUB_MESSAGES
     with Crew() as crew:
@@ -207,6 +213,7 @@ def preload(server: Server, topic: str, messages: int) -> None:
                 messages_per_command=MPUB_MESSAGES,
                 window=MPUB_WINDOW,
                 messages_max=each,
+                documents=documents,
             )
             for _ in range(2)
         ]
@@ -244,6 +251,28 @@ def _publish(
         ]
         crew.connect(server)
         return measure(server, crew, slots, size)
+
+
+def run_upgraded_mpub(server: Server, size: Size, *, upgrade: str) -> Figure:
+    topics = Topics(TOPIC, CHANNEL, server.http_port, messages_each=size.backlog // 2)
+    how = {"messages_per_command": MPUB_MESSAGES, "window": MPUB_WINDOW}
+    with Crew() as crew:
+        slots = [
+            crew.hire(publish, server.tcp_port, topics, **how, upgrade=upgrade, documents=True)
+            for _ in range(2)
+        ]
+        crew.connect(server)
+        return measure(server, crew, slots, size)
+
+
+def run_upgraded_sub(server: Server, size: Size, *, upgrade: str) -> Figure:
+    server.create(TOPIC, CHANNEL)
+    preload(server, TOPIC, size.backlog, documents=True)
+    how = {"rdy": RDY_MAX, "upgrade": upgrade}
+    with Crew() as crew:
+        slots = [crew.hire(drain, server.tcp_port, TOPIC, CHANNEL, **how) for _ in range(2)]
+        crew.connect(server)
+        return measure(server, crew, slots, size, backlog=size.backlog)
 
 
 def run_pub_sync(server: Server, size: Size) -> Figure:
@@ -412,6 +441,12 @@ def at_least(times: float) -> Target:
     return Target("ratio", times)
 
 
+def _upgraded(upgrade: str) -> Iterator[Workload]:
+    flags = tls_flags if upgrade == TLS else None
+    for name, how in (("mpub", run_upgraded_mpub), ("sub", run_upgraded_sub)):
+        yield Workload(f"{upgrade}_{name}", partial(how, upgrade=upgrade), at_least(1), flags=flags)
+
+
 WORKLOADS = (
     Workload("mpub", run_mpub, at_least(2.5)),
     Workload("sub", run_sub, at_least(2.5)),
@@ -422,6 +457,9 @@ WORKLOADS = (
     Workload("fanout4", run_fanout4, at_least(2.5)),
     Workload("mpub_default", run_mpub, at_least(8), peer_default=True),
     Workload("sub_default", run_sub, at_least(3.5), peer_default=True),
+    *_upgraded(TLS),
+    *_upgraded(SNAPPY),
+    *_upgraded(DEFLATE),
     Workload("rss", run_rss, Target("value", 60, at_most=True), "MB", fewer=True),
     Workload("latency", run_latency, at_least(20), "ms p50", fewer=True, peer_default=True),
     Workload(

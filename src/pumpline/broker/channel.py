@@ -14,11 +14,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from pumpline.broker.consumer import Consumer
+from pumpline.broker.dead_letters import DeadLetters
+from pumpline.broker.expiry import Expiry
 from pumpline.broker.latency import new_latency
 from pumpline.broker.topology import Delivered, Tiers, is_topology_aware
 from pumpline.core.batches import Batch
 from pumpline.core.delivery import NEVER_NS, Delivery, Span
 from pumpline.core.names import is_ephemeral
+from pumpline.core.settings import NO_SETTINGS
 from pumpline.log.cursor import CursorFile
 
 if TYPE_CHECKING:
@@ -56,6 +59,9 @@ class Channel:
         self.requeue_count = 0
         self.timeout_count = 0
         self.dropped_count = 0  # an ephemeral channel's overflow, and what is gone from the log
+        self.overflow_count = 0  # dropped from a full backlog
+        self.expiry = Expiry(self)
+        self.dead_letters = DeadLetters(self)
         self.changed = False  # since the last checkpoint
         self.latency = new_latency(topic.services.options)  # none: nobody asked for it
         self._counted_from = topic.pumped
@@ -108,7 +114,7 @@ class Channel:
             self._line.note_gone(consumer)
         if self.exiting:
             return
-        self.delivery.release(consumer.leases.clear())
+        self._take_back(consumer.leases.clear())
         self.note_change()
         self.announce()
         if self.ephemeral and not self.consumers:
@@ -187,6 +193,8 @@ class Channel:
                 self.dropped_count += 1
                 self.note_change()
                 continue
+            if self.topic.settings is not NO_SETTINGS and self._let_go(offset, batch):
+                continue
             offset, attempts = delivery.redeliver()
             if self.latency is not None:
                 self.latency.delivered(offset, offset + 1, batch.timestamp_ns)
@@ -209,6 +217,8 @@ class Channel:
         if batch.first > at:
             return self._step_over(at, min(batch.first, end))
         end = min(end, batch.end)
+        if self.topic.ttl_ns and self.expiry.has_come(batch):
+            return end - at if self.expiry.pass_over(at, end) else 0
         if batch.due_ns and batch.due_ns > self._tick.wall_ns:
             delivery.defer_fresh(end, self._steady(batch.due_ns))
             self.note_change()
@@ -252,6 +262,20 @@ class Channel:
         if not self.changed:
             self.note_change()
         return at - start
+
+    def _let_go(self, offset: int, batch: Batch) -> bool:
+        """Whether the first message that came back is not to be delivered again, and goes."""
+        delivery = self.delivery
+        if self.topic.ttl_ns and self.expiry.has_come(batch):
+            delivery.ready.popleft()
+            delivery.finish([(offset, offset + 1)])
+            self.expiry.count += 1
+        elif self.topic.attempts_max and self.dead_letters.claim(offset):
+            delivery.ready.popleft()
+        else:
+            return False
+        self.note_change()
+        return True
 
     def _send_sample(self, consumer: Consumer, batch: Batch, start: int, end: int) -> None:
         """Deliver each message with probability (rate + 1) / 100; the others are finished."""
@@ -320,7 +344,9 @@ class Channel:
         consumer.leases.remove(offset)
         consumer.requeue_count += 1
         self.requeue_count += 1
-        if delay_ns > 0:
+        if self.topic.attempts_max and self.dead_letters.claim(offset):
+            pass
+        elif delay_ns > 0:
             due_ns = self._tick.steady_ns + delay_ns
             self.delivery.defer(offset, due_ns)
             if due_ns < self._timer_ns:
@@ -329,6 +355,12 @@ class Channel:
             self.delivery.requeue(offset)
         self.note_change()
         self.offer(consumer)
+
+    def _take_back(self, offsets: list[int]) -> None:
+        """Messages in flight were not answered: they go out again, or are dead letters."""
+        if self.topic.attempts_max:
+            offsets = [offset for offset in offsets if not self.dead_letters.claim(offset)]
+        self.delivery.release(offsets)
 
     def touch(self, consumer: Consumer, offset: int) -> None:
         self._check_owned(consumer, offset)
@@ -366,7 +398,7 @@ class Channel:
             if consumer.leases.floor_ns <= now_ns:
                 expired = consumer.leases.expire(now_ns)
                 self.timeout_count += len(expired)
-                self.delivery.release(expired)
+                self._take_back(expired)
                 if expired:
                     self.note_change()
                     self.offer(consumer)
@@ -409,6 +441,7 @@ class Channel:
     def _go_to(self, offset: int) -> None:
         for consumer in self.consumers:
             consumer.leases.clear()
+        self.dead_letters.clear()
         self.delivery.seek(offset)
         self._forward.release()
         self._backward.release()

@@ -18,6 +18,7 @@ from pumpline.broker.http_config import ConfigEndpoints
 from pumpline.broker.http_holds import HoldEndpoints
 from pumpline.broker.http_log import LogEndpoints
 from pumpline.broker.http_publish import BOOLEANS, PublishEndpoints
+from pumpline.broker.http_settings import SettingsEndpoints
 from pumpline.broker.memory import Memory
 from pumpline.broker.metrics import Metrics
 from pumpline.broker.ports import Ports
@@ -67,6 +68,9 @@ def nsqd_routes(
         ("GET", "/config/:opt"): Endpoint(config.get),
         ("PUT", "/config/:opt"): Endpoint(config.put),
     }
+    settings = SettingsEndpoints(broker)
+    table["GET", "/topic/settings"] = Endpoint(settings.get)
+    table["POST", "/topic/settings"] = Endpoint(settings.post)
     log = LogEndpoints(broker)
     for method, path, handler in _log_paths(log, HoldEndpoints(broker, log)):
         table[method, path] = Endpoint(handler, access=Access.READ_LOG)

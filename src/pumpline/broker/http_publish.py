@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from pumpline.broker.backlog import BACKLOG_FULL
 from pumpline.broker.commands import SIZE
 from pumpline.broker.publishing import put_many
 from pumpline.core.errors import ProtocolError
@@ -94,6 +95,8 @@ class PublishEndpoints:
         await done
         if ticket.error is not None:
             _LOG.error("TOPIC(%s): HTTP publish failed - %s", topic.name, ticket.error)
+            if ticket.error.startswith(BACKLOG_FULL):
+                raise HttpError(503, "BACKLOG_FULL", details={"detail": ticket.error})
             raise HttpError(503, "EXITING")  # NSQ's answer whatever the reason
 
 

@@ -89,6 +89,8 @@ def _load_topic(services: "Services", entry: TopicMetadata) -> Topic:
     topic = Topic(services, entry.name, log, pumped=pumped, paused=entry.paused)
     topic.holds.restore(holds)
     topic.clean_mark = manifest.clean
+    if manifest.settings is not None:
+        topic.use(manifest.settings)
     for name, state in states.items():
         channel = Channel(topic, name, state.delivery, paused=paused.get(name, False))
         path = services.directory.cursor_path(entry.name, name)

@@ -2,6 +2,7 @@
 
 A segment may go when every channel and every hold is past it, and goes when it is older than
 `--retention-time`, when its topic's history exceeds `--retention-bytes`, or when the disk runs low.
+A topic's settings come before the options.
 A fully consumed newest segment is closed once it is old enough, so that idle topics let go too.
 """
 
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from pumpline.broker.expiry import expire_segments
 from pumpline.broker.topic import Topic
 from pumpline.log.log import Log
 
@@ -51,14 +53,18 @@ class Retention:
         self.start()
 
     def _retire(self, topic: Topic, log: Log, now_ns: int) -> None:
-        options = self._services.options
+        settings, options = topic.settings, self._services.options
+        time_ns = _first(settings.retention_time_ns, options.retention_time_ns)
+        bytes_max = _first(settings.retention_bytes, options.retention_bytes)
+        if topic.ttl_ns and (expired := expire_segments(topic, log, now_ns)):
+            _LOG.info("TOPIC(%s): passed over %d messages that are too old", topic.name, expired)
         low = topic.low
         consumed = log.consumed(low)
         history_bytes = sum(segment.size_bytes for segment in consumed)
         count = 0
         for segment in consumed:
-            old = _age_ns(segment.path, now_ns) >= options.retention_time_ns
-            if not old and history_bytes <= options.retention_bytes:
+            old = _age_ns(segment.path, now_ns) >= time_ns
+            if not old and history_bytes <= bytes_max:
                 break
             history_bytes -= segment.size_bytes
             count += 1
@@ -67,8 +73,12 @@ class Retention:
             topic.retire(count)
         if low >= log.end and log.segments and log.segments[-1].size_bytes:
             age_ns = _age_ns(log.segments[-1].path, now_ns)
-            if age_ns >= max(options.retention_time_ns, _IDLE_NS_MIN):
+            if age_ns >= max(time_ns, _IDLE_NS_MIN):
                 log.roll()
+
+
+def _first(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
 
 
 def _age_ns(path: str, now_ns: int) -> int:

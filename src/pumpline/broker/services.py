@@ -1,7 +1,7 @@
 """What the broker's parts share: options, the tick, the disk, timers and threads."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pumpline.broker.checkpoints import Checkpoints
@@ -15,6 +15,11 @@ from pumpline.log.log import Offload
 
 if TYPE_CHECKING:
     from pumpline.broker.channel import TimerHandle
+    from pumpline.broker.topic import Topic
+
+
+def _no_topic(name: str) -> "Topic":
+    raise OSError(f"no topic {name}: there is no broker yet")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,3 +41,5 @@ class Services:
     """Called when an ephemeral topic has deleted itself."""
     tail_bytes_max: int
     """How much of its log a topic may keep in memory, for readers that keep up."""
+    find_topic: "Callable[[str], Topic]" = field(default=_no_topic)
+    """The topic of that name, created if need be; OSError when it cannot be."""

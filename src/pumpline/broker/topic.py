@@ -12,6 +12,7 @@ what lies beyond is the topic's own depth, kept for whichever channels there are
 import logging
 from typing import TYPE_CHECKING
 
+from pumpline.broker.backlog import Backlog
 from pumpline.broker.channel import Channel
 from pumpline.broker.checkpoints import CHECKPOINT_S
 from pumpline.broker.holds import Holds
@@ -20,6 +21,7 @@ from pumpline.core.batches import Batch, Builder
 from pumpline.core.delivery import Delivery
 from pumpline.core.frames import encode_message
 from pumpline.core.names import is_ephemeral
+from pumpline.core.settings import NO_SETTINGS, TopicSettings
 from pumpline.log.cursor import CursorFile
 from pumpline.log.directory import Manifest
 from pumpline.log.log import Log
@@ -54,6 +56,12 @@ class Topic:
         self.clean_mark: tuple[int, int, int] | None = None  # in the manifest on disk
         self.message_count = 0
         self.message_bytes = 0
+        self.refused_count = 0  # messages, by a full backlog
+        self.overflow_count = 0  # messages dropped from a full backlog before there were channels
+        self.settings = NO_SETTINGS
+        self.ttl_ns = 0  # 0: messages do not get too old
+        self.attempts_max = 0  # 0: no dead letters
+        self._backlog: Backlog | None = None  # none: no bound
         self._visible = log.end  # of the log; behind its end while a group commit is under way
         self._builders: list[Builder] = []
         self._deferred: list[Batch] = []  # published with a delay, not pumped yet
@@ -118,6 +126,9 @@ class Topic:
         if self.exiting:
             ticket.settle("exiting")
             return
+        if self._backlog is not None and (refusal := self._backlog.refusal(batches)):
+            ticket.settle(refusal)
+            return
         try:
             self._append(batches)
         except OSError as error:
@@ -157,6 +168,8 @@ class Topic:
         else:
             self._deferred.clear()
             self.share()
+        if self._backlog is not None:
+            self._backlog.make_room()
 
     def _pump(self) -> None:
         self.pumped = self._visible
@@ -322,11 +335,39 @@ class Topic:
         if not isinstance(self.log, Log):
             return
         self.clean_mark = self.log.mark() if clean else None
-        manifest = Manifest(base_id=self.log.base_id, pumped=self.pumped, clean=self.clean_mark)
+        manifest = self._manifest(self.settings)
         try:
             self.services.directory.write_manifest(self.name, manifest)
         except OSError as error:
             self.services.health.failed(error, f"manifest of topic {self.name}")
+
+    def _manifest(self, settings: TopicSettings) -> Manifest:
+        return Manifest(
+            base_id=self.log.base_id,
+            pumped=self.pumped,
+            clean=self.clean_mark,
+            settings=None if settings == NO_SETTINGS else settings,
+        )
+
+    def store_settings(self, settings: TopicSettings) -> None:
+        """Write settings down, then go by them; OSError if they cannot be written.
+
+        They survive a kill from here on, and a loss of power after `Directory.sync_manifest`.
+        """
+        self.clean_mark = None
+        self.services.directory.write_manifest(self.name, self._manifest(settings))
+        self.use(settings)
+        if self._backlog is not None:
+            self._backlog.make_room()
+        for channel in self.channels.values():
+            channel.announce()
+
+    def use(self, settings: TopicSettings) -> None:
+        """Go by these settings from now on."""
+        self.settings = settings
+        self.ttl_ns = settings.message_ttl_ns or 0
+        self.attempts_max = settings.max_attempts or 0
+        self._backlog = Backlog.of(self, settings)
 
     def close(self) -> None:
         """Stop, with everything on disk; the caller writes the checkpoints first."""
@@ -373,6 +414,14 @@ class Topic:
         self.log.retire(count)
         if self.pumped < self.log.first:
             self.pumped = self.log.first
+
+    def forget_below(self, end: int) -> int:
+        """Without channels: what is below is kept for nobody; returns how many messages."""
+        forgotten = max(min(end, self._visible) - self.pumped, 0)
+        if forgotten:
+            self.pumped += forgotten
+            self._remember_pumped()
+        return forgotten
 
     def drop_history(self) -> bool:
         """Delete all consumed segments; whether there were any."""

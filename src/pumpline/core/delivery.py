@@ -7,6 +7,7 @@ Every offset below `next` that is not finished is in exactly one place:
 | a lease    | in flight to one consumer until a deadline (`Leases`, one per consumer)     |
 | `ready`    | came back (requeued, timed out, owner gone, deferral over), to go out first |
 | `deferred` | waits for its due time                                                      |
+| withdrawn  | on its way to somewhere else; the owner finishes it when it is there        |
 
 Offsets from `next` on were never touched. The state knows no bytes, sockets or clocks: callers
 pass the time, in nanoseconds of one steady clock, and fetch frames from the log themselves.
@@ -181,6 +182,12 @@ class Delivery:
         for offset in offsets:
             self.requeue(offset)
 
+    def withdraw(self, offset: int) -> None:
+        """A leased offset, or one taken from `ready`, goes elsewhere: finished when it is there,
+        ready again if a restart comes first."""
+        self.attempts.setdefault(offset, 1)
+        self._changed[offset] = 0
+
     def defer(self, offset: int, due_ns: int) -> None:
         """A leased offset is to go out again at `due_ns`."""
         self.attempts.setdefault(offset, 1)
@@ -232,6 +239,37 @@ class Delivery:
             self._finished_since.append((a, b))
         self._step_over(unseen)
         return sum(b - a for a, b in unseen)
+
+    def expire(self, end: int) -> int:
+        """Finish what is below `end` and neither leased nor deferred; returns how many."""
+        old = sorted(offset for offset in self.ready if offset < end)
+        if old:
+            self.ready = deque(offset for offset in self.ready if offset >= end)
+            self.finish((offset, offset + 1) for offset in old)
+        return len(old) + self.skip(self.next, end)
+
+    def drop(self, count: int, end: int) -> int:
+        """Finish up to `count` messages below `end` that are not leased: those that came back
+        first, then the oldest never delivered, then deferred ones. Returns how many."""
+        returned = [self.ready.popleft() for _ in range(min(count, len(self.ready)))]
+        self.finish((offset, offset + 1) for offset in returned)
+        dropped = len(returned)
+        fresh_end = self.next
+        for start, stop in _gaps(self.next, end, self.skips):
+            if dropped >= count:
+                break
+            fresh_end = min(stop, start + count - dropped)
+            dropped += fresh_end - start
+        self.skip(self.next, fresh_end)
+        while dropped < count and self._deferred:
+            due_ns, start, stop = heappop(self._deferred)
+            middle = min(stop, start + count - dropped)
+            if middle < stop:
+                heappush(self._deferred, (due_ns, middle, stop))
+            self.deferred_count -= middle - start
+            self.finish([(start, middle)])
+            dropped += middle - start
+        return dropped
 
     def seek(self, offset: int) -> None:
         """Go on from `offset`: all below is finished, all from there on was never delivered.

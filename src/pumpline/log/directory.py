@@ -3,7 +3,8 @@
 ```
 nsqd.dat                              topics, channels and pauses, as NSQ writes it
 topics/<topic>/                       one directory a topic
-topics/<topic>/topic.json             manifest: base of the message ids, position of the pump
+topics/<topic>/topic.json             manifest: base of the message ids, position of the pump,
+                                      settings
 topics/<topic>/<first offset>.log     segments (log.segment)
 topics/<topic>/<channel>.cursor       channels (log.cursor)
 imported/<date>/                      disk queues of Go nsqd that were taken over (log.diskqueue)
@@ -23,6 +24,7 @@ import msgspec
 
 from pumpline.core.crc import crc32
 from pumpline.core.names import is_ephemeral, is_valid_name
+from pumpline.core.settings import TopicSettings
 from pumpline.log import cursor
 from pumpline.log.files import sync_file, write_whole
 
@@ -64,6 +66,7 @@ class Manifest(msgspec.Struct):
     pumped: int = 0  # while paused or without channels: what channels have been given so far
     clean: tuple[int, int, int] | None = None  # the log's mark at a clean stop
     importing: Import | None = None
+    settings: TopicSettings | None = None
 
 
 class _SealedManifest(msgspec.Struct):
@@ -162,6 +165,12 @@ class Directory:
             return msgspec.json.decode(sealed.manifest, type=Manifest)
         except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
+
+    def sync_manifest(self, topic: str) -> None:
+        """Make what was written last durable; for a thread."""
+        with suppress(FileNotFoundError):  # the topic was deleted meanwhile
+            sync_file(os.path.join(self.topic_path(topic), _MANIFEST))
+            sync_file(self.topic_path(topic))
 
     def write_manifest(self, topic: str, manifest: Manifest, *, sync: bool = False) -> None:
         path = os.path.join(self.topic_path(topic), _MANIFEST)

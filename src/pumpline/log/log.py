@@ -90,7 +90,7 @@ class Log:
             return 0
         segment = self.segments[index]
         end = self.segments[index + 1].first if index + 1 < len(self.segments) else self.end
-        below = segment.size_bytes * max(offset - segment.first, 0) // max(end - segment.first, 1)
+        below = segment.estimate(max(offset, segment.first), end)
         return sum(each.size_bytes for each in self.segments[index:]) - below
 
     def mark(self) -> tuple[int, int, int] | None:

@@ -61,6 +61,18 @@ class Segment:
         index = bisect_right(offsets, offset) - 1
         return positions[index] if index >= 0 else 0
 
+    def estimate(self, offset: int, end: int) -> int:
+        """About where `offset` begins, if the segment goes up to offset `end`."""
+        offsets, positions = self._index
+        index = bisect_right(offsets, offset)
+        low, at = (offsets[index - 1], positions[index - 1]) if index else (self.first, 0)
+        high, to = (
+            (offsets[index], positions[index]) if index < len(offsets) else (end, self.size_bytes)
+        )
+        if offset >= high or high <= low:
+            return to
+        return at + (to - at) * (offset - low) // (high - low)
+
     def near_position(self, position: int) -> int:
         """Where a batch begins, at or before `position`."""
         positions = self._index[1]

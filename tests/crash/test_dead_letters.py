@@ -1,0 +1,58 @@
+"""Dead letters across kill -9: every message is in the channel or among the dead letters."""
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from daemons import Nsqd, RawClient, wait_until
+
+MESSAGES = 300
+KILLS = 6
+
+
+def settle_accounts(nsqd: Nsqd) -> set[str]:
+    """The bodies of all dead letters."""
+    bodies = set()
+    with nsqd.connect() as client:
+        client.sub("t.dlq", "look")
+        client.rdy(100)
+        while nsqd.channel_stats("t.dlq", "look")["depth"] or len(bodies) < MESSAGES:
+            message = client.read_message()
+            letter = json.loads(message.body)
+            assert (letter["topic"], letter["channel"], letter["attempts"]) == ("t", "c", 2)
+            bodies.add(letter["body"])
+            client.fin(message.id)
+    return bodies
+
+
+def requeue(client: RawClient, count: int) -> None:
+    """Give up on messages, until `count` or there are no more."""
+    client.sub("t", "c")
+    client.rdy(20)
+    for _ in range(count):
+        try:
+            client.req(client.read_message(timeout_s=1).id)
+        except TimeoutError:
+            return
+
+
+@pytest.mark.slow
+def test_no_message_is_lost_between_channel_and_dead_letters(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    with Nsqd(tmp_path / "data") as nsqd:
+        assert nsqd.http("POST", "/topic/create?topic=t")[0] == 200
+        assert nsqd.http("POST", "/channel/create?topic=t&channel=c")[0] == 200
+        assert nsqd.http("POST", "/topic/settings?topic=t", b'{"max_attempts":2}')[0] == 200
+        with nsqd.connect() as client:
+            client.mpub("t", [b"%d" % number for number in range(MESSAGES)])
+        for _ in range(KILLS):
+            client = nsqd.connect()
+            requeue(client, random.randrange(20, 200))
+            nsqd.kill()
+            client.close()
+            nsqd.restart()
+        with nsqd.connect() as client:
+            requeue(client, 10 * MESSAGES)
+        wait_until(lambda: nsqd.channel_stats("t", "c")["depth"] == 0)
+        assert settle_accounts(nsqd) == {str(number) for number in range(MESSAGES)}

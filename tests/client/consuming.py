@@ -14,8 +14,9 @@ def publish(nsqd: Nsqd, topic: str, bodies: Iterable[bytes]) -> None:
     """Into the channel too, which is made if it is missing."""
     nsqd.http("POST", f"/topic/create?topic={topic}")
     nsqd.http("POST", f"/channel/create?topic={topic}&channel={CHANNEL}")
-    with nsqd.connect() as client:
-        client.mpub(topic, list(bodies))
+    if listed := list(bodies):
+        with nsqd.connect() as client:
+            client.mpub(topic, listed)
 
 
 def numbered(count: int, name: str = "m") -> list[bytes]:

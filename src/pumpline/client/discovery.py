@@ -76,6 +76,7 @@ class Discovery:
         self._random = random
         self._search_s = SEARCH_INTERVAL_S
         self.sightings = Sightings()
+        self.polls = 0
 
     @property
     def nodes(self) -> set[str]:
@@ -85,6 +86,7 @@ class Discovery:
     async def poll(self) -> None:
         answers = await asyncio.gather(*(self._ask(name) for name in self._urls))
         self.sightings.merge(dict(zip(self._urls, answers, strict=True)))
+        self.polls += 1
 
     def pause_s(self) -> float:
         """How long to wait before the next poll; short at first while no nsqd is known."""

@@ -19,6 +19,64 @@ from pyspark_nsq.stream import StreamReader
 
 
 class DefaultSource(DataSource):
+    """NSQ topics as tables, in batch and in streams, and as a place to write to.
+
+    Columns: `topic STRING, node STRING, offset BIGINT, timestamp TIMESTAMP, id STRING,
+    attempts INT, body BINARY`. (node, topic, offset) is the identity of a row. A schema given by the
+    user chooses among them, and what is left out is not decoded.
+
+    Reading:
+
+    | option | meaning | default |
+    |---|---|---|
+    | `nsqd` | HTTP addresses of nsqds, with commas | |
+    | `lookupd` | HTTP addresses of nsqlookupds, which know the nsqds; this or `nsqd`, or both | |
+    | `subscribe` | topics, with commas | |
+    | `subscribePattern` | a regular expression for whole topic names, instead of `subscribe` | |
+    | `startingOffsets` | `earliest`, `latest`, or JSON: `{"topic": {"node": offset}}`; -1 is the end, -2 the beginning; of a stream without a checkpoint | batch `earliest`, stream `latest` |
+    | `endingOffsets` | `latest` or JSON; batch only | `latest` |
+    | `startingTimestamp` | ms since 1970 or ISO 8601; instead of `startingOffsets` | |
+    | `endingTimestamp` | the same; exclusive; batch only | |
+    | `minPartitions` | partitions to make at least | the cores of the driver's machine, for reads of some MiB |
+    | `maxRecordsPerPartition` | rows in a partition at most | 128 MiB of rows |
+    | `maxOffsetsPerTrigger` | rows in a micro-batch at most, shared by lag | everything |
+    | `failOnDataLoss` | fail when rows are retired or a topic was deleted; or read what is there, with a warning | `true` |
+    | `hold` | name of a hold: nodes keep what this stream has not committed, and show it as a channel | none |
+    | `holdBytesMax` | bytes that the hold may keep before a node drops it | the node's `--hold-bytes-max` |
+    | `fetchBytes` | bytes asked for at once | 4 MiB |
+
+    Writing needs a column `body` (binary or string):
+
+    | option | meaning | default |
+    |---|---|---|
+    | `nsqd` | HTTP addresses of nsqds; chunks go to them in turn | |
+    | `topic` | where to publish | a column `topic` says it |
+    | `chunkBytes`, `chunkRows` | size of an MPUB at most | 1 MiB, 20,000 |
+
+    Both:
+
+    | option | meaning | default |
+    |---|---|---|
+    | `requestTimeoutMs` | for a node to answer | 30,000 |
+    | `retryForMs` | how long a node may be away before a task fails | 60,000 |
+    | `accessToken` | for nodes with `--http-token-file` | |
+    | `tlsCaFile`, `tlsCertFile`, `tlsKeyFile` | for addresses with `https://` | |
+
+    >>> orders = (
+    ...     spark.read.format("nsq")
+    ...     .option("nsqd", "127.0.0.1:4151")
+    ...     .option("subscribe", "orders")
+    ...     .load()
+    ... )
+    >>> orders.selectExpr("CAST(body AS STRING)").show(truncate=False)
+    +----------------------+
+    |body                  |
+    +----------------------+
+    |{"order":1,"total":20}|
+    +----------------------+
+    <BLANKLINE>
+    """  # noqa: E501 - the rows of a table
+
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
         check_names(self.options)

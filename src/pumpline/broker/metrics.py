@@ -81,6 +81,8 @@ LOG_END = Family("nsqd_topic_log_end_offset", GAUGE, "Offset of the next message
 TOPIC_DROPPED = Family(
     "nsqd_topic_dropped_messages", COUNTER, "Messages dropped as an ephemeral topic was full."
 )
+TOPIC_REFUSED = Family("nsqd_topic_refused_messages", COUNTER, "Refused by a full backlog.")
+TOPIC_OVERFLOW = Family("nsqd_topic_overflow_messages", COUNTER, "Dropped from a full backlog.")
 TOPIC_LATENCY = Family(
     "nsqd_topic_e2e_processing_latency_seconds", GAUGE, "From publish to FIN, in the window."
 )
@@ -106,6 +108,9 @@ CHANNEL_DROPPED = Family(
     COUNTER,
     "Messages that an ephemeral channel had no room for, or that were gone from the log.",
 )
+CHANNEL_OVERFLOW = Family("nsqd_channel_overflow_messages", COUNTER, "Dropped from a full backlog.")
+CHANNEL_EXPIRED = Family("nsqd_channel_expired_messages", COUNTER, "Passed over as too old.")
+CHANNEL_DEAD = Family("nsqd_channel_dead_letters", COUNTER, "Given up after too many attempts.")
 CHANNEL_DELIVERED = Family(
     "nsqd_channel_delivered_messages",
     COUNTER,
@@ -228,6 +233,8 @@ def _add_topic(
         exposition.add(family, getattr(stats, field), where)
     exposition.add(TOPIC_PAUSED, int(stats.paused), where)
     _add_latency(exposition, TOPIC_LATENCY, stats.e2e_processing_latency, where)
+    exposition.add(TOPIC_REFUSED, topic.refused_count, where)
+    exposition.add(TOPIC_OVERFLOW, topic.overflow_count, where)
     log = topic.log
     exposition.add(LOG_BYTES, log.size_bytes, where)
     exposition.add(LOG_FIRST, log.first, where)
@@ -258,6 +265,9 @@ def _add_channel(
         exposition.add(family, getattr(stats, field), where)
     exposition.add(CHANNEL_PAUSED, int(stats.paused), where)
     exposition.add(CHANNEL_DROPPED, channel.dropped_count, where)
+    exposition.add(CHANNEL_OVERFLOW, channel.overflow_count, where)
+    exposition.add(CHANNEL_EXPIRED, channel.expiry.count, where)
+    exposition.add(CHANNEL_DEAD, channel.dead_letters.count, where)
     _add_latency(exposition, CHANNEL_LATENCY, stats.e2e_processing_latency, where)
     for locality, count in zip(Locality, channel.delivered or (), strict=False):
         near = labels(locality=locality.name.lower())

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pumpline import NSQ_VERSION
+from pumpline.broker.draining import Draining
 from pumpline.broker.importing import import_queues
 from pumpline.broker.loading import load_topics, new_log
 from pumpline.broker.lookups import Lookups
@@ -43,6 +44,8 @@ class Broker:
         self.metadata = MetadataWriter(
             services, describe=self.describe, count=lambda: len(self.topics)
         )
+        self.serving = False  # the listeners accept clients
+        self.draining = Draining(self)
         self.lookups = Lookups(self.options, topics=lambda: self.topics)
         services.registration_changed = self._registration_changed
         services.topic_gone = self.delete_topic
@@ -117,6 +120,12 @@ class Broker:
                 TopicMetadata(name=topic.name, paused=topic.paused, channels=channels or None)
             )
         return Metadata(topics=topics or None, version=NSQ_VERSION)
+
+    def unready(self) -> str | None:
+        """Why clients had better go elsewhere, if they had."""
+        if self.draining.active:
+            return "draining"
+        return self.services.health.error if self.serving else "starting"
 
     # -- connections --------------------------------------------------------------------------
 

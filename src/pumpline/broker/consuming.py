@@ -49,6 +49,8 @@ def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     if not is_valid_name(channel_name):
         raise ProtocolError(E_BAD_CHANNEL, f"SUB channel name {go_quote(params[2])} is not valid")
     protocol.check_auth("SUB", topic_name, channel_name)
+    if protocol.broker.draining.active:
+        raise ProtocolError(E_SUB_FAILED, "SUB failed exiting")
     try:
         channel = protocol.broker.topic(topic_name).channel(channel_name)
     except OSError as error:

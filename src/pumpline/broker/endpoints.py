@@ -15,6 +15,7 @@ from pumpline import NSQ_VERSION, __version__
 from pumpline.broker.debug import DebugEndpoints
 from pumpline.broker.http_admin import AdminEndpoints
 from pumpline.broker.http_config import ConfigEndpoints
+from pumpline.broker.http_draining import DrainEndpoints
 from pumpline.broker.http_holds import HoldEndpoints
 from pumpline.broker.http_log import LogEndpoints
 from pumpline.broker.http_publish import BOOLEANS, PublishEndpoints
@@ -50,8 +51,9 @@ def nsqd_routes(
     memory: Memory,
     metrics: Metrics,
     lookupds_changed: Callable[[], None],
+    guarded: bool,
 ) -> Routes[Endpoint]:
-    """All of nsqd's endpoints. `lookupds_changed`: see `http_config`.
+    """All of nsqd's endpoints. `lookupds_changed`: see `http_config`; `guarded`: there is a gate.
 
     An endpoint that shows messages says so by its `access`; see `broker.access`.
     """
@@ -68,6 +70,9 @@ def nsqd_routes(
         ("GET", "/config/:opt"): Endpoint(config.get),
         ("PUT", "/config/:opt"): Endpoint(config.put),
     }
+    drain = DrainEndpoints(broker, guarded=guarded)
+    table["GET", "/ready"] = Endpoint(drain.ready, quiet=True)
+    table["POST", "/drain"] = Endpoint(drain.drain)
     settings = SettingsEndpoints(broker)
     table["GET", "/topic/settings"] = Endpoint(settings.get)
     table["POST", "/topic/settings"] = Endpoint(settings.post)

@@ -67,6 +67,8 @@ class PublishEndpoints:
     def _topic(self, query: Mapping[str, str]) -> "Topic":
         """The topic named, created if need be."""
         name = topic_name(query)
+        if self._broker.draining.active:
+            raise HttpError(503, "EXITING")
         try:
             return self._broker.topic(name)
         except OSError as error:

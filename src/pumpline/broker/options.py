@@ -236,6 +236,11 @@ class Options(DaemonOptions):
         "bytes of a topic's log that a hold may pin before it is dropped; 0 for no limit",
     )
     max_connections: int = option(INT, 0, "most client connections; 0 for no limit")
+    drain_timeout_ns: int = option(
+        DURATION,
+        NS_PER_S,
+        "how long consumers have, when nsqd stops, to finish what is in flight; 0 for no time",
+    )
     http_token_file: str = option(
         STRING,
         "",
@@ -302,6 +307,7 @@ def _fault(options: Options) -> str:
         "retention-bytes": options.retention_bytes,
         "hold-bytes-max": options.hold_bytes_max,
         "max-connections": options.max_connections,
+        "drain-timeout": options.drain_timeout_ns,
     }
     for name, value in sizes.items():
         if value < 0:

@@ -124,6 +124,10 @@ class Protocol:
         """What was granted has had its time: the next command that needs it asks again."""
         if self.access is not None:
             self.access.expired = True
+        self.forget_publish()
+
+    def forget_publish(self) -> None:
+        """The next publish takes the long way, where all is checked."""
         self._pub_line = self._mpub_line = _NO_LINE
 
     def cut_short(self, buf: bytearray) -> str:

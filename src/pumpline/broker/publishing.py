@@ -139,6 +139,8 @@ def put_many(
 def _topic(protocol: "Protocol", name: str, verb: str) -> "Topic":
     """The topic to publish to, if the client may."""
     protocol.check_auth(verb, name)
+    if protocol.broker.draining.active:
+        raise ProtocolError(f"E_{verb}_FAILED", f"{verb} failed exiting")
     try:
         return protocol.broker.topic(name)
     except OSError as error:

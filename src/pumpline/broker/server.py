@@ -58,6 +58,7 @@ class Server:
         self._gate: Gate | None = None
         self._https_tls: ssl.SSLContext | None = None
         self._listeners = Listeners(options.program)
+        self._left_lookupds = False
         self._closed = False
 
     async def start(self) -> None:
@@ -93,6 +94,27 @@ class Server:
         if self.options.statsd_address:
             self._push_to_statsd(broker)
         await self._listeners.start()
+        broker.serving = True
+
+    @property
+    def drain_wanted(self) -> asyncio.Event:
+        """Set when somebody asks for an end over HTTP."""
+        assert self.broker is not None
+        return self.broker.draining.wanted
+
+    async def drain(self, hurry: asyncio.Event) -> None:
+        """Take on nothing new, and let consumers finish what they have; see broker.draining."""
+        if self.broker is None:
+            return
+        self.broker.draining.begin()
+        self._listeners.close("TCP")
+        await self._leave_lookupds(self.broker)
+        await self.broker.draining.wait(hurry)
+
+    async def _leave_lookupds(self, broker: Broker) -> None:
+        if not self._left_lookupds:
+            self._left_lookupds = True
+            await broker.lookups.close()
 
     def reload(self) -> bool:
         """Read again what may have changed while we run: the tokens for the HTTP API."""
@@ -105,7 +127,7 @@ class Server:
         if self._statsd is not None:
             await self._statsd.close()
         if self.broker is not None:
-            await self.broker.lookups.close()
+            await self._leave_lookupds(self.broker)
             for connection in list(self.broker.connections):
                 connection.close()
             await asyncio.sleep(0)
@@ -202,6 +224,7 @@ class Server:
             memory=self.memory,
             metrics=metrics,
             lookupds_changed=broker.lookups.update,
+            guarded=self._gate is not None,
         )
         refuses = self.options.tls_required is TlsRequired.YES
         refusal = (lambda: tls_refusal(self.ports)) if refuses else None

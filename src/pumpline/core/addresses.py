@@ -1,6 +1,6 @@
 """`<host>:<port>`, read and written; a host with colons in it stands in brackets."""
 
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 
 PORT_MAX = 65535
 
@@ -28,4 +28,6 @@ def join_address(name: object) -> str:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address; of a socket, so never a name."""
-    return ip_address(host.partition("%")[0]).is_loopback
+    address = ip_address(host.partition("%")[0])
+    inner = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (inner or address).is_loopback

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Protocol, TextIO, TypeVar
+from typing import Generic, Protocol, TextIO, TypeVar, runtime_checkable
 
 from pumpline import NSQ_VERSION, __version__
 from pumpline.core import flags
@@ -104,6 +104,18 @@ class Server(Protocol):
         """Read again what may have changed, as SIGHUP asks for; whether there is any such thing."""
 
 
+@runtime_checkable
+class Drains(Protocol):
+    """A server that has something to bring to an end before it closes."""
+
+    @property
+    def drain_wanted(self) -> asyncio.Event:
+        """Set when others than a signal want it to stop; there once it has started."""
+
+    async def drain(self, hurry: asyncio.Event) -> None:
+        """Return when everything is in order, or `hurry` is set."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program(Generic[Options]):
     flags: Sequence[Flag]
@@ -171,13 +183,17 @@ def _event_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
 
 
 async def _until_stopped(new_server: Callable[[], Server]) -> None:
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     server = new_server()
 
     def on_stop(number: signal.Signals) -> None:
-        log.info("%s received, stopping", number.name)
-        stop.set()
+        if stop.is_set():
+            log.info("%s received again, stopping at once", number.name)
+            hurry.set()
+        else:
+            log.info("%s received, stopping", number.name)
+            stop.set()
 
     def on_hangup() -> None:
         log.info("SIGHUP received%s", "" if server.reload() else ", ignored")
@@ -191,6 +207,19 @@ async def _until_stopped(new_server: Callable[[], Server]) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
-        await stop.wait()
+        if isinstance(server, Drains):
+            await _any_of(stop, server.drain_wanted)
+            await server.drain(hurry)
+        else:
+            await stop.wait()
     finally:
         await server.close()
+
+
+async def _any_of(*events: asyncio.Event) -> None:
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -33,7 +33,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from pumpline import __version__
-from pumpline.core.addresses import join_address
+from pumpline.core.addresses import is_loopback, join_address
 from pumpline.core.durations import format_duration
 from pumpline.web.query import QueryError, parse_query, unescape
 from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
@@ -177,6 +177,13 @@ class Request:
     def header(self, name: str) -> str:
         """Empty if there is none."""
         return self._web.headers.get(name, "")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the client is on this machine."""
+        transport = self._web.transport
+        name = None if transport is None else transport.get_extra_info("peername")
+        return is_loopback(name[0]) if isinstance(name, tuple) else transport is not None
 
     @property
     def has_certificate(self) -> bool:

@@ -71,11 +71,13 @@ class Listeners:
                 raise self._failed(shown, error) from error
             _LOG.info("%s: listening on %s", name, shown)
 
-    def close(self) -> None:
+    def close(self, only: str = "") -> None:
+        """Stop accepting: at all of them, or at those of a name."""
         for name, listener in self._listeners:
-            _LOG.info("%s: closing %s", name, _shown(listener))
-            listener.close()
-        self._listeners.clear()
+            if only in ("", name):
+                _LOG.info("%s: closing %s", name, _shown(listener))
+                listener.close()
+        self._listeners = [each for each in self._listeners if only not in ("", each[0])]
 
     def _failed(self, address: str, error: OSError | ValueError) -> StartupError:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)

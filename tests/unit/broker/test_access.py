@@ -90,6 +90,8 @@ def test_tokens_stay_when_they_cannot_be_read_anew(
         ("127.0.0.1", True),
         ("127.9.9.9", True),
         ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("::ffff:10.0.0.1", False),
         ("0.0.0.0", False),
         ("::", False),
         ("10.0.0.1", False),

@@ -38,6 +38,7 @@ OUR_FLAGS = [
     "retention-bytes",
     "hold-bytes-max",
     "max-connections",
+    "drain-timeout",
     "http-token-file",
     "http-client-ca-file",
     "lookupd-ping-interval",
@@ -101,6 +102,7 @@ CONFIG_DEFAULTS = {
     "lookupd_ping_interval": 15_000_000_000,
     "hold_bytes_max": 10 << 30,
     "max_connections": 0,
+    "drain_timeout": SECOND_NS,
     "http_token_file": "",
     "http_client_ca_file": "",
 }

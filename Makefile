@@ -9,7 +9,7 @@ JS := tests/interop/js
 PYTEST = $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check bench fuzz interop-js clean
+.PHONY: help demo test test-fast check bench fuzz java interop-js clean
 
 help: ## list these targets
 	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer)"
@@ -18,7 +18,7 @@ help: ## list these targets
 demo: $(INSTALLED) ## see it work on this machine
 	@$(BIN)/pumpline demo
 
-test: check interop-js ## all checks and tests but the soak tests
+test: check java interop-js ## all checks and tests but the soak tests
 	$(PYTEST) -m "not soak"
 
 test-fast: $(INSTALLED) ## the tests that take seconds
@@ -36,6 +36,9 @@ bench: $(INSTALLED) ## measure the broker (takes minutes, wants an idle machine)
 
 fuzz: $(INSTALLED) ## the soak tests: long fuzzing and crash runs
 	$(PYTEST) -m soak
+
+java: $(INSTALLED)
+	@$(BIN)/python -m pyspark_nsq.session
 
 interop-js: $(INSTALLED) ## install the JavaScript client for the interop tests, where npm exists
 	@if ! [ -f $(JS)/package.json ]; then :; \

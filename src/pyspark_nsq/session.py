@@ -53,6 +53,14 @@ def require_java() -> None:
         raise JavaMissing(f"{JAVA_MISSING}; {java} says {version[0]}.")
 
 
+def main() -> None:
+    """`python -m pyspark_nsq.session`: is there a Java for Spark?"""
+    try:
+        require_java()
+    except JavaMissing as error:
+        sys.exit(str(error))
+
+
 def local_session(
     name: str, *, master: str = "local[*]", settings: dict[str, str] | None = None
 ) -> SparkSession:
@@ -67,3 +75,7 @@ def local_session(
     for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+if __name__ == "__main__":
+    main()

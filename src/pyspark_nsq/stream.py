@@ -87,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         before, after = from_json(start), from_json(end)
         rows = rows_between(before, after)
-        self._wait_for_nodes(rows)
+        self._wait_for_nodes({key: after[key] for key in rows})
         ranges = [self._range(key, start=before[key].offset, end=after[key]) for key in rows]
         rows_max = self._options.partition_rows_max
         return [*split(ranges, partitions_min=self._options.partitions_min, rows_max=rows_max)]
@@ -130,9 +130,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _reachable(self, positions: Positions) -> Positions:
         """How far everything could be read. Logs of silent nodes stay where they are."""
         reached: Positions = {}
+        moved = self._moved(positions)
         for key, place in positions.items():
             state = self._survey.logs.get(key)
-            if state is None:
+            if key in moved:
+                reached[moved[key]] = place
+            elif state is None:
                 if key[1] in self._survey.names:
                     self._lost(f"topic {key[0]} on {key[1]} was deleted")
                     continue
@@ -141,8 +144,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 reached[key] = self._next(place, state)
         for key, state in self._survey.logs.items():
             if key not in positions and (self._target is None or key in self._target):
-                reached[key] = Place(state.log, state.first)
+                reached.setdefault(key, Place(state.log, state.first))
         return reached
+
+    def _moved(self, positions: Positions) -> dict[Key, Key]:
+        """Logs whose node has another address now: they are known by their ids."""
+        by_log = {
+            (key[0], state.log): key
+            for key, state in self._survey.logs.items()
+            if key not in positions
+        }
+        moved: dict[Key, Key] = {}
+        for key, place in positions.items():
+            now = by_log.get((key[0], place.log))
+            if now is not None and key not in self._survey.logs:
+                _LOG.warning("topic %s has moved from %s to %s", key[0], key[1], now[1])
+                moved[key] = now
+        return moved
 
     def _next(self, place: Place, state: LogState) -> Place:
         """Where reading of one log could end, checked against where it stands."""
@@ -167,23 +185,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Range(
             topic=key[0],
             node=key[1],
-            address=self._survey.names[key[1]],
+            address=self._addresses({key: end})[key],
             log=end.log,
             start=start,
             end=end.offset,
             row_bytes=1.0 if state is None else state.row_bytes,
         )
 
-    def _wait_for_nodes(self, keys: dict[Key, int]) -> None:
+    def _wait_for_nodes(self, needed: Positions) -> None:
         """A batch that is repeated after a restart may need a node that is not back yet."""
         deadline_s = time.monotonic() + self._options.connecting.retry_s
-        while missing := sorted({node for _, node in keys if node not in self._survey.names}):
+        while missing := sorted({key[1] for key in needed.keys() - self._addresses(needed).keys()}):
             if time.monotonic() > deadline_s:
                 reasons = "; ".join(self._survey.silent.values()) or "nobody knows its address"
                 raise Unreachable(f"{', '.join(missing)} is needed to go on: {reasons}")
             self._survey = self._connected().survey()
-            if any(node not in self._survey.names for node in missing):
+            if needed.keys() - self._addresses(needed).keys():
                 time.sleep(NODE_POLL_S)
+
+    def _addresses(self, needed: Positions) -> dict[Key, str]:
+        """Where to read each log: at its node, or wherever it is now; unknown ones are left out."""
+        now = {(state.topic, state.log): state.address for state in self._survey.logs.values()}
+        addresses: dict[Key, str] = {}
+        for key, place in needed.items():
+            address = self._survey.names.get(key[1]) or now.get((key[0], place.log))
+            if address is not None:
+                addresses[key] = address
+        return addresses
 
     def _hold(self, positions: Positions) -> None:
         """Makes the holds that are not known to be there."""

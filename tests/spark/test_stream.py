@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
+from daemons import Nsqd, Nsqlookupd, wait_until
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -14,7 +14,7 @@ from pyspark_nsq import lag
 from pyspark_nsq.progress import lag_by_log
 
 from .streams import Stream, addresses, wait_for_rows
-from .topics import name_of, numbered, publish
+from .topics import name_of, numbered, producers, publish
 
 pytestmark = pytest.mark.slow
 
@@ -106,6 +106,46 @@ def test_a_node_that_is_lost_holds_up_nobody_and_is_read_on_when_it_is_back(
     finally:
         query.stop()
     assert stream.bodies() == Counter(numbered(20) + numbered(30, start=100))
+
+
+def test_a_node_that_comes_back_at_another_address_is_read_on(
+    spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
+) -> None:
+    node = start_nsqd()
+    publish(node, topic, numbered(10))
+    stream = Stream(spark, work, subscribe=topic)
+    stream.run(nsqd=addresses(node))
+    before = name_of(node)
+    node.stop()
+    node.start()
+    assert name_of(node) != before
+    publish(node, topic, numbered(10, start=10))
+    stream.run(nsqd=addresses(node))
+    assert stream.bodies() == Counter(numbered(20))
+
+
+def test_a_running_stream_picks_up_a_node_that_nsqlookupd_learns_of(
+    spark: SparkSession,
+    start_nsqd: Callable[..., Nsqd],
+    nsqlookupd: Nsqlookupd,
+    topic: str,
+    work: Path,
+) -> None:
+    flags = (
+        f"--lookupd-tcp-address={nsqlookupd.tcp_address}",
+        "--broadcast-address=127.0.0.1",
+    )
+    publish(start_nsqd(*flags), topic, numbered(10))
+    wait_until(lambda: producers(nsqlookupd, topic))
+    stream = Stream(spark, work, lookupd=nsqlookupd.http_address, subscribe=topic)
+    query = stream.start()
+    try:
+        wait_for_rows(query, 10)
+        publish(start_nsqd(*flags), topic, numbered(10, start=10))
+        wait_for_rows(query, 20)
+    finally:
+        query.stop()
+    assert stream.bodies() == Counter(numbered(20))
 
 
 def test_a_topic_deleted_and_created_again_stops_the_stream_unless_loss_is_allowed(

@@ -123,3 +123,16 @@ def test_daemon_stops_with_a_client_connected(server: Identity, tmp_path: Path) 
         assert nsqd.stop() == 0
         connection.close()
         assert "Traceback" not in nsqd.log_text()
+
+
+def test_ranges_of_the_log_are_whole_over_tls(
+    authority: Authority, server: Identity, tmp_path: Path
+) -> None:
+    tls = client_context(authority=authority)
+    body = bytes(range(256)) * 4000
+    with start(tmp_path, server) as nsqd:
+        for _ in range(3):
+            assert ask(nsqd, "POST", "/pub?topic=t", body).body == b"OK"
+        plain = ask(nsqd, "GET", "/log/raw?topic=t&from=0&to=3")
+        assert plain.body.count(body) == 3
+        assert ask_secure(nsqd, "GET", "/log/raw?topic=t&from=0&to=3", tls=tls).body == plain.body

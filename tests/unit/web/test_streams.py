@@ -1,0 +1,182 @@
+"""Files as replies, over real sockets: whole, to slow clients too, and closed whatever happens."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from pumpline.web import http, streams
+from pumpline.web.http import OK, Endpoint, HttpServer, Reply, Request, stream_reply
+from pumpline.web.routes import Routes
+from pumpline.web.streams import FileStream
+
+PATIENCE_S = 10.0
+LARGE_BYTES = 50_000_000  # no socket buffer takes that
+SPANS = [(0, 1000), (5000, 1), (100_000, 200_000)]
+GET = b"GET /file HTTP/1.1\r\nHost: x\r\n\r\n"
+GET_AND_CLOSE = b"GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+class Place:
+    """A server of one file, and what became of the streams it sent."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.spans = SPANS
+        self.closed = 0
+        self.all_closed = asyncio.Event()
+        self.threads = ThreadPoolExecutor(2)
+        self.port = 0
+        self.server = HttpServer(
+            Routes({("GET", "/file"): Endpoint(self.file), ("GET", "/ping"): Endpoint(self.ping)})
+        )
+
+    async def ping(self, request: Request) -> Reply:
+        return OK
+
+    async def file(self, request: Request) -> Reply:
+        fd = os.open(self.path, os.O_RDONLY)
+        spans = [(fd, position, length) for position, length in self.spans]
+        return stream_reply(FileStream(spans, threads=self.threads, on_close=self._on_close), {})
+
+    def _on_close(self) -> None:
+        self.closed += 1
+        self.all_closed.set()
+
+    async def connect(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(data)
+        return reader, writer
+
+    def open_here(self) -> int:
+        """Descriptors of the file that are open."""
+        links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+        return sum(os.path.realpath(link) == str(self.path) for link in links)
+
+    async def nothing_is_open(self) -> None:
+        while self.open_here():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(1 << 20) + bytes(LARGE_BYTES))
+    place = Place(path)
+    async with serving(place), asyncio.timeout(PATIENCE_S):
+        yield place
+    place.threads.shutdown()
+    assert place.open_here() == 0
+
+
+@asynccontextmanager
+async def serving(place: Place) -> AsyncIterator[None]:
+    listener = await asyncio.get_running_loop().create_server(place.server, "127.0.0.1", 0)
+    place.port = listener.sockets[0].getsockname()[1]
+    try:
+        yield
+    finally:
+        listener.close()
+        await place.server.close()
+
+
+def expected(place: Place) -> bytes:
+    data = place.path.read_bytes()
+    return b"".join(data[position : position + length] for position, length in place.spans)
+
+
+def body_of(answer: bytes) -> bytes:
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"Content-Length: %d" % len(body) in head
+    return body
+
+
+async def test_spans_follow_on_each_other(place: Place) -> None:
+    reader, _ = await place.connect(GET_AND_CLOSE)
+    assert body_of(await reader.read()) == expected(place)
+    assert place.closed == 1
+    await place.nothing_is_open()
+
+
+async def test_a_connection_goes_on_after_a_file(place: Place) -> None:
+    last = b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    reader, _ = await place.connect(GET + GET + last)
+    answers = await reader.read()
+    assert answers.count(expected(place) + b"HTTP/1.1 200 OK") == 2
+    assert answers.endswith(b"\r\n\r\nOK")
+
+
+async def test_nothing_is_a_reply_too(place: Place) -> None:
+    place.spans = [(0, 0)]
+    reader, _ = await place.connect(GET_AND_CLOSE)
+    assert body_of(await reader.read()) == b""
+
+
+async def test_slow_clients_hold_no_thread(place: Place) -> None:
+    place.spans = [(0, LARGE_BYTES)]
+    slow = [await place.connect(GET_AND_CLOSE) for _ in range(6)]
+    for reader, _ in slow:
+        await reader.readuntil(b"\r\n\r\n")  # and no more for now
+    place.spans = SPANS
+    reader, _ = await place.connect(GET_AND_CLOSE)
+    assert body_of(await reader.read()) == expected(place)
+    for reader, _ in slow:
+        assert len(await reader.read()) == LARGE_BYTES
+
+
+async def test_a_client_that_goes_away_leaves_nothing_open(place: Place) -> None:
+    place.spans = [(0, LARGE_BYTES)]
+    reader, writer = await place.connect(GET)
+    await reader.readuntil(b"\r\n\r\n")
+    writer.transport.abort()
+    await place.all_closed.wait()
+    await place.nothing_is_open()
+
+
+async def test_a_client_that_does_not_read_is_dropped(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("SEND_S", "SWEEP_S"):
+        monkeypatch.setattr(http, limit, 0.05)
+    monkeypatch.setattr(http, "BODY_BYTES_PER_S", 1e12)
+    monkeypatch.setattr(streams, "WAIT_S", 0.01)
+    place.spans = [(0, LARGE_BYTES)]
+    reader, writer = await place.connect(b"")
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    writer.write(GET)
+    await place.all_closed.wait()
+    await place.nothing_is_open()
+    writer.transport.resume_reading()  # type: ignore[attr-defined]
+    with suppress(ConnectionResetError):
+        assert len(await reader.read()) < LARGE_BYTES
+
+
+async def test_a_stopping_server_ends_what_it_sends(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "STOP_S", 0.05)
+    place.spans = [(0, LARGE_BYTES)]
+    reader, _ = await place.connect(GET)
+    await reader.readuntil(b"\r\n\r\n")
+    await place.server.close()
+    await place.all_closed.wait()
+    await place.nothing_is_open()
+
+
+async def test_a_file_that_got_shorter_ends_the_connection(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    size_bytes = place.path.stat().st_size
+    place.spans = [(size_bytes - 1000, 2000)]
+    reader, _ = await place.connect(GET + GET)
+    with suppress(ConnectionResetError):
+        answer = await reader.read()
+        assert answer.count(b"HTTP/1.1") <= 1
+        assert len(answer) < 2000
+    assert "failed to send /file" in caplog.text
+    await place.all_closed.wait()

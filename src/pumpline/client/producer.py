@@ -33,7 +33,7 @@ from pumpline.client.errors import (
     ServerError,
 )
 from pumpline.client.link import Link
-from pumpline.client.publication import Publication, Waiter, cost_bytes
+from pumpline.client.publication import MESSAGE_COST_BYTES, Publication, Waiter, cost_bytes
 from pumpline.client.room import Room
 from pumpline.client.settings import Settings
 from pumpline.core.commands import MPUB_MESSAGE_OVERHEAD_BYTES, MPUB_OVERHEAD_BYTES
@@ -195,11 +195,11 @@ class Producer:
         """
         message = self._checked(topic, body)
         defer_ms = None if defer is None else _milliseconds(defer)
-        cost = cost_bytes([message])
+        cost = MESSAGE_COST_BYTES + len(message)
         if not self._room.try_take(cost):
             await self._wait_for_room(cost)
         if defer_ms is not None or not self._batching:
-            await self._enqueue(topic, [message], defer_ms=defer_ms)
+            await self._enqueue(topic, [message], cost, defer_ms=defer_ms)
         else:
             await self._add(topic, message)
 
@@ -216,7 +216,7 @@ class Producer:
                 cost = cost_bytes(chunk)
                 if not self._room.try_take(cost):
                     await self._wait_for_room(cost)
-                waiters.append((len(chunk), self._enqueue(topic, chunk)))
+                waiters.append((len(chunk), self._enqueue(topic, chunk, cost)))
                 while waiters and waiters[0][1].done():
                     confirmed += await _outcome(*waiters.popleft())
             while waiters:
@@ -278,10 +278,13 @@ class Producer:
             text = f"not sent: no room for {self._timeout_s:g} s, as nothing was confirmed"
             raise NotSent(text) from None
 
-    def _enqueue(self, topic: str, bodies: list[bytes], *, defer_ms: int | None = None) -> Waiter:
+    def _enqueue(
+        self, topic: str, bodies: list[bytes], cost: int, *, defer_ms: int | None = None
+    ) -> Waiter:
         """A publication of its own."""
         publication = self._new_publication(topic, defer_ms)
         publication.bodies = bodies
+        publication.cost_bytes = cost
         waiter = self._new_waiter(publication)
         self._queue.append(publication)
         self._schedule(0.0)

@@ -22,6 +22,7 @@ def cost_bytes(bodies: list[bytes]) -> int:
 class Publication:
     __slots__ = (
         "bodies",
+        "cost_bytes",
         "deadline_s",
         "defer_ms",
         "failure",
@@ -39,6 +40,7 @@ class Publication:
         self.defer_ms = defer_ms
         self.bodies: list[bytes] = []
         self.waiters: list[Waiter] = []  # one a message, or one for all
+        self.cost_bytes = 0
         self.size_bytes = commands.MPUB_OVERHEAD_BYTES  # of the MPUB's body, as it is added to
         self.sent_s = 0.0  # the last time
         self.under_way = False  # sent, and nothing is known yet
@@ -48,10 +50,7 @@ class Publication:
     def add(self, body: bytes) -> None:
         self.bodies.append(body)
         self.size_bytes += commands.MPUB_MESSAGE_OVERHEAD_BYTES + len(body)
-
-    @property
-    def cost_bytes(self) -> int:
-        return cost_bytes(self.bodies)
+        self.cost_bytes += MESSAGE_COST_BYTES + len(body)
 
     def command(self) -> bytes:
         if self.defer_ms is not None:
@@ -72,6 +71,7 @@ class Publication:
         else:  # one waiter for all of it
             self.bodies = []
             self.waiters = []
+        self.cost_bytes = cost_bytes(self.bodies)
         return cost_before - self.cost_bytes
 
     def split(self) -> "list[Publication]":

@@ -23,15 +23,17 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
 
 from pumpline import client
 from pumpline.client.connection import sockets_of
+from pumpline.client.consumer import BATCH_SIZE
 from pumpline.client.errors import NotSent, PublishError
+from pumpline.client.message import Batch, Message
 from pumpline.client.producer import BATCH_MESSAGES_MAX, Body, Delay
 from pumpline.client.settings import Settings
 
@@ -93,6 +95,38 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+class _PerProcess(Generic[T]):
+    """A client that is started when it is first used, and anew in a process that was forked."""
+
+    def __init__(self, start: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._start = start
+        self._pid = 0
+        self._starting = threading.Lock()
+        self._running: tuple[_LoopThread, T] | None = None
+
+    def get(self) -> tuple[_LoopThread, T] | None:
+        """None if it does not run in this process."""
+        return self._running if self._pid == os.getpid() else None
+
+    def take(self) -> tuple[_LoopThread, T] | None:
+        """The same, for who ends it."""
+        running = self.get()
+        self._running = None
+        return running
+
+    def started(self) -> tuple[_LoopThread, T]:
+        with _lock:
+            if self._pid != os.getpid():  # new, or a copy of what the parent had
+                self._pid = os.getpid()
+                self._starting = threading.Lock()
+                self._running = None
+        with self._starting:
+            if self._running is None:
+                thread = _loop_thread()
+                self._running = (thread, thread.run(self._start()))
+            return self._running
+
+
 class ProducerOptions(TypedDict, total=False):
     """Those of `pumpline.client.Producer`."""
 
@@ -112,13 +146,16 @@ class Producer:
     """As `pumpline.client.Producer`: the same options, calls and exceptions."""
 
     def __init__(self, addresses: str | Iterable[str], **options: Unpack[ProducerOptions]) -> None:
-        self._addresses = [addresses] if isinstance(addresses, str) else list(addresses)
-        self._options = options
-        self._pid = 0
-        self._starting = threading.Lock()
-        self._running: tuple[_LoopThread, client.Producer] | None = None
+        given = [addresses] if isinstance(addresses, str) else list(addresses)
+        client.Producer(given, **options)  # wrong ones are told now
+
+        async def start() -> client.Producer:
+            producer = client.Producer(given, **options)
+            await producer.start()
+            return producer
+
+        self._client = _PerProcess(start)
         self._is_closed = False
-        client.Producer(self._addresses, **options)  # wrong ones are told now
 
     def __enter__(self) -> Self:
         self.start()
@@ -134,11 +171,9 @@ class Producer:
     def close(self) -> None:
         """Wait for what is pending, and disconnect."""
         self._is_closed = True
-        if self._pid != os.getpid() or self._running is None:
-            return  # never used in this process
-        thread, producer = self._running
-        self._running = None
-        thread.run(producer.close())
+        if running := self._client.take():
+            thread, producer = running
+            thread.run(producer.close())
 
     def publish(self, topic: str, body: Body, *, defer: Delay | None = None) -> None:
         """Publish a message, and return when nsqd has confirmed it."""
@@ -174,24 +209,119 @@ class Producer:
     @property
     def connected(self) -> list[str]:
         """The addresses of the nsqds that can be published to now."""
-        running = self._running
-        return [] if running is None or self._pid != os.getpid() else running[1].connected
+        running = self._client.get()
+        return [] if running is None else running[1].connected
 
     def _started(self) -> tuple[_LoopThread, client.Producer]:
         if self._is_closed:
             raise NotSent("not sent: the producer is closed")
-        with _lock:
-            if self._pid != os.getpid():  # new, or a copy of what the parent had
-                self._pid = os.getpid()
-                self._starting = threading.Lock()
-                self._running = None
-        with self._starting:
-            if self._running is None:
-                thread = _loop_thread()
-                producer = client.Producer(self._addresses, **self._options)
-                thread.run(producer.start())
-                self._running = (thread, producer)
-            return self._running
+        return self._client.started()
+
+
+class ConsumerArguments(TypedDict, total=False):
+    """Those of `pumpline.client.Consumer`."""
+
+    max_in_flight: int
+    max_attempts: int
+    giving_up: Callable[[Message], object] | None
+    auto_touch: bool
+    settings: Settings | None
+    options: client.ConsumerOptions | None
+
+
+class Consumer:
+    """As `pumpline.client.Consumer`: the same options, and messages with the same methods."""
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        *,
+        nsqd: str | Iterable[str] = (),
+        lookupd: str | Iterable[str] = (),
+        **options: Unpack[ConsumerArguments],
+    ) -> None:
+        nsqds = [nsqd] if isinstance(nsqd, str) else list(nsqd)
+        lookupds = [lookupd] if isinstance(lookupd, str) else list(lookupd)
+
+        def make() -> client.Consumer:
+            return client.Consumer(topic, channel, nsqd=nsqds, lookupd=lookupds, **options)
+
+        async def start() -> client.Consumer:
+            consumer = make()
+            consumer.answer_from_threads()
+            consumer.start()
+            return consumer
+
+        make()  # wrong ones are told now
+        self._client = _PerProcess(start)
+
+    def __enter__(self) -> Self:
+        self._client.started()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Waits for messages in hand, unless an exception ended the block that had them."""
+        self.stop(timeout_s=None if kind is None else 0)
+
+    def __iter__(self) -> Iterator[Message]:
+        return self.messages()
+
+    def messages(self, *, idle_s: float | None = None) -> Iterator[Message]:
+        """Messages as they come, until `stop`, or until none has come for idle_s seconds."""
+        for batch in self.batches(idle_s=idle_s):
+            remaining = iter(batch)
+            try:
+                yield from remaining
+            finally:
+                for message in remaining:  # whoever iterates has had enough
+                    message.requeue(0, backoff=False)
+
+    def batches(
+        self, size_max: int = BATCH_SIZE, *, wait_s: float = 0.0, idle_s: float | None = None
+    ) -> Iterator[Batch]:
+        """Messages at hand, up to size_max; wait_s is how long a batch may wait to become full."""
+        owns = self._client.get() is None
+        thread, consumer = self._client.started()
+        source = consumer.batches(size_max, wait_s=wait_s)
+        try:
+            while (batch := thread.run(_next(source, idle_s))) is not None:
+                yield batch
+        finally:
+            thread.run(source.aclose())
+            if owns:
+                self.stop(timeout_s=0)
+
+    def run(self, handler: Callable[[Message], object], *, concurrency: int = 1) -> None:
+        """Handle messages, in so many threads, until `stop`: finish each when the handler returns,
+        requeue it and back off when it raises."""
+        thread, consumer = self._client.started()
+        try:
+            thread.run(consumer.run(handler, concurrency=concurrency, threads=True))
+        finally:
+            self.stop()
+
+    def stop(self, *, timeout_s: float | None = None) -> None:
+        """Take no more messages, wait until those in hand are answered, and close."""
+        if running := self._client.take():
+            thread, consumer = running
+            thread.run(consumer.stop(timeout_s=timeout_s))
+
+    def stop_soon(self) -> None:
+        """Begin to; for handlers and signals."""
+        if running := self._client.get():
+            thread, consumer = running
+            thread.loop.call_soon_threadsafe(consumer.stop_soon)
+
+
+async def _next(source: AsyncGenerator[Batch, None], idle_s: float | None) -> Batch | None:
+    """The next batch; None if there is none, or none in time."""
+    try:
+        # In the loop's own thread, or a batch could come as it is given up, and be nobody's.
+        async with asyncio.timeout(idle_s):
+            return await anext(source, None)
+    except TimeoutError:
+        return None
 
 
 def _count(under_way: "deque[tuple[int, Future[None]]]") -> int:

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-THIRD_PARTY = ("aiohttp", "cramjam", "msgspec", "rich", "uvloop", "zlib_ng", "pumpline.broker")
+THIRD_PARTY = ("aiohttp", "cramjam", "msgspec", "rich", "uvloop", "pumpline.broker")
 
 
 def run(program: str) -> str:
@@ -16,10 +16,21 @@ def run(program: str) -> str:
 
 def test_importing_the_client_imports_nothing_else() -> None:
     program = (
-        "import sys, pumpline.client\n"
+        "import sys, pumpline.client, pumpline.sync\n"
         f"print([name for name in {THIRD_PARTY!r} if name in sys.modules])"
     )
     assert run(program) == "[]"
+
+
+def test_the_client_works_where_nothing_else_is_installed() -> None:
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({(*THIRD_PARTY, "zlib_ng")!r}))  # importing them fails
+import pumpline.client, pumpline.sync
+from pumpline.core.layers import Deflate
+print(pumpline.client.Producer("127.0.0.1:4150").addresses, Deflate(6).name)
+"""
+    assert run(program) == "['127.0.0.1:4150'] deflate"
 
 
 def test_snappy_without_its_library_says_what_to_install() -> None:

@@ -3,13 +3,14 @@
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 
 import pytest
 from daemons import Nsqd, wait_until
 
-from pumpline.client import ConnectError, NotSent, Refused
-from pumpline.sync import Producer
+from pumpline.client import ConnectError, Message, NotSent, Refused, Settings
+from pumpline.sync import Consumer, Producer
 
 CHANNEL = "ch"
 
@@ -85,7 +86,7 @@ def test_publish_many_says_how_many_are_published(nsqd: Nsqd, topic: str) -> Non
 
 FORKS = """
 import os, sys
-from pumpline.sync import Producer
+from pumpline.sync import Consumer, Producer
 address, topic = sys.argv[1:]
 producer = Producer(address)
 producer.publish(topic, b"parent")
@@ -113,7 +114,7 @@ def test_a_fork_connects_anew_and_leaves_the_parent_alone(nsqd: Nsqd, topic: str
 
 IDLE_CHILD = """
 import os, sys
-from pumpline.sync import Producer
+from pumpline.sync import Consumer, Producer
 address, topic = sys.argv[1:]
 producer = Producer(address)
 producer.publish(topic, b"m")
@@ -142,3 +143,97 @@ def test_importing_it_starts_no_thread() -> None:
     program = "import threading, pumpline.sync; print(threading.active_count())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout.strip() == b"1"
+
+
+# -- consuming ----------------------------------------------------------------------------------
+
+
+def publish(nsqd: Nsqd, topic: str, *bodies: bytes) -> None:
+    with Producer(nsqd.tcp_address) as producer:
+        producer.publish_many(topic, bodies)
+
+
+def unfinished(nsqd: Nsqd, topic: str) -> int:
+    stats = nsqd.channel_stats(topic, CHANNEL)
+    return int(stats["depth"] + stats["in_flight_count"] + stats["deferred_count"])
+
+
+def test_messages_are_iterated_until_there_are_no_more(nsqd: Nsqd, topic: str) -> None:
+    bodies = [b"%d" % number for number in range(500)]
+    publish(nsqd, topic, *bodies)
+    received = []
+    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_in_flight=50)
+    for message in consumer.messages(idle_s=0.3):
+        received.append(message.body)
+        assert message.finish()
+    assert sorted(received) == sorted(bodies)
+    wait_until(lambda: unfinished(nsqd, topic) == 0)
+
+
+def test_whoever_stops_iterating_gives_the_rest_back(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, *(b"%d" % number for number in range(20)))
+    for message in Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_in_flight=20):
+        message.finish()
+        break
+    wait_until(lambda: nsqd.channel_stats(topic, CHANNEL)["depth"] == 19)
+    assert nsqd.channel_stats(topic, CHANNEL)["in_flight_count"] == 0
+
+
+def test_a_message_is_requeued_and_touched(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, b"m")
+    with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address) as consumer:
+        messages = iter(consumer)
+        first = next(messages)
+        assert first.touch()
+        assert first.requeue(0, backoff=False)
+        second = next(messages)
+        assert (first.attempts, second.attempts) == (1, 2)
+        second.finish()
+    wait_until(lambda: unfinished(nsqd, topic) == 0)
+
+
+def test_batches(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, *(b"%d" % number for number in range(100)))
+    count = 0
+    with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_in_flight=100) as consumer:
+        for batch in consumer.batches(30, idle_s=0.3):
+            assert len(batch) <= 30
+            count += len(batch)
+            batch.finish()
+    assert count == 100
+    wait_until(lambda: unfinished(nsqd, topic) == 0)
+
+
+def test_a_handler_runs_in_threads_until_it_is_stopped(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, *(b"%d" % number for number in range(100)))
+    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_in_flight=10)
+    handled: list[tuple[bytes, str]] = []
+
+    def handle(message: Message) -> None:
+        handled.append((message.body, threading.current_thread().name))
+        if len(handled) == 100:
+            consumer.stop_soon()
+
+    consumer.run(handle, concurrency=3)
+    assert len({body for body, _ in handled}) == 100
+    assert threading.current_thread().name not in {name for _, name in handled}
+    wait_until(lambda: unfinished(nsqd, topic) == 0)
+
+
+@pytest.mark.slow
+def test_heartbeats_are_answered_while_a_message_is_handled(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, b"m")
+    settings = Settings(heartbeat_interval_s=1.0)
+    with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, settings=settings) as consumer:
+        message = next(iter(consumer))
+        time.sleep(2.5)  # nsqd drops who does not answer for two intervals
+        assert message.finish()
+    wait_until(lambda: unfinished(nsqd, topic) == 0)
+    assert nsqd.channel_stats(topic, CHANNEL)["timeout_count"] == 0
+
+
+def test_a_consumer_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="needs the address"):
+        Consumer("t", "c")
+    with pytest.raises(ValueError, match="channel"):
+        Consumer("t", "bad channel", nsqd="127.0.0.1:4150")

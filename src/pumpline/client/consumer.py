@@ -15,7 +15,7 @@ import inspect
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Self, TypeVar
 
@@ -24,7 +24,7 @@ from pumpline.client.backoff import Backoff
 from pumpline.client.discovery import Discovery
 from pumpline.client.flow import Flow
 from pumpline.client.handling import Handler, Handling, put_back
-from pumpline.client.message import Batch, Delivery, Message, Record
+from pumpline.client.message import Batch, Delivery, Message, Record, ThreadMessage
 from pumpline.client.options import ConsumerOptions
 from pumpline.client.rdy import Pool
 from pumpline.client.settings import Settings
@@ -156,7 +156,7 @@ class Consumer:
 
     async def batches(
         self, size_max: int = BATCH_SIZE, *, wait_s: float = 0.0
-    ) -> AsyncIterator[Batch]:
+    ) -> AsyncGenerator[Batch, None]:
         """Messages at hand, up to size_max; wait_s is how long a batch may wait to become full."""
         owns = self._main is None
         if owns:
@@ -216,6 +216,10 @@ class Consumer:
             # It was the handlers that were cancelled, as a stop did not wait any longer.
         finally:
             await self.stop()
+
+    def answer_from_threads(self) -> None:
+        """Messages are to be answered from any thread; to be called before it is started."""
+        self._message_type = ThreadMessage
 
     def start(self) -> None:
         """Connects in the background; needs a running event loop."""

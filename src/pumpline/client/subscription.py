@@ -77,6 +77,8 @@ class Subscription:
         self._answered = asyncio.Event()  # all of it, while leaving
         self._is_leaving = False
         self._left: asyncio.Future[bytes] | None = None
+        self._from_threads: deque[Callable[[], object]] = deque()
+        self._is_woken = False
 
     # -- its life -----------------------------------------------------------------------------
 
@@ -240,7 +242,16 @@ class Subscription:
         self._send_touch(message)
 
     def call_from_thread(self, function: Callable[[], object]) -> None:
-        self._loop.call_soon_threadsafe(function)
+        # Waking the loop is a system call: once for all that come before it looks.
+        self._from_threads.append(function)
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._call_from_threads)
+
+    def _call_from_threads(self) -> None:
+        self._is_woken = False  # before looking: what comes from now on wakes it again
+        while self._from_threads:
+            self._from_threads.popleft()()
 
     def _new_delivery(self, count: int, now: float, ends_at: float) -> Delivery:
         expires_at = min(now + self._timeout_s, ends_at)

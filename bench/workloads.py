@@ -7,6 +7,7 @@
 | both           | mpub and sub at once, at most 200,000 apart           | messages received / s  |
 | pub_pipelined  | PUB, 2 connections, 50 in flight on each              | messages published / s |
 | pub_sync       | PUB, 50 connections, 1 outstanding on each            | messages published / s |
+| http_pub       | POST /pub, 20 connections kept open                   | messages published / s |
 | rdy1           | RDY 1, 50 consumers on a backlog                      | messages received / s  |
 | fanout4        | MPUB to 4 channels, one consumer on each              | deliveries / s         |
 | mpub_default   | mpub, the peer with its default memory queue          | messages published / s |
@@ -41,6 +42,7 @@ from bench.load import (
     drain_many,
     echo,
     publish,
+    publish_http,
     publish_in_turn,
 )
 from bench.servers import METADATA_FILE, BenchFailure, Command, Server, machine_busy_s
@@ -283,6 +285,14 @@ def run_pub_sync(server: Server, size: Size) -> Figure:
         return measure(server, crew, [slot], size)
 
 
+def run_http_pub(server: Server, size: Size) -> Figure:
+    server.create(TOPIC, CHANNEL)
+    with Crew() as crew:
+        slot = crew.hire(publish_http, server.http_port, TOPIC, connections=20)
+        crew.connect(server)
+        return measure(server, crew, [slot], size)
+
+
 def run_sub(server: Server, size: Size) -> Figure:
     server.create(TOPIC, CHANNEL)
     preload(server, TOPIC, size.backlog)
@@ -453,6 +463,7 @@ WORKLOADS = (
     Workload("both", run_both, at_least(2)),
     Workload("pub_pipelined", run_pub_pipelined, at_least(4)),
     Workload("pub_sync", run_pub_sync, at_least(1.2)),
+    Workload("http_pub", run_http_pub, at_least(1)),
     Workload("rdy1", run_rdy1, at_least(1.8)),
     Workload("fanout4", run_fanout4, at_least(2.5)),
     Workload("mpub_default", run_mpub, at_least(8), peer_default=True),

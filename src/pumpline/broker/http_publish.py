@@ -96,10 +96,15 @@ class PublishEndpoints:
         ticket.wait(lambda: None if done.done() else done.set_result(None))
         await done
         if ticket.error is not None:
-            _LOG.error("TOPIC(%s): HTTP publish failed - %s", topic.name, ticket.error)
-            if ticket.error.startswith(BACKLOG_FULL):
-                raise HttpError(503, "BACKLOG_FULL", details={"detail": ticket.error})
-            raise HttpError(503, "EXITING")  # NSQ's answer whatever the reason
+            raise publish_failure(topic, ticket.error)
+
+
+def publish_failure(topic: "Topic", reason: str) -> HttpError:
+    """What to answer when a topic did not take a message."""
+    _LOG.error("TOPIC(%s): HTTP publish failed - %s", topic.name, reason)
+    if reason.startswith(BACKLOG_FULL):
+        return HttpError(503, "BACKLOG_FULL", details={"detail": reason})
+    return HttpError(503, "EXITING")  # NSQ's answer whatever the reason
 
 
 def topic_name(query: Mapping[str, str]) -> str:

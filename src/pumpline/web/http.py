@@ -55,7 +55,7 @@ HTML = "text/html; charset=utf-8"
 _NSQ_HEADERS = {"X-NSQ-Content-Type": "nsq; version=1.0"}
 _CAN_CONTINUE = "100-continue"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_SERVER = f"pumpline/{__version__}"
+SERVER = f"pumpline/{__version__}"
 
 _LOG = logging.getLogger(__name__)
 
@@ -358,7 +358,7 @@ class HttpServer:
         self, web_request: web.BaseRequest, request: Request, reply: Reply
     ) -> web.StreamResponse:
         self.replies[reply.status] += 1
-        headers = {"Server": _SERVER, **reply.headers}
+        headers = {"Server": SERVER, **reply.headers}
         stream = reply.stream
         if stream is None:
             response: web.StreamResponse = web.Response(

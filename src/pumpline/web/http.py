@@ -29,12 +29,14 @@ from string import punctuation
 from urllib.parse import quote, urlsplit
 
 import msgspec
-from aiohttp import web
-from aiohttp.http import HttpProcessingError
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import HttpProcessingError, RawRequestMessage
 
 from pumpline import __version__
 from pumpline.core.addresses import is_loopback, join_address
 from pumpline.core.durations import format_duration
+from pumpline.web.half_open import HalfOpenHandler
 from pumpline.web.query import QueryError, parse_query, unescape
 from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
 from pumpline.web.streams import Stream
@@ -296,17 +298,31 @@ class HttpServer:
         errors = logging.getLogger(f"{__name__}.errors")
         if not errors.filters:
             errors.addFilter(_shorten)
-        self._web = web.Server(
-            self._serve,
-            logger=errors,
-            access_log=None,
-            keepalive_timeout=KEEPALIVE_S,
-            lingering_time=LINGER_S,
-            auto_decompress=False,
-        )
+        self._web = web.Server(self._serve, request_factory=self._begin)
+        self._how = {
+            "logger": errors,
+            "access_log": None,
+            "keepalive_timeout": KEEPALIVE_S,
+            "lingering_time": LINGER_S,
+            "auto_decompress": False,
+        }
 
     def __call__(self) -> asyncio.Protocol:
-        return self._web()
+        return HalfOpenHandler(self._web, loop=asyncio.get_running_loop(), **self._how)
+
+    def _begin(
+        self,
+        message: RawRequestMessage,
+        body: StreamReader,
+        connection: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: "asyncio.Task[None]",
+    ) -> web.BaseRequest:
+        """What aiohttp makes of a request, before anything else happens with it."""
+        if isinstance(connection, HalfOpenHandler):
+            connection.begin(body)
+        loop = asyncio.get_running_loop()
+        return web.BaseRequest(message, body, connection, writer, task, loop)
 
     @property
     def dropped_count(self) -> int:
@@ -320,6 +336,13 @@ class HttpServer:
         self._limits.close()
 
     async def _serve(self, web_request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._reply(web_request)
+        finally:
+            if isinstance(web_request.protocol, HalfOpenHandler):
+                web_request.protocol.end()
+
+    async def _reply(self, web_request: web.BaseRequest) -> web.StreamResponse:
         started_ns = time.monotonic_ns()
         request = Request(web_request, self._limits)
         if self._refusal is not None:

@@ -106,13 +106,7 @@ class Server:
         self.close()
 
     def _start(self) -> None:
-        words = [
-            *self.command.words,
-            f"--tcp-address=127.0.0.1:{self.tcp_port}",
-            f"--http-address=127.0.0.1:{self.http_port}",
-            f"--data-path={self._data_path}",
-            *self._flags,
-        ]
+        words = [*self.command.words, *self.flags()]
         env = {**os.environ, **self.command.env}
         with self._log_path.open("wb") as log:
             try:
@@ -134,6 +128,16 @@ class Server:
                         f"no /ping in {START_TIMEOUT_S:.0f} s: {self._log_tail()}"
                     ) from None
                 time.sleep(POLL_S)
+
+    def flags(self) -> list[str]:
+        """What every server of this kind is given."""
+        return [*self.listen_flags(), f"--data-path={self._data_path}", *self._flags]
+
+    def listen_flags(self) -> list[str]:
+        return [
+            f"--tcp-address=127.0.0.1:{self.tcp_port}",
+            f"--http-address=127.0.0.1:{self.http_port}",
+        ]
 
     def close(self) -> None:
         """SIGKILL: the data is thrown away, so a tidy flush of a million messages is lost time."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from pumpline.broker.lookup_session import PING, About, Identity, Session, SessionError
-from pumpline.core.names import one_line
+from pumpline.core.lines import one_line
 
 REPLY_S = 5.0  # without one; a whole fleet may be registering with an nsqlookupd that came back
 FLUSH_S = 1.0  # for the other side to take the last bytes

@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterable
 import msgspec
 
 from pumpline.core.frames import MAGIC_V1
-from pumpline.core.names import is_ephemeral, one_line
+from pumpline.core.lines import one_line
+from pumpline.core.names import is_ephemeral
 
 UNANSWERED_MAX = 64  # commands; so many that a round trip each does not count, few enough to share
 PING = "PING"

@@ -1,10 +1,9 @@
-"""Names of topics and channels, and ways of showing what strangers say instead."""
+"""Names of topics and channels, and Go's way of quoting a string in an error text."""
 
 import re
 
 EPHEMERAL_SUFFIX = "#ephemeral"
 NAME_CHARS_MAX = 64
-LOG_CHARS_MAX = 300  # of what a stranger chose
 
 _NAME = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
 _GO_ESCAPES = {
@@ -46,11 +45,3 @@ def go_quote(raw: bytes) -> str:
         else:
             pieces.append(f"\\U{code:08x}")
     return '"' + "".join(pieces) + '"'
-
-
-def one_line(text: str) -> str:
-    """`text`, which a stranger chose, fit for a log line."""
-    text = text[:LOG_CHARS_MAX]
-    if text.isascii() and text.isprintable():
-        return text
-    return text.encode("unicode_escape", "surrogateescape").decode("ascii")

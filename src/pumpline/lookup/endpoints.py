@@ -32,6 +32,7 @@ from pumpline.web.http import (
     printable,
 )
 from pumpline.web.pace import Pace
+from pumpline.web.query import parse_query
 from pumpline.web.routes import Routes
 
 ZERO_TIME_NS = -6795364578871345152
@@ -104,6 +105,7 @@ def nsqlookupd_routes(registry: Registry, *, metrics: Handler) -> Routes[Endpoin
         "/debug/pprof/symbol": debug.unavailable,
     }
     table = {("GET", path): Endpoint(handler) for path, handler in gets.items()}
+    table["GET", "/lookup"] = Endpoint(lookups.lookup, instant=lookups.find)
     table |= {("POST", path): Endpoint(handler) for path, handler in posts.items()}
     return Routes(table)
 
@@ -121,13 +123,17 @@ class LookupEndpoints:
         return json_reply({"version": NSQ_VERSION})
 
     async def lookup(self, request: Request) -> Reply:
-        topic = self._registry.topics.get(_argument(request.query(), "topic"))
+        request.query()  # logs what is wrong with it
+        return json_reply(msgspec.Raw(self.find(request.raw_query)))
+
+    def find(self, raw_query: str) -> bytes:
+        topic = self._registry.topics.get(_argument(parse_query(raw_query), "topic"))
         if topic is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
+        channels = msgspec.json.encode(list(topic.channels))
         nodes = self._registry.producers(topic, time.monotonic_ns())
-        return json_reply(
-            {"channels": list(topic.channels), "producers": [_producer(node) for node in nodes]}
-        )
+        producers = b",".join([node.shown or _show(node) for node in nodes])
+        return b'{"channels":%b,"producers":[%b]}' % (channels, producers)
 
     async def topics(self, request: Request) -> Reply:
         return json_reply({"topics": list(self._registry.topics)})
@@ -245,9 +251,10 @@ def _topic_and_channel(request: Request) -> tuple[str, str]:
     return _name(query, "topic"), _name(query, "channel")
 
 
-def _producer(node: Node) -> Producer:
+def _show(node: Node) -> bytes:
+    """A producer's JSON. It is kept: a topic may have hundreds of them, who are asked for often."""
     identity = node.identity
-    return Producer(
+    producer = Producer(
         remote_address=node.remote_address,
         hostname=identity.hostname,
         broadcast_address=identity.broadcast_address,
@@ -257,6 +264,8 @@ def _producer(node: Node) -> Producer:
         topology_zone=identity.topology_zone,
         topology_region=identity.topology_region,
     )
+    node.shown = msgspec.json.encode(producer)
+    return node.shown
 
 
 def _listed(node: Node, registry: Registry, now_ns: int) -> ListedNode:

@@ -19,8 +19,7 @@ the connection. However the bytes are cut into pieces, the events are the same.
 
 import json
 import re
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import NamedTuple
 
 from pumpline.core.errors import (
     E_BAD_BODY,
@@ -44,32 +43,31 @@ _GO_SPACES = (
     "\t\n\v\f\r \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000"
     "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 )
+# What nsqds say, by the thousand; anything else, even if it is right, goes by the rules one by one.
+_NAME = rb"([.a-zA-Z0-9_-]{1,54}(?:#ephemeral)?)"
+_PLAIN = re.compile(rb"(UN)?REGISTER %b(?: %b)?\n" % (_NAME, _NAME))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
-    verb: ClassVar[str] = "PING"
+class Ping(NamedTuple):
+    verb: str = "PING"
 
 
-@dataclass(frozen=True, slots=True)
-class Identify:
-    verb: ClassVar[str] = "IDENTIFY"
+class Identify(NamedTuple):
     identity: Identity
+    verb: str = "IDENTIFY"
 
 
-@dataclass(frozen=True, slots=True)
-class Register:
-    verb: ClassVar[str] = "REGISTER"
+class Register(NamedTuple):
     topic: str
     channel: str  # or empty
+    verb: str = "REGISTER"
 
 
-@dataclass(frozen=True, slots=True)
-class Unregister:
-    verb: ClassVar[str] = "UNREGISTER"
+class Unregister(NamedTuple):
     topic: str
     channel: str  # or empty, for the topic and all its channels
+    verb: str = "UNREGISTER"
 
 
 Event = Ping | Identify | Register | Unregister
@@ -96,6 +94,10 @@ class Reader:
             return None
         if self._in_body:
             return self._read_body()
+        if self._identified and (plain := _PLAIN.match(self._buffer, self._at)):
+            self._at = plain.end()
+            kind = Unregister if plain[1] else Register
+            return kind(plain[2].decode(), plain[3].decode() if plain[3] else "")
         line = self._read_line()
         return None if line is None else self._on_line(line)
 

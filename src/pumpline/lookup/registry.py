@@ -18,6 +18,7 @@ many steps as it has nodes, whatever else is registered. Nothing expires but in 
 costs no more than what it drops: call it often.
 """
 
+import sys
 from dataclasses import dataclass, field
 
 from pumpline.core.names import is_ephemeral
@@ -44,6 +45,7 @@ class Node:
     identity: Identity
     heard_ns: int
     topics: "dict[str, Topic]" = field(default_factory=dict)
+    shown: bytes = b""  # in answers; whoever makes them keeps it here
 
     @property
     def http_address(self) -> str:
@@ -96,19 +98,19 @@ class Registry:
     def heard(self, node: Node, now_ns: int) -> None:
         node.heard_ns = now_ns
 
-    def register(self, node: Node, topic_name: str, channel_name: str) -> list[Key]:
-        """`channel_name` may be empty. Returns what this node did not have before."""
+    def register(self, node: Node, topic_name: str, channel_name: str) -> bool:
+        """`channel_name` may be empty. Whether this node did not have all of it before."""
         topic = self._topic(topic_name)
-        added: list[Key] = []
+        added = False
         if channel_name:
             channel = self._channel(topic, channel_name)
             if node not in channel.nodes:
                 channel.nodes.add(node)
-                added.append((topic_name, channel_name))
+                added = True
         if node not in topic.nodes:
             topic.nodes[node] = None
-            node.topics[topic_name] = topic
-            added.append((topic_name, None))
+            node.topics[topic.name] = topic  # its own name: one string for all nodes
+            added = True
         return added
 
     def unregister(self, node: Node, topic_name: str, channel_name: str, now_ns: int) -> bool:
@@ -168,10 +170,12 @@ class Registry:
 
     def producers(self, topic: Topic, now_ns: int) -> list[Node]:
         """The nodes of the topic that consumers should connect to."""
+        oldest_ns = now_ns - self.inactive_ns
         return [
             node
             for node, tombstoned_ns in topic.nodes.items()
-            if self.is_active(node, now_ns) and not self.is_hidden(tombstoned_ns, now_ns)
+            if node.heard_ns >= oldest_ns
+            and (tombstoned_ns is None or not self.is_hidden(tombstoned_ns, now_ns))
         ]
 
     def active_nodes(self, now_ns: int) -> list[Node]:
@@ -202,16 +206,19 @@ class Registry:
 
     def _topic(self, name: str) -> Topic:
         """The topic, made if need be, about to be had or pinned."""
-        self._orphans.pop((name, None), None)
+        if self._orphans:
+            self._orphans.pop((name, None), None)
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = Topic(name)
         return topic
 
     def _channel(self, topic: Topic, name: str) -> Channel:
-        self._orphans.pop((topic.name, name), None)
+        if self._orphans:
+            self._orphans.pop((topic.name, name), None)
         channel = topic.channels.get(name)
         if channel is None:
+            name = sys.intern(name)  # topics tend to have channels of the same names
             channel = topic.channels[name] = Channel(name)
         return channel
 

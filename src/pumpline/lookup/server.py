@@ -11,7 +11,7 @@ from typing import cast
 from pumpline import NSQ_VERSION
 from pumpline.core.addresses import join_address
 from pumpline.core.errors import ProtocolError
-from pumpline.core.names import one_line
+from pumpline.core.lines import one_line
 from pumpline.lookup.endpoints import nsqlookupd_routes
 from pumpline.lookup.metrics import Counts, Metrics
 from pumpline.lookup.options import Options
@@ -19,21 +19,22 @@ from pumpline.lookup.protocol import (
     OK,
     Event,
     Identify,
-    Ping,
     Reader,
     Register,
     Unregister,
     reply,
 )
-from pumpline.lookup.registry import Node, Registry
+from pumpline.lookup.registry import Identity, Node, Registry
 from pumpline.web.http import HttpServer
 from pumpline.web.listening import Listeners
+from pumpline.web.soon import LogSoon
 
 LINGER_S = 1.0  # for a client to see the error that ends its connection
 OUTPUT_BYTES_MAX = 64 * 1024  # that a client has not taken, before no more is read from it
 EXPIRE_S = 1.0  # between looks at what expires
 KEEPALIVE_S = 15  # of silence, and between probes; nine lost end the connection
 
+_OK = reply(OK)
 _LOG = logging.getLogger(__name__)
 
 
@@ -47,6 +48,7 @@ class Server:
         )
         self.connections: set[Connection] = set()
         self.counts = Counts()
+        self.log_soon = LogSoon(_LOG)
         self.about: bytes = b""  # the reply to IDENTIFY
         self.metrics = Metrics(self)
         self.http = HttpServer(nsqlookupd_routes(self.registry, metrics=self.metrics.get))
@@ -135,7 +137,7 @@ class Connection(asyncio.Protocol):
         try:
             self._reader.feed(data)
             while (event := self._reader.next_event()) is not None:
-                replies.append(reply(self._on_event(event)))
+                replies.append(self._on_event(event))
         except ProtocolError as error:
             self._fail(error, replies)
             return
@@ -170,41 +172,40 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _on_event(self, event: Event) -> bytes:
-        now_ns = time.monotonic_ns()
+        """The reply."""
         self._server.counts.commands[event.verb] += 1
-        match event:
-            case Ping():
-                if self._node is not None:
-                    self._registry.heard(self._node, now_ns)
-            case Identify(identity):
-                self._node = self._registry.add_node(self._peer, identity, now_ns)
-                _LOG.info(
-                    "DB: client(%s) REGISTER category:client key: subkey: (%s, version %s)",
-                    self._peer,
-                    one_line(self._node.http_address),
-                    one_line(identity.version),
-                )
-                return self._server.about
-            case Register(topic, channel):
-                assert self._node is not None
-                if self._registry.register(self._node, topic, channel):
-                    self._log_key("REGISTER", topic, channel)
-            case Unregister(topic, channel):
-                assert self._node is not None
-                if self._registry.unregister(self._node, topic, channel, now_ns):
-                    self._log_key("UNREGISTER", topic, channel)
-        return OK
+        if isinstance(event, Register):
+            assert self._node is not None
+            if self._registry.register(self._node, event.topic, event.channel):
+                self._note_key(event)
+        elif isinstance(event, Unregister):
+            assert self._node is not None
+            now_ns = time.monotonic_ns()
+            if self._registry.unregister(self._node, event.topic, event.channel, now_ns):
+                self._note_key(event)
+        elif isinstance(event, Identify):
+            return self._identify(event.identity)
+        elif self._node is not None:
+            self._registry.heard(self._node, time.monotonic_ns())
+        return _OK
 
-    def _log_key(self, verb: str, topic: str, channel: str) -> None:
-        category = "channel" if channel else "topic"
+    def _identify(self, identity: Identity) -> bytes:
+        self._node = self._registry.add_node(self._peer, identity, time.monotonic_ns())
         _LOG.info(
-            "DB: client(%s) %s category:%s key:%s subkey:%s",
+            "DB: client(%s) REGISTER category:client key: subkey: (%s, version %s)",
             self._peer,
-            verb,
-            category,
-            topic,
-            channel,
+            one_line(self._node.http_address),
+            one_line(identity.version),
         )
+        return reply(self._server.about)
+
+    def _note_key(self, event: Register | Unregister) -> None:
+        if self._server.log_soon.enabled:
+            category = "channel" if event.channel else "topic"
+            self._server.log_soon.add(
+                f"DB: client({self._peer}) {event.verb} category:{category} "
+                f"key:{event.topic} subkey:{event.channel}"
+            )
 
     def _fail(self, error: ProtocolError, replies: list[bytes]) -> None:
         """Send the error after the replies before it, and end the connection.
@@ -229,6 +230,7 @@ class Connection(asyncio.Protocol):
 
     def _leave(self) -> None:
         if self._node is not None:
+            self._server.log_soon.flush()
             count = self._registry.remove_node(self._node, time.monotonic_ns())
             self._node = None
             _LOG.info(

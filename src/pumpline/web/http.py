@@ -24,21 +24,22 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from email.utils import formatdate
 from enum import Enum, auto
 from string import punctuation
 from urllib.parse import quote, urlsplit
 
 import msgspec
-from aiohttp import StreamReader, web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http import HttpProcessingError, RawRequestMessage
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from pumpline import __version__
 from pumpline.core.addresses import is_loopback, join_address
 from pumpline.core.durations import format_duration
-from pumpline.web.half_open import HalfOpenHandler
 from pumpline.web.query import QueryError, parse_query, unescape
 from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
+from pumpline.web.shortcut import Shortcuts
+from pumpline.web.soon import LogSoon
 from pumpline.web.streams import Stream
 
 KEEPALIVE_S = 120.0  # between requests, and for the head of one to come
@@ -58,6 +59,10 @@ _NSQ_HEADERS = {"X-NSQ-Content-Type": "nsq; version=1.0"}
 _CAN_CONTINUE = "100-continue"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 SERVER = f"pumpline/{__version__}"
+_JSON_HEAD = (
+    f"HTTP/1.1 200 OK\r\nServer: {SERVER}\r\nX-NSQ-Content-Type: nsq; version=1.0\r\n"
+    f"Content-Type: {JSON}\r\nContent-Length: %d\r\nDate: %b\r\n\r\n"
+).encode()
 
 _LOG = logging.getLogger(__name__)
 
@@ -253,6 +258,8 @@ class Request:
 
 
 Handler = Callable[[Request], Awaitable[Reply]]
+Instant = Callable[[str], bytes]
+"""The JSON of a success, given the query string; HttpError or QueryError if it is none."""
 
 
 class Access(Enum):
@@ -272,6 +279,7 @@ class Endpoint:
     handler: Handler
     quiet: bool = False  # requests are not logged
     access: Access | None = None  # none said: GET is open, any other method changes something
+    instant: Instant | None = None  # what the handler does, where nobody is to be waited for
 
     def access_by(self, method: str) -> Access:
         if self.access is not None:
@@ -298,31 +306,22 @@ class HttpServer:
         errors = logging.getLogger(f"{__name__}.errors")
         if not errors.filters:
             errors.addFilter(_shorten)
-        self._web = web.Server(self._serve, request_factory=self._begin)
-        self._how = {
-            "logger": errors,
-            "access_log": None,
-            "keepalive_timeout": KEEPALIVE_S,
-            "lingering_time": LINGER_S,
-            "auto_decompress": False,
-        }
+        self._web = web.Server(
+            self._serve,
+            logger=errors,
+            access_log=None,
+            keepalive_timeout=KEEPALIVE_S,
+            lingering_time=LINGER_S,
+            auto_decompress=False,
+        )
+        self._instants = routes.targets("GET", lambda endpoint: endpoint.instant)
+        at_once = bool(self._instants) and gate is None and refusal is None
+        self._shortcuts = Shortcuts(self._answer_at_once, self._web) if at_once else None
+        self._date = _Date()
+        self._log_soon = LogSoon(_LOG)
 
     def __call__(self) -> asyncio.Protocol:
-        return HalfOpenHandler(self._web, loop=asyncio.get_running_loop(), **self._how)
-
-    def _begin(
-        self,
-        message: RawRequestMessage,
-        body: StreamReader,
-        connection: web.RequestHandler,
-        writer: AbstractStreamWriter,
-        task: "asyncio.Task[None]",
-    ) -> web.BaseRequest:
-        """What aiohttp makes of a request, before anything else happens with it."""
-        if isinstance(connection, HalfOpenHandler):
-            connection.begin(body)
-        loop = asyncio.get_running_loop()
-        return web.BaseRequest(message, body, connection, writer, task, loop)
+        return self._web() if self._shortcuts is None else self._shortcuts()
 
     @property
     def dropped_count(self) -> int:
@@ -331,18 +330,14 @@ class HttpServer:
 
     async def close(self) -> None:
         """Let requests under way finish, for a while, then close all connections."""
+        self._log_soon.flush()
+        if self._shortcuts is not None:
+            self._shortcuts.close()
         self._web.pre_shutdown()  # ends the idle ones, which `shutdown` would wait for
         await self._web.shutdown(STOP_S)
         self._limits.close()
 
     async def _serve(self, web_request: web.BaseRequest) -> web.StreamResponse:
-        try:
-            return await self._reply(web_request)
-        finally:
-            if isinstance(web_request.protocol, HalfOpenHandler):
-                web_request.protocol.end()
-
-    async def _reply(self, web_request: web.BaseRequest) -> web.StreamResponse:
         started_ns = time.monotonic_ns()
         request = Request(web_request, self._limits)
         if self._refusal is not None:
@@ -355,6 +350,23 @@ class HttpServer:
                 "%d %s %s (%s) %s", reply.status, request.method, shown, request.peer, elapsed
             )
         return await self._send(web_request, request, reply)
+
+    def _answer_at_once(self, target: str, peer: str) -> bytes | None:
+        """The reply to a GET, if it needs no waiting and is a success."""
+        started_ns = time.monotonic_ns()
+        path, _, query = target.partition("?")
+        instant = self._instants.get(path)
+        if instant is None:
+            return None
+        try:
+            body = instant(query)
+        except (HttpError, QueryError):
+            return None  # said by the handler
+        self.replies[200] += 1
+        if self._log_soon.enabled:
+            elapsed = format_duration(time.monotonic_ns() - started_ns)
+            self._log_soon.add(f"200 GET {target} ({peer}) {elapsed}")
+        return _JSON_HEAD % (len(body), self._date.now()) + body
 
     async def _answer(self, request: Request) -> tuple[Reply, bool]:
         """The reply, and whether the log is to be spared it."""
@@ -411,6 +423,21 @@ class HttpServer:
             if stream is not None:
                 stream.close()
         return response
+
+
+class _Date:
+    """The Date header, made once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._text = b""
+
+    def now(self) -> bytes:
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._text = formatdate(second, usegmt=True).encode()
+        return self._text
 
 
 def _abort(web_request: web.BaseRequest) -> None:

@@ -133,9 +133,7 @@ def test_a_segment_is_checked_once(disk: Disk, monkeypatch: pytest.MonkeyPatch) 
     checked: list[str] = []
     survey = recovery.survey
     monkeypatch.setattr(
-        recovery,
-        "survey",
-        lambda segment, *rest: checked.append(segment.path) or survey(segment, *rest),
+        recovery, "survey", lambda segment, fd: checked.append(segment.path) or survey(segment, fd)
     )
     for _ in range(3):
         assert read_range(log, 0, 40)[1] == 40

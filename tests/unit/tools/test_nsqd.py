@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pumpline import __version__
+from pumpline.core.lines import Lines
 from pumpline.tools.daemon import LineFormatter
 
 TIMEOUT_S = 20
@@ -181,3 +182,11 @@ def test_a_log_line_has_prefix_local_time_and_nsqs_word_for_the_level(
     record.created = 1_700_000_000.25
     line = LineFormatter("<p> ").format(record)
     assert re.fullmatch(rf"<p> 2023/11/1[45] \d\d:\d\d:20\.250000 {word}: 3 topics", line)
+
+
+def test_lines_that_come_together_are_lines_of_their_own() -> None:
+    record = logging.LogRecord("pumpline", logging.INFO, "", 0, Lines(("a", "b")), None, None)
+    record.created = 1_700_000_000.999999
+    first, second = LineFormatter("<p> ").format(record).splitlines()
+    assert re.fullmatch(r"<p> 2023/11/1[45] \d\d:\d\d:20\.99999\d INFO: a", first)
+    assert second == first[:-1] + "b"

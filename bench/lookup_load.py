@@ -51,8 +51,12 @@ class Fleet:
             commands = [f"REGISTER {topic} channel\n".encode() for topic in topics]
             self._nodes.append(Node(connected, commands))
         for node in self._nodes:
-            if b"tcp_port" not in node.socket.recv(CHUNK_BYTES):
-                raise BenchFailure("IDENTIFY was not answered")
+            answer = b""
+            while not answer.endswith(b"}"):
+                chunk = node.socket.recv(CHUNK_BYTES)
+                if not chunk:
+                    raise BenchFailure(f"IDENTIFY was answered with {answer!r}")
+                answer += chunk
             node.socket.setblocking(False)
 
     def __enter__(self) -> Self:

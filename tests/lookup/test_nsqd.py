@@ -262,6 +262,31 @@ def test_messages_wait_for_the_answer_and_publishers_do_not(tmp_path: Path) -> N
         wait_until(lambda: nsqd.channel_stats("t", "other").get("depth") == 1)
 
 
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_a_topic_that_ends_before_the_answer_asks_again(tmp_path: Path, end: str) -> None:
+    asked: list[socket.socket] = []
+
+    def serve(accepted: socket.socket) -> None:
+        introduced(accepted, http.port)
+        answer_all(accepted)
+
+    with (
+        Impostor(asked.append) as http,
+        Impostor(serve) as lookupd,
+        new_nsqd(tmp_path / "data", lookupd.address) as nsqd,
+    ):
+        with nsqd.connect() as client:
+            client.sub("t", "c")
+            client.publish("t", b"m")
+            http.wait_for_connections(1)
+            getattr(nsqd, end)()
+        nsqd.start()
+        http.wait_for_connections(2)
+        answering(b'{"channels":["other"]}')(wait_until(lambda: asked[1:])[0])
+        wait_until(lambda: nsqd.channel_stats("t", "other").get("depth") == 1)
+        assert nsqd.channel_stats("t", "c")["depth"] == 1
+
+
 def test_no_more_channels_are_made_than_the_limit(tmp_path: Path) -> None:
     names = json.dumps({"channels": [f"c{number}" for number in range(1500)]}).encode()
 

@@ -174,6 +174,13 @@ def test_values_of_no_or_too_much_length(nsqd: Nsqd, name: str) -> None:
         assert (answer.status, answer.code) == (413, "INVALID_VALUE")
 
 
+@pytest.mark.deviation
+def test_a_hundred_lookupds_are_enough(running: Nsqd) -> None:
+    addresses = ",".join(['"127.0.0.1:1"'] * 101)
+    answer = put(running, "nsqlookupd_tcp_addresses", f"[{addresses}]".encode())
+    assert (answer.status, answer.code) == (400, "INVALID_VALUE")
+
+
 def test_lookupds_can_be_changed(running: Nsqd) -> None:
     # Nothing listens on port 1.
     for addresses in (b'["127.0.0.1:1"]', b'["127.0.0.1:1","localhost:1"]', b"[]"):

@@ -72,7 +72,8 @@ class Broker:
             log: Ring = Ring(base_id=base_id, messages_max=self.options.mem_queue_size)
             topic = Topic(services, name, log, pumped=0, paused=False)
         else:
-            services.directory.create_topic(name, Manifest(base_id=base_id))
+            manifest = Manifest(base_id=base_id, awaits_channels=self.lookups.has_any)
+            services.directory.create_topic(name, manifest)
             new = new_log(services, name, base_id)
             new.sync_also(services.directory.topics_path)
             topic = Topic(services, name, new, pumped=0, paused=False)

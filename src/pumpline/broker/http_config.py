@@ -2,16 +2,18 @@
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from pumpline.broker.options import config_value
+from pumpline.broker.options import LOOKUPDS_MAX, config_value
 from pumpline.core.flags import parse_log_level
 from pumpline.web.http import HttpError, Reply, Request, json_reply, text_reply
 
 if TYPE_CHECKING:
     from pumpline.broker.options import Options
+
+Addresses = Annotated[list[str], msgspec.Meta(max_length=LOOKUPDS_MAX)]
 
 _ALL_LOGGERS = "pumpline"
 _STDLIB_LEVELS_PER_LEVEL = 10  # logging counts DEBUG 10 to CRITICAL 50, NSQ 1 to 5
@@ -53,6 +55,6 @@ class ConfigEndpoints:
         logging.getLogger(_ALL_LOGGERS).setLevel(level * _STDLIB_LEVELS_PER_LEVEL)
 
     def _set_lookupds(self, body: bytes) -> None:
-        addresses = msgspec.json.decode(body, type=list[str] | None)
+        addresses = msgspec.json.decode(body, type=Addresses | None)
         self._options.lookupd_tcp_address = addresses or []
         self._lookupds_changed()

@@ -84,11 +84,13 @@ def _load_topic(services: "Services", entry: TopicMetadata) -> Topic:
     for name in paused:
         if not is_valid_name(name):
             _LOG.warning("skipping creation of invalid channel %s", name)
-    pumped = log.end if states and not entry.paused else min(manifest.pumped, log.end)
+    still = entry.paused or manifest.awaits_channels or not states
+    pumped = min(manifest.pumped, log.end) if still else log.end
     pumped = max(pumped, log.first)
     topic = Topic(services, entry.name, log, pumped=pumped, paused=entry.paused)
     topic.holds.restore(holds)
     topic.clean_mark = manifest.clean
+    topic.awaits_channels = manifest.awaits_channels
     if manifest.settings is not None:
         topic.use(manifest.settings)
     for name, state in states.items():

@@ -4,9 +4,10 @@ Each nsqlookupd has a task that keeps a connection to it: connect, IDENTIFY, reg
 then changes as they come and a PING now and then. When anything goes wrong the connection is
 dropped and made anew after a while, and everything registered again; nothing else depends on it.
 
-A new topic stands still (`Topic.hold`) until the nsqlookupds were asked for the channels that it
-has elsewhere, so that its first message finds them there. Publishers do not wait for that, and
-the topic does not wait for longer than `--http-client-request-timeout`.
+A new topic stands still (`Topic.await_channels`) until the nsqlookupds were asked for the channels
+that it has elsewhere, so that its first message finds them there. Publishers do not wait for that,
+and the topic does not wait for longer than `--http-client-request-timeout`. If nsqd ends meanwhile,
+it asks again when it is back.
 
 A connection is `lookup_link`'s affair, what is said on it `lookup_session`'s.
 """
@@ -15,7 +16,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
@@ -24,14 +24,12 @@ from yarl import URL
 from pumpline.broker.lookup_link import Link
 from pumpline.broker.lookup_session import About, Identity, Session
 from pumpline.broker.options import Options
+from pumpline.broker.topic import NameTaken, Topic
 from pumpline.core.addresses import PORT_MAX, split_address
 from pumpline.core.durations import NS_PER_S
 from pumpline.core.names import is_ephemeral, is_valid_name
 from pumpline.web.fetch import TooLong, new_client, read_answer
 from pumpline.web.pace import Pace
-
-if TYPE_CHECKING:
-    from pumpline.broker.topic import Topic
 
 DIAL_S = 1.0
 GOODBYE_S = 1.0  # for all of them to take back what is registered, when nsqd ends
@@ -43,7 +41,7 @@ WAIT_DEFAULT_S = 5.0  # for them, where requests have no limit
 
 _LOG = logging.getLogger(__name__)
 
-Topics = Mapping[str, "Topic"]
+Topics = Mapping[str, Topic]
 
 
 class Channels(msgspec.Struct):
@@ -61,7 +59,12 @@ class Lookups:
         self._lookupds: dict[str, Lookupd] = {}
         self._discoveries: dict[Topic, asyncio.Task[None]] = {}
         self._client: aiohttp.ClientSession | None = None
+        self._closed = False
         self.update()
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self._lookupds)
 
     @property
     def lookupds(self) -> "Collection[Lookupd]":
@@ -72,9 +75,14 @@ class Lookups:
         self._identity = identity
         for lookupd in self._lookupds.values():
             lookupd.start(identity)
+        for topic in list(self._topics().values()):
+            if topic.awaits_channels:
+                self.discover(topic)
 
     def update(self) -> None:
         """The addresses in the options may be others than before."""
+        if self._closed:
+            return
         wanted = dict.fromkeys(self._options.lookupd_tcp_address)
         for address in self._lookupds.keys() - wanted.keys():
             _LOG.info("LOOKUP(%s): removing peer", address)
@@ -91,6 +99,7 @@ class Lookups:
             lookupd.changed(topic)
 
     async def close(self) -> None:
+        self._closed = True
         for task in self._discoveries.values():
             task.cancel()
         lookupds = list(self._lookupds.values())
@@ -99,26 +108,29 @@ class Lookups:
         # Nobody is sent here any more before the clients are.
         await _all_within(GOODBYE_S, [lookupd.retire() for lookupd in lookupds])
         await asyncio.gather(*(lookupd.stop() for lookupd in lookupds))
+        self._lookupds.clear()
         if self._client is not None:
             await self._client.close()
 
     # -- channels of a new topic --------------------------------------------------------------
 
-    def discover(self, topic: "Topic") -> None:
-        """Hold the topic until it has the channels it has elsewhere."""
+    def discover(self, topic: Topic) -> None:
+        """Let the topic stand still until it has the channels it has elsewhere."""
         if not self._lookupds:
+            if topic.awaits_channels:
+                topic.channels_known()
             return
-        topic.hold()
+        topic.await_channels()
         task = asyncio.get_running_loop().create_task(self._discover(topic))
         self._discoveries[topic] = task
         task.add_done_callback(lambda _: self._discoveries.pop(topic))
 
-    async def discovered(self, topic: "Topic") -> None:
-        """Wait until the topic is not held any more."""
+    async def discovered(self, topic: Topic) -> None:
+        """Wait until the topic moves on."""
         if topic in self._discoveries:
             await asyncio.wait({self._discoveries[topic]})
 
-    async def _discover(self, topic: "Topic") -> None:
+    async def _discover(self, topic: Topic) -> None:
         try:
             answers = await asyncio.gather(
                 *(self._ask(lookupd, topic.name) for lookupd in self._lookupds.values())
@@ -132,10 +144,9 @@ class Lookups:
             await self._create(topic, sorted(names))
         except Exception:
             _LOG.exception("TOPIC(%s): failed to pre-create channels", topic.name)
-        finally:
-            topic.release()
+        topic.channels_known()
 
-    async def _create(self, topic: "Topic", names: list[str]) -> None:
+    async def _create(self, topic: Topic, names: list[str]) -> None:
         if len(names) > CHANNELS_MAX:
             _LOG.warning(
                 "TOPIC(%s): %d channels known to nsqlookupd, the first %d are made",
@@ -149,6 +160,8 @@ class Lookups:
                 return
             try:
                 topic.channel(name)
+            except NameTaken:
+                _LOG.warning("TOPIC(%s): channel %s is a hold here", topic.name, name)
             except OSError as error:
                 reason = topic.services.health.failed(error, f"channel {name}")
                 _LOG.error("TOPIC(%s): failed to make channel %s - %s", topic.name, name, reason)

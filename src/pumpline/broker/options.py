@@ -32,6 +32,7 @@ from pumpline.core.flags import (
 )
 
 NODE_ID_COUNT = 1024
+LOOKUPDS_MAX = 100
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -299,6 +300,8 @@ def _fault(options: Options) -> str:
         return "--http-client-ca-file needs --tls-cert, --tls-key and --https-address"
     if options.statsd_address and options.statsd_interval_ns <= 0:
         return "--statsd-interval must be over 0"
+    if len(options.lookupd_tcp_address) > LOOKUPDS_MAX:
+        return f"at most {LOOKUPDS_MAX} --lookupd-tcp-address"
     if options.lookupd_ping_interval_ns <= 0:
         return "--lookupd-ping-interval must be over 0"
     sizes = {

@@ -4,9 +4,9 @@ Publishing goes through three hands in a tick: a connection fills the topic's op
 (`builder`), the tick seals and appends it (`commit`), and the outcome is on the ticket that the
 connection was given. Nothing is pumped anywhere: channels see the log up to `pumped`.
 
-`pumped` follows the log's end while the topic has channels and is neither paused nor held (a new
-topic is held until it has the channels that it has on other nodes). Else `pumped` stands still:
-what lies beyond is the topic's own depth, kept for whichever channels there are when it moves on.
+`pumped` follows the log's end while the topic has channels, is not paused, and does not wait for
+channels that it has on other nodes, as a new one does. Else `pumped` stands still: what lies beyond
+is the topic's own depth, kept for whichever channels there are when it moves on.
 """
 
 import logging
@@ -48,7 +48,7 @@ class Topic:
         self.ephemeral = is_ephemeral(name)
         self.log = log
         self.paused = paused
-        self.held = False
+        self.awaits_channels = False
         self.exiting = False
         self.channels: dict[str, Channel] = {}
         self.holds = Holds(self)
@@ -163,7 +163,7 @@ class Topic:
     def _show(self, end: int) -> None:
         """Messages below `end` may be delivered."""
         self._visible = end
-        if self.channels and not self.paused and not self.held:
+        if self.channels and not self.paused and not self.awaits_channels:
             self._pump()
         else:
             self._deferred.clear()
@@ -287,7 +287,7 @@ class Topic:
     def adopt(self, channel: Channel) -> None:
         """Take in a channel, new or from disk."""
         self.channels[channel.name] = channel
-        if not self.paused and not self.held:
+        if not self.paused and not self.awaits_channels:
             self._pump()
         channel.start()
 
@@ -315,13 +315,15 @@ class Topic:
         self.paused = False
         self._show(self._visible)
 
-    def hold(self) -> None:
-        """As if paused, until `release`: channels are about to be made."""
-        self.held = True
+    def await_channels(self) -> None:
+        """Stand still, as if paused: channels that other nodes have are about to be made."""
+        self.awaits_channels = True
 
-    def release(self) -> None:
-        self.held = False
+    def channels_known(self) -> None:
+        """All of them are made."""
+        self.awaits_channels = False
         if not self.exiting:
+            self.write_manifest()
             self._show(self._visible)
 
     def empty(self) -> None:
@@ -347,6 +349,7 @@ class Topic:
             pumped=self.pumped,
             clean=self.clean_mark,
             settings=None if settings == NO_SETTINGS else settings,
+            awaits_channels=self.awaits_channels,
         )
 
     def store_settings(self, settings: TopicSettings) -> None:

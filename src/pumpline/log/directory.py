@@ -67,6 +67,7 @@ class Manifest(msgspec.Struct):
     clean: tuple[int, int, int] | None = None  # the log's mark at a clean stop
     importing: Import | None = None
     settings: TopicSettings | None = None
+    awaits_channels: bool = False  # those it has on other nodes are not made yet
 
 
 class _SealedManifest(msgspec.Struct):

@@ -269,6 +269,11 @@ def test_flags_of_nsqds_own_kinds_are_refused_in_its_words(argv: str, message: s
         ("--retention-bytes=-1", {}, "--retention-bytes must not be negative"),
         ("--hold-bytes-max=-1", {}, "--hold-bytes-max must not be negative"),
         ("--max-connections=-1", {}, "--max-connections must not be negative"),
+        (
+            "--max-rdy-count=1",
+            {"nsqlookupd_tcp_addresses": ["a:1"] * 101},
+            "at most 100 --lookupd-tcp-address",
+        ),
         ("--lookupd-ping-interval=0s", {}, "--lookupd-ping-interval must be over 0"),
     ],
 )

@@ -219,11 +219,11 @@ def test_a_paused_topic_keeps_what_comes_to_itself(stage: Stage) -> None:
     assert (topic.depth, channel.depth) == (0, 1)
 
 
-def test_a_held_topic_takes_messages_and_gives_them_to_all_channels_once_released(
+def test_a_topic_that_awaits_channels_takes_messages_and_gives_them_to_all_of_them(
     stage: Stage,
 ) -> None:
     topic = stage.topic()
-    topic.hold()
+    topic.await_channels()
     early = topic.channel("early")
     _, sink = stage.consume(early, rdy=9)
     ticket = stage.publish(topic, b"a")
@@ -232,25 +232,44 @@ def test_a_held_topic_takes_messages_and_gives_them_to_all_channels_once_release
     topic.pause()
     topic.unpause()
     assert (topic.depth, early.depth, late.depth, sink.take()) == (1, 0, 0, [])
-    topic.release()
+    topic.channels_known()
     stage.run()
     assert (topic.depth, late.depth) == (0, 1)
     assert sink.take() == [(0, 1, b"a")]
 
 
-def test_releasing_a_topic_that_is_paused_or_gone_moves_nothing(stage: Stage) -> None:
+def test_a_topic_that_is_paused_or_gone_does_not_move_when_its_channels_are_known(
+    stage: Stage,
+) -> None:
     topic = stage.topic()
-    topic.hold()
+    topic.await_channels()
     channel = topic.channel("c")
     stage.publish(topic, b"a")
     topic.pause()
-    topic.release()
+    topic.channels_known()
     assert (topic.depth, channel.depth) == (1, 0)
-    topic.hold()
+    topic.await_channels()
     topic.delete()
-    topic.release()
+    topic.channels_known()
     stage.settle()
     assert topic.pumped == 0
+
+
+def test_a_topic_that_awaited_channels_when_it_was_killed_still_does(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    topic = stage.topic()
+    topic.await_channels()
+    topic.write_manifest()
+    topic.channel("early")
+    stage.publish(topic, b"a")
+    again = Stage(tmp_path)
+    topic = again.load()["t"]
+    assert topic.awaits_channels
+    late = topic.channel("late")
+    topic.channels_known()
+    again.run()
+    assert (topic.channels["early"].depth, late.depth) == (1, 1)
+    assert not Stage(tmp_path).load()["t"].awaits_channels
 
 
 def test_emptying_a_paused_topic_leaves_its_channels_what_they_have(stage: Stage) -> None:

@@ -17,6 +17,7 @@ import random
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
+from itertools import repeat
 from typing import Self, TypeVar
 
 from pumpline.client.address import parse_address
@@ -149,7 +150,8 @@ class Consumer:
                         yield message
                     else:
                         self._set_aside(message)
-                await asyncio.sleep(0)
+                if ready:
+                    await asyncio.sleep(0)
         finally:
             if owns:
                 await self.stop(timeout_s=0)
@@ -166,12 +168,10 @@ class Consumer:
                 batch = Batch([message])
                 self._fill(batch, size_max)
                 if wait_s and len(batch) < size_max:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(wait_s):
-                            while len(batch) < size_max and await self._wait_ready():
-                                self._fill(batch, size_max)
+                    await self._fill_up(batch, size_max, wait_s)
                 yield batch
-                await asyncio.sleep(0)
+                if self._ready:
+                    await asyncio.sleep(0)
         finally:
             if owns:
                 await self.stop(timeout_s=0)
@@ -287,8 +287,7 @@ class Consumer:
     # -- messages at hand ---------------------------------------------------------------------
 
     def messages_received(self, delivery: Delivery, records: list[Record]) -> None:
-        message_type = self._message_type
-        messages = [message_type(delivery, record) for record in records]
+        messages = list(map(self._message_type, repeat(delivery), records))
         if self.auto_touch:
             delivery.messages = messages
         if self._is_over:
@@ -316,6 +315,16 @@ class Consumer:
                 batch.append(message)
             else:
                 self._set_aside(message)
+
+    async def _fill_up(self, batch: Batch, size_max: int, wait_s: float) -> None:
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    while len(batch) < size_max and await self._wait_ready():
+                        self._fill(batch, size_max)
+        except asyncio.CancelledError:
+            self._ready.extendleft(reversed(batch))  # nobody will see this batch
+            raise
 
     async def _wait_ready(self) -> bool:
         """False when there will be no more."""

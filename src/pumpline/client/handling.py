@@ -39,6 +39,7 @@ class Handling:
             raise ValueError("a coroutine function cannot run in threads")
         self._handler = handler
         self._concurrency = concurrency
+        self._is_async = is_async
         self._uses_threads = not is_async if threads is None else threads
 
     @property
@@ -55,13 +56,13 @@ class Handling:
                 tasks.create_task(self._work(take))
 
     async def _work(self, take: Take) -> None:
-        handler = self._handler
+        handler, is_async = self._handler, self._is_async
         taken = 0
         while (message := await take()) is not None:
             try:
                 outcome = handler(message)
-                if outcome is not None and inspect.isawaitable(outcome):
-                    await outcome
+                if is_async or (outcome is not None and inspect.isawaitable(outcome)):
+                    await outcome  # type: ignore[misc]
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():

@@ -82,10 +82,10 @@ class Message:
             return False
         self.is_answered = True
         delivery.outstanding -= 1
-        link = delivery.link
-        if not link.finished:
-            link.flush_soon()
-        link.finished.append(self._record[2])
+        finished = delivery.link.finished
+        if not finished:
+            delivery.link.flush_soon()
+        finished.append(self._record[2])
         return True
 
     def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> bool:

@@ -215,6 +215,7 @@ class Subscription:
         self._flow.succeeded(now)
         self._count_answered(len(ids), now)
         self.connection.write(b"FIN %b\n" % b"\nFIN ".join(ids))
+        self.connection.flush()  # it is the end of an iteration already
 
     def requeue(self, record: Record, delay_s: float | None, *, backoff: bool) -> None:
         if self.connection is None:

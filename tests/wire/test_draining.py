@@ -81,6 +81,26 @@ def test_nothing_new_is_delivered_and_requeued_messages_stay(tmp_path: Path) -> 
         assert {(m.body, m.attempts) for m in messages} == {(b"a", 2), (b"later", 1)}
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_an_open_http_connection_is_refused_new_work_too(tmp_path: Path, known: bool) -> None:
+    request = b"POST /pub?topic=%s HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
+    with Nsqd(tmp_path / "data", [LONG]) as nsqd:
+        client, (message,) = busy_consumer(nsqd, b"a")
+        with socket.create_connection(("127.0.0.1", nsqd.http_port), 10) as raw:
+            raw.sendall(request % b"u")
+            assert raw.recv(1000).startswith(b"HTTP/1.1 200 ")
+            begin(nsqd)
+            raw.sendall(request % (b"u" if known else b"new"))
+            refusal = raw.recv(1000)
+            assert refusal.startswith(b"HTTP/1.1 503 ")
+            assert b"EXITING" in refusal
+        stats = {topic["topic_name"]: topic["message_count"] for topic in nsqd.stats()["topics"]}
+        assert stats == {"t": 1, "u": 1}
+        client.fin(message.id)
+        assert nsqd.process.wait(20) == 0
+        client.close()
+
+
 def test_new_work_is_refused_everywhere(tmp_path: Path) -> None:
     with Nsqd(tmp_path / "data", [LONG]) as nsqd:
         client, _ = busy_consumer(nsqd, b"a")

@@ -131,7 +131,7 @@ class QuickConnection(asyncio.Protocol):
         """Put the message of the request at `at` in its topic; returns where the request ends, or
         `at` if it is none for us."""
         head_end = data.find(HEAD_END, at, at + HEAD_BYTES_MAX)
-        if head_end < 0:
+        if head_end < 0 or self._broker.draining.active:
             return at
         head = data[at:head_end]
         if head != self._head and not self._learn(head):

@@ -1,0 +1,51 @@
+"""Handling orders: ten at a time, with retries, long ones, and a topic for those that fail.
+
+python examples/consume_handler.py 127.0.0.1:4150
+"""
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+
+from pumpline.client import Consumer, ConsumerOptions, Message, Producer
+
+NSQD = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:4150"
+
+
+async def bill(message: Message) -> None:
+    """Returning finishes the message; raising requeues it, and the consumer backs off."""
+    order = json.loads(message.body)
+    if order["customer"] is None and message.attempts < 2:
+        # Not the world's fault, just not there yet: look again soon, and let others go on.
+        message.requeue(0.1, backoff=False)
+        return
+    await asyncio.sleep(0.01)  # a database, say
+    print(f"order {order['number']} billed, attempt {message.attempts}")
+
+
+async def main() -> None:
+    async with Producer(NSQD) as producer:
+
+        async def keep(message: Message) -> None:
+            await producer.publish("orders.failed", message.body)
+            print(f"kept in orders.failed: {message.body.decode()}")
+
+        consumer = Consumer(
+            "orders",
+            "billing",
+            nsqd=NSQD,
+            max_in_flight=50,
+            max_attempts=2,
+            giving_up=keep,
+            auto_touch=True,  # for those that take longer than nsqd's --msg-timeout
+            options=ConsumerOptions(requeue_delay_s=0.1, backoff_multiplier_s=0.05),
+        )
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop_soon)
+        await consumer.run(bill, concurrency=10)
+        print(f"{consumer.counters.finished} messages finished")
+
+
+logging.basicConfig(level=logging.CRITICAL)  # failures are part of this example
+asyncio.run(main())

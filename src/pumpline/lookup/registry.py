@@ -57,7 +57,7 @@ class Node:
 class Channel:
     name: str
     pinned: bool = False  # made over HTTP: does not expire
-    nodes: set[Node] = field(default_factory=set)
+    nodes: list[Node] = field(default_factory=list)  # a third of a set's memory; looked into rarely
 
 
 @dataclass(slots=True, eq=False)
@@ -101,17 +101,16 @@ class Registry:
     def register(self, node: Node, topic_name: str, channel_name: str) -> bool:
         """`channel_name` may be empty. Whether this node did not have all of it before."""
         topic = self._topic(topic_name)
-        added = False
-        if channel_name:
-            channel = self._channel(topic, channel_name)
-            if node not in channel.nodes:
-                channel.nodes.add(node)
-                added = True
-        if node not in topic.nodes:
+        is_new = node not in topic.nodes  # then it has no channel of it, either
+        if is_new:
             topic.nodes[node] = None
             node.topics[topic.name] = topic  # its own name: one string for all nodes
-            added = True
-        return added
+        if channel_name:
+            channel = self._channel(topic, channel_name)
+            if is_new or node not in channel.nodes:
+                channel.nodes.append(node)
+                return True
+        return is_new
 
     def unregister(self, node: Node, topic_name: str, channel_name: str, now_ns: int) -> bool:
         """Without a channel, the topic and all its channels. Whether the node had it."""

@@ -72,7 +72,7 @@ def test_unregistering_a_topic_takes_its_channels_along(registry: Registry) -> N
         registry.register(each, "t", "c")
     assert registry.unregister(node, "t", "", 0)
     assert producers(registry, "t") == [other]
-    assert registry.topics["t"].channels["c"].nodes == {other}
+    assert registry.topics["t"].channels["c"].nodes == [other]
     assert node.topics == {}
 
 

@@ -60,28 +60,28 @@ def chart(bars: Sequence[Row], others: Sequence[Row], first: Record) -> str:
     ]
     for power in range(low, high + 1):
         at = x(2.0**power)
-        parts.append(_line(at, TOP - 6, bottom, "one" if power == 0 else "grid"))
-        parts.append(_text(at, bottom + 14, f"{2.0**power:g}x", anchor="middle", small=True))
+        parts.append(line(at, TOP - 6, bottom, "one" if power == 0 else "grid"))
+        parts.append(text(at, bottom + 14, f"{2.0**power:g}x", anchor="middle", small=True))
     for row in bars:
         top = TOP + names.index(row.workload.name) * group_height
         parts += _bar(row, x, top, top + servers.index(row.server) * BAR, servers)
     foot = bottom + 34
     for row in others:
-        parts.append(_text(12, foot, _aside(row), small=True))
+        parts.append(text(12, foot, _aside(row), small=True))
         foot += FOOT_LINE
-    parts.append(_text(12, foot, _origin(first), small=True))
+    parts.append(text(12, foot, _origin(first), small=True))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def _heading(servers: Sequence[str]) -> list[str]:
     parts = [
-        _text(12, 24, "Times better than the peer, by workload"),
-        _text(12, 42, "black mark: target; pale bar: target missed", small=True),
+        text(12, 24, "Times better than the peer, by workload"),
+        text(12, 42, "black mark: target; pale bar: target missed", small=True),
     ]
     at = 12.0
     for index, server in enumerate(servers):
-        parts.append(_rect(at, 52, 10, 10, SERIES[index % len(SERIES)]))
-        parts.append(_text(at + 14, 61, server, small=True))
+        parts.append(rect(at, 52, 10, 10, SERIES[index % len(SERIES)]))
+        parts.append(text(at + 14, 61, server, small=True))
         at += 30 + 7 * len(server)
     return parts
 
@@ -97,13 +97,13 @@ def _bar(
     left, right = sorted((x(1.0), x(row.ratio)))
     colour = SERIES[servers.index(row.server) % len(SERIES)]
     opacity = MISSED_OPACITY if row.met is False else 1.0
-    parts = [_rect(left, top + 1, max(right - left, 1), BAR - 2, colour, opacity)]
-    parts.append(_text(WIDTH - RIGHT + 10, top + 12, f"{row.ratio:.2f}x"))
+    parts = [rect(left, top + 1, max(right - left, 1), BAR - 2, colour, opacity)]
+    parts.append(text(WIDTH - RIGHT + 10, top + 12, f"{row.ratio:.2f}x"))
     if top == group_top:
         middle = group_top + len(servers) * BAR / 2 + 4
-        parts.append(_text(LEFT - 10, middle, row.workload.name, anchor="end"))
+        parts.append(text(LEFT - 10, middle, row.workload.name, anchor="end"))
     if row.target_ratio:
-        parts.append(_line(x(row.target_ratio), top - 1, top + BAR + 1, "target"))
+        parts.append(line(x(row.target_ratio), top - 1, top + BAR + 1, "target"))
     return parts
 
 
@@ -122,18 +122,18 @@ def _origin(first: Record) -> str:
     )
 
 
-def _rect(x: float, y: float, width: float, height: float, fill: str, opacity: float = 1.0) -> str:
+def rect(x: float, y: float, width: float, height: float, fill: str, opacity: float = 1.0) -> str:
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
         f'fill="{fill}" opacity="{opacity:g}"/>'
     )
 
 
-def _line(x: float, top: float, bottom: float, kind: str) -> str:
+def line(x: float, top: float, bottom: float, kind: str) -> str:
     return f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>'
 
 
-def _text(x: float, y: float, text: str, *, anchor: str = "start", small: bool = False) -> str:
+def text(x: float, y: float, text: str, *, anchor: str = "start", small: bool = False) -> str:
     kind = ' class="small"' if small else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{kind}>{escape(text)}</text>'
 

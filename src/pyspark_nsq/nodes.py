@@ -119,8 +119,8 @@ class Nodes:
         hint = f"; did you mean '{close[0]}'?" if close else ""
         return UnknownTopic(f"topic '{lacking[0]}' is not on {self._all(survey)}{hint}")
 
-    def create_hold(self, state: LogState, offset: int) -> None:
-        """Pins the log from `offset` on; a hold that is there keeps its place."""
+    def create_hold(self, state: LogState, offset: int) -> int:
+        """Pins the log from `offset` on, unless the hold is there; returns where it stands."""
         query: dict[str, object] = {
             "topic": state.topic,
             "hold": self._options.hold,
@@ -128,7 +128,9 @@ class Nodes:
         }
         if self._options.hold_bytes_max is not None:
             query["bytes_max"] = self._options.hold_bytes_max
-        self._ask(state.address, "/hold/create", query, method="POST")
+        answer = self._ask(state.address, "/hold/create", query, method="POST")
+        place = answer.get("offset")
+        return place if isinstance(place, int) else offset
 
     def commit_holds(self, offsets: Mapping[Key, int], addresses: Mapping[str, str]) -> list[Key]:
         """Moves holds on, all nodes at once; those that could not be moved are returned."""
@@ -151,10 +153,12 @@ class Nodes:
     def _commit(self, address: str, key: Key, offsets: Mapping[Key, int]) -> bool:
         query = {"topic": key[0], "hold": self._options.hold, "offset": offsets[key]}
         try:
-            self._ask(address, "/hold/commit", query, method="POST")
+            answer = self._ask(address, "/hold/commit", query, method="POST")
         except Refused as error:
             _LOG.warning("hold %s on topic %s: %s", self._options.hold, key[0], error)
             return False
+        if answer.get("dropped"):
+            _LOG.warning("hold %s on topic %s was dropped: too far behind", query["hold"], key[0])
         return True
 
     def _describe(self, address: str) -> tuple[str, list[LogState]]:

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_nsq.bounds import complete_survey, offsets_at
-from pyspark_nsq.errors import DataLoss, Refused, Unreachable
+from pyspark_nsq.errors import DataLoss, NsqError, Refused, Unreachable
 from pyspark_nsq.nodes import LogState, Nodes, Survey
 from pyspark_nsq.options import ReadOptions
 from pyspark_nsq.plan import Range, RangePartition, split
@@ -56,7 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets = offsets_at(self._options.starting, self._survey, nodes, self._options)
         logs = self._survey.logs
         positions = {key: Place(logs[key].log, offset) for key, offset in offsets.items()}
-        self._hold(positions)
+        self._hold(positions, starting=True)
         return to_json(positions)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -213,8 +213,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 addresses[key] = address
         return addresses
 
-    def _hold(self, positions: Positions) -> None:
-        """Makes the holds that are not known to be there."""
+    def _hold(self, positions: Positions, *, starting: bool = False) -> None:
+        """Makes the holds that are not known to be there. A stream that starts has to get them."""
         if self._options.hold is None:
             return
         for key, place in positions.items():
@@ -222,13 +222,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if state is None or state.log != place.log or (key, place.log) in self._held:
                 continue
             try:
-                self._connected().create_hold(state, max(place.offset, state.first))
+                stands = self._connected().create_hold(state, max(place.offset, state.first))
             except (Unreachable, Refused) as error:
+                if starting:
+                    raise NsqError(_why_no_hold(self._options.hold, state, error)) from None
                 _LOG.warning("hold on topic %s on %s: %s", *key, error)
                 continue
             self._held.add((key, place.log))
+            if stands > place.offset:
+                _LOG.warning(
+                    "hold %s on topic %s on %s stands at %d, beyond %d: is it another stream's?",
+                    *(self._options.hold, *key, stands, place.offset),
+                )
 
     def _lost(self, text: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLoss(f"{text}; failOnDataLoss=false goes on with what is there")
         _LOG.warning("%s", text)
+
+
+def _why_no_hold(hold: str, state: LogState, error: NsqError) -> str:
+    where = f"hold '{hold}' on topic {state.topic} on {state.node}"
+    if isinstance(error, Refused) and error.code == "CHANNEL_EXISTS":
+        return f"{where}: there is a channel of that name; holds need names of their own"
+    return f"{where}: {error}"

@@ -1,0 +1,83 @@
+"""A stream's hold shows as a channel on its nodes, follows the stream, and outlives its end."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import Nsqd, wait_until
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from .streams import Stream, addresses, wait_for_rows
+from .topics import numbered, publish
+
+pytestmark = pytest.mark.slow
+
+
+def hold_of(node: Nsqd, topic: str, name: str) -> dict[str, Any]:
+    status, body = node.http("GET", f"/hold/list?topic={topic}")
+    assert status == 200, body
+    return {hold["hold"]: hold for hold in json.loads(body)["holds"]}.get(name, {})
+
+
+def test_a_hold_follows_the_stream_and_shows_its_depth(
+    spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
+) -> None:
+    nodes = [start_nsqd(), start_nsqd()]
+    for node in nodes:
+        publish(node, topic, numbered(10))
+    stream = Stream(
+        spark, work, nsqd=addresses(*nodes), subscribe=topic, hold="archive", holdBytesMax="1000000"
+    )
+    query = stream.start()
+    try:
+        wait_for_rows(query, 20)
+        assert hold_of(nodes[0], topic, "archive")["bytes_max"] == 1_000_000
+        for node in nodes:
+            publish(node, topic, numbered(5))
+        wait_for_rows(query, 30)
+        # Spark commits a batch when it plans the next, so the newest may still be held.
+        for node in nodes:
+            wait_until(lambda node=node: hold_of(node, topic, "archive")["offset"] >= 10)
+    finally:
+        query.stop()
+    nodes[0].kill()
+    nodes[0].restart()
+    publish(nodes[0], topic, numbered(100))
+    assert nodes[0].channel_stats(topic, "archive")["depth"] >= 100
+    stream.run()
+    assert sum(stream.bodies().values()) == 130
+
+
+def test_a_hold_begins_where_the_stream_begins(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, numbered(10))
+    Stream(
+        spark, work, nsqd=addresses(nsqd), subscribe=topic, hold="late", startingOffsets="latest"
+    ).run()
+    assert hold_of(nsqd, topic, "late")["offset"] == 10
+
+
+def test_a_hold_that_was_deleted_is_made_again(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, numbered(10))
+    stream = Stream(spark, work, nsqd=addresses(nsqd), subscribe=topic, hold="archive")
+    stream.run()
+    nsqd.http("POST", f"/hold/delete?topic={topic}&hold=archive")
+    publish(nsqd, topic, numbered(5))
+    stream.run()
+    assert hold_of(nsqd, topic, "archive")["offset"] == 10
+
+
+def test_a_hold_cannot_have_the_name_of_a_channel(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, numbered(1))
+    nsqd.http("POST", f"/channel/create?topic={topic}&channel=archive")
+    stream = Stream(spark, work, nsqd=addresses(nsqd), subscribe=topic, hold="archive")
+    with pytest.raises(PySparkException, match=f"hold 'archive' on topic {topic} on .* channel of"):
+        stream.run()

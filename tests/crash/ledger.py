@@ -138,13 +138,34 @@ class Ledger:
     # -- the reckoning ------------------------------------------------------------------------
 
     def outstanding(self) -> dict[tuple[str, str], list[bytes]]:
-        """Per channel, what was acknowledged and never seen finished."""
+        """Per channel, what was acknowledged and cannot have been finished."""
         with self._changed:
             return {
                 key: missing
                 for key, books in self._books.items()
                 if (missing := self._missing(books))
             }
+
+    def history(self, topic: str, channel: str, body: bytes) -> str:
+        """What is known of a message, the last delivery first; times from the last kill on."""
+        zero_s = self._kills_s[-1] if self._kills_s else 0.0
+        published = self._published[topic][body]
+        told = []
+        delivered = self._books[topic, channel].seen.get(body)
+        while delivered is not None:
+            settled = delivered.settlement
+            told.append(
+                f"run {delivered.run} attempt {delivered.attempts}"
+                f" at {delivered.received_s - zero_s:+.3f}"
+            )
+            if settled is not None:
+                due_s = settled.due_s
+                told[-1] += ", FIN" if due_s is None else f", REQ until {due_s - zero_s:+.3f}"
+                told[-1] += f" confirmed at {settled.confirmed_s - zero_s:+.3f}"
+            delivered = delivered.before
+        due = f" for {published.due_s - zero_s:+.3f}" if published.due_s else ""
+        told.append(f"sent at {published.sent_s - zero_s:+.3f}{due}")
+        return f"{topic}/{channel} {body.decode()}: " + "; ".join(told)
 
     def await_acknowledged(self, count: int, timeout_s: float) -> None:
         with self._changed:
@@ -187,8 +208,15 @@ class Ledger:
             for body, publication in self._published.get(books.topic, {}).items()
             if publication.acknowledged
             and publication.sent_s >= books.since_s
-            and not (body in seen and seen[body].finished)
+            and not (body in seen and self._may_be_finished(seen[body]))
         ]
+
+    def _may_be_finished(self, delivered: Delivered) -> bool:
+        """Whether its last delivery was finished; one that was under way when the daemon was killed
+        may have been written before, and then rightly does not come again."""
+        settled = delivered.settlement
+        under_way = settled is not None and settled.due_s is None and delivered.run < self.run
+        return delivered.finished or under_way
 
     def _check(self, books: Books, body: bytes, attempts: int, now_s: float) -> str:
         publication = self._published.get(books.topic, {}).get(body)

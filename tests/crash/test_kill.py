@@ -90,6 +90,8 @@ def kill_again_and_again(new_victim: NewVictim, seed: int) -> None:
 
     print(ledger.summary())
     assert not ledger.faults, "\n".join(ledger.faults[:50])
-    lost = {key: (len(bodies), bodies[:5]) for key, bodies in ledger.outstanding().items()}
-    assert lost == {}
+    lost = ledger.outstanding()
+    assert lost == {}, "\n".join(
+        ledger.history(*key, body) for key, bodies in lost.items() for body in bodies[:20]
+    )
     assert ledger.redeliveries > 0, "the kills met nothing in flight: the test tested nothing"

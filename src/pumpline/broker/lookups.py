@@ -116,6 +116,8 @@ class Lookups:
 
     def discover(self, topic: Topic) -> None:
         """Let the topic stand still until it has the channels it has elsewhere."""
+        if topic in self._discoveries:
+            return
         if not self._lookupds:
             if topic.awaits_channels:
                 topic.channels_known()

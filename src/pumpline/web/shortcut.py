@@ -19,10 +19,11 @@ REQUESTS_MAX = 100  # answered in one go; further ones take the long way,
 REPLIES_BYTES_MAX = 256 * 1024  # and so do those after so many bytes
 IDLE_S = 120.0  # after which a connection is closed, within twice the time
 
+# Possessive (`*+`): what is not plain must be found out in one pass, however long it is.
 _PLAIN = re.compile(
-    rb"GET (/[!-~]*) HTTP/1\.1\r\n"
+    rb"GET (/[!-~]*+) HTTP/1\.1\r\n"
     rb"(?:(?:Host|User-Agent|Accept|Accept-Encoding|Accept-Language|Authorization"
-    rb"|Connection(?=: *keep-alive\r)): *[ -~]*\r\n)*"
+    rb"|Connection(?=: *+keep-alive\r)): *+[ -~]*+\r\n)*+"
     rb"\r\n",
     re.IGNORECASE,
 )

@@ -150,6 +150,16 @@ async def test_errors_are_said_by_the_long_way(query: str, status: int, code: by
     assert asked == ["at once", "long way"]
 
 
+@pytest.mark.parametrize("filling", [" ", "x", "Host: h\r\n", "Accept", ": "])
+async def test_what_is_not_plain_is_found_out_in_one_pass(filling: str) -> None:
+    """Were it looked at again from every byte, this would not end."""
+    async with serving() as talk:
+        _, writer = await talk(f"GET /find HTTP/1.1\r\nHost: {filling * 60_000}\0".encode())
+        await writer.drain()
+        reader, _ = await talk(get("a"))
+        assert (await read_reply(reader))[0] == 200
+
+
 async def test_requests_in_a_row_are_answered_in_order_and_the_long_way_is_for_good() -> None:
     async with serving() as talk:
         rows = [get("a"), get("b"), get("c", "X-Other: 1"), get("d")]

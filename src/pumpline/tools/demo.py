@@ -1,264 +1,220 @@
-"""`pumpline demo`: a broker, a publisher and consumers, a kill -9 in the middle, and a count.
+"""`pumpline demo`: the whole story on this machine, with a kill -9 in the middle and a count.
 
-Everything is real: nsqd runs as a process of its own, in a temporary directory, and is killed with
-SIGKILL while messages flow. At the end each channel must have had every acknowledged message.
+Everything is real: two nsqds and an nsqlookupd as processes of their own, a producer of orders, two
+consumers, and Spark keeping the topic as a table. One nsqd is killed with SIGKILL while messages
+flow, and comes back. In the end the books must balance, to the message.
 """
 
-import os
-import signal
-import socket
-import subprocess
+import asyncio
+import logging
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from struct import Struct
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-BATCH_MESSAGES = 100
-BEFORE_BATCHES = 100  # published before anybody listens
-KILL_AFTER_S = 1.0  # of publishing and consuming at once
-QUIET_S = 1.5  # a channel that sends nothing for this long is drained
-TOPIC = b"orders"
-CHANNELS = ("billing", "audit")
+from pumpline.tools.demo_fleet import Fleet
+from pumpline.tools.demo_picture import Sample, chart
+from pumpline.tools.demo_shop import CHANNEL, TOPIC, Ledger, consume, produce
+from pumpline.tools.demo_table import Books, Keeper, why_not
 
-_SIZE = Struct(">i")
-_HEAD = Struct(">ii")
-_ID_AT = 10
-_BODY_AT = 26
-_START_S_MAX = 20.0
-
-USAGE = """usage: pumpline demo
-
-Starts nsqd in a temporary directory, publishes and consumes, kills nsqd with
-SIGKILL in the middle, starts it again, and counts what every channel received.
-"""
+EXIT_OK, EXIT_FAILED = 0, 1
+SAMPLE_S = 0.25
+DRAIN_S_MAX = 60.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    if argv if argv is not None else sys.argv[1:]:
-        print(USAGE, end="")
-        return 0
-    console = Console()
+    parser = ArgumentParser(prog="pumpline demo", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of publishing (%(default)s)")
+    parser.add_argument("--rate", type=int, default=2000, help="messages a second (%(default)s)")
+    parser.add_argument(
+        "--picture", default="pumpline-demo.svg", help="where it goes (%(default)s)"
+    )
+    parser.add_argument("--no-spark", action="store_true", help="the brokers alone")
+    arguments = parser.parse_args(sys.argv[1:] if argv is None else argv)
+    console = Console(highlight=False)
+    logging.getLogger("pumpline.client").setLevel(logging.CRITICAL)  # the kill is told anyway
     with tempfile.TemporaryDirectory(prefix="pumpline-demo-") as directory:
         try:
-            return _run(console, directory)
-        except (OSError, EOFError) as error:
-            console.print(f"[red]The demo could not finish:[/] {error}")
-            return 1
+            return asyncio.run(Demo(console, Path(directory), arguments).run())
+        except (OSError, TimeoutError) as error:
+            console.print(f"[red]The demo could not finish:[/] {escape(str(error))}")
+            return EXIT_FAILED
 
 
-def _run(console: Console, directory: str) -> int:
-    broker = BrokerProcess(directory)
-    try:
-        broker.start()
-        console.print(f"[bold]1.[/] nsqd runs on 127.0.0.1:{broker.port}, data in {directory}")
-
-        acknowledged: list[bytes] = []
-        with Client(broker.port) as publisher:
-            for channel in CHANNELS:
-                Client(broker.port).subscribe(channel, rdy=0)
-            for batch in range(BEFORE_BATCHES):
-                acknowledged += publisher.publish(batch)
-        console.print(
-            f"[bold]2.[/] {len(acknowledged):,} orders published and acknowledged; "
-            f"channels {' and '.join(CHANNELS)} get each of them"
-        )
-
-        received = {channel: Counter[bytes]() for channel in CHANNELS}
-        consumer = threading.Thread(target=_consume, args=(broker.port, received["billing"]))
-        consumer.start()
-        killer = threading.Timer(KILL_AFTER_S, broker.kill)
-        killer.start()
-        acknowledged += _publish_until_cut(broker.port)
-        consumer.join()
-        killer.join()
-        console.print(
-            f"[bold]3.[/] kill -9 while publishing and consuming: {len(acknowledged):,} orders "
-            f"acknowledged by then, {sum(received['billing'].values()):,} consumed by billing"
-        )
-
-        broker.start()
-        console.print("[bold]4.[/] nsqd is up again on the same directory; the channels drain")
-        for channel in CHANNELS:
-            _drain(broker.port, channel, received[channel])
-        return _report(console, acknowledged, received)
-    finally:
-        broker.stop()
-
-
-def _publish_until_cut(port: int) -> list[bytes]:
-    acknowledged: list[bytes] = []
-    try:
-        with Client(port) as publisher:
-            for batch in range(BEFORE_BATCHES, sys.maxsize):
-                acknowledged += publisher.publish(batch)
-    except (OSError, EOFError):
-        pass  # nsqd is gone: what was not acknowledged does not count
-    return acknowledged
-
-
-def _consume(port: int, received: Counter[bytes]) -> None:
-    """Consume until nsqd is gone."""
-    try:
-        with Client(port) as client:
-            client.subscribe("billing", rdy=500)
-            for message_id, body in client.messages():
-                received[body] += 1
-                client.finish(message_id)
-    except (OSError, EOFError):
-        pass
-
-
-def _drain(port: int, channel: str, received: Counter[bytes]) -> None:
-    """Consume until nothing comes any more."""
-    with Client(port) as client:
-        client.subscribe(channel, rdy=500)
-        client.quiet_after(QUIET_S)
-        try:
-            for message_id, body in client.messages():
-                received[body] += 1
-                client.finish(message_id)
-        except TimeoutError:
-            return
-
-
-def _report(
-    console: Console, acknowledged: list[bytes], received: dict[str, Counter[bytes]]
-) -> int:
-    table = Table("channel", "acknowledged", "received", "twice", "lost")
-    lost_total = 0
-    for channel, counts in received.items():
-        lost = sum(1 for body in acknowledged if body not in counts)
-        twice = sum(1 for count in counts.values() if count > 1)
-        lost_total += lost
-        table.add_row(
-            channel, f"{len(acknowledged):,}", f"{len(counts):,}", f"{twice:,}", f"{lost:,}"
-        )
-    console.print(table)
-    if lost_total:
-        console.print(f"[red]{lost_total:,} acknowledged messages were lost.[/]")
-        return 1
-    console.print(
-        "Nothing acknowledged was lost. What came twice was in flight, or finished in the last\n"
-        "tenth of a second before the kill; more received than acknowledged means that a batch\n"
-        "was written, and nsqd killed before it could say so."
-    )
-    return 0
-
-
-class BrokerProcess:
-    """nsqd as a child process."""
-
-    def __init__(self, directory: str) -> None:
-        self.port = 0
+class Demo:
+    def __init__(self, console: Console, directory: Path, arguments: Namespace) -> None:
+        self._console = console
         self._directory = directory
-        self._log = directory + ".log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._seconds: float = arguments.seconds
+        self._rate: int = arguments.rate
+        self._picture = Path(arguments.picture)
+        self._reason = "--no-spark" if arguments.no_spark else why_not()
+        self._keeper = None if self._reason else Keeper(directory / "tables")
+        self._ledger = Ledger()
+        self._samples: list[Sample] = []
+        self._marks: list[tuple[float, str]] = []
+        self._began_s = time.monotonic()
+        self._published_s = 0.0
+        self._step = 0
 
-    def start(self) -> None:
-        with open(self._log, "wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "pumpline.tools.nsqd",
-                    f"--tcp-address=127.0.0.1:{self.port}",
-                    "--http-address=",
-                    f"--data-path={self._directory}",
-                ],
-                stderr=log,
+    async def run(self) -> int:
+        with Fleet(self._directory) as fleet:
+            first, second = fleet.nsqds
+            self._tell(
+                f"nsqlookupd on {fleet.lookupd.http_address}, "
+                f"nsqds on {first.tcp_address} and {second.tcp_address}"
             )
-        self.port = self._listening_port()
+            for nsqd in fleet.nsqds:
+                nsqd.ask(f"/topic/create?topic={TOPIC}", method="POST")
+                nsqd.ask(f"/channel/create?topic={TOPIC}&channel={CHANNEL}", method="POST")
+            await self._start_archive(fleet)
+            try:
+                await self._flow(fleet)
+                return await self._balance(fleet)
+            finally:
+                if self._keeper is not None:
+                    await asyncio.to_thread(self._keeper.close)
 
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
+    async def _start_archive(self, fleet: Fleet) -> None:
+        if self._keeper is None:
+            self._tell(f"No table this time: {self._reason}")
+            return
+        self._tell("Spark starts, and with it the archive pipeline, which reads the nsqds' logs")
+        await asyncio.to_thread(self._keeper.start, fleet.lookupd.http_address, TOPIC)
 
-    def stop(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait()
-        if os.path.exists(self._log):
-            os.unlink(self._log)
+    async def _flow(self, fleet: Fleet) -> None:
+        """Publishing and consuming, with a death in the middle."""
+        ledger, stop = self._ledger, asyncio.Event()
+        victim = fleet.nsqds[1]
+        self._published_s = time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            consumers = [
+                tasks.create_task(consume(fleet.lookupd.http_address, ledger)) for _ in range(2)
+            ]
+            sampler = tasks.create_task(self._sample())
+            addresses = [nsqd.tcp_address for nsqd in fleet.nsqds]
+            producer = tasks.create_task(produce(addresses, ledger, rate=self._rate, stop=stop))
+            self._tell(
+                f"{self._rate:,} messages a second are published to topic {TOPIC}, some twice, "
+                f"some broken; two consumers share channel {CHANNEL}"
+            )
+            await asyncio.sleep(self._seconds / 3)
+            victim.kill()
+            self._mark("kill -9")
+            self._tell(
+                f"kill -9 of {victim.tcp_address}, {ledger.published:,} messages acknowledged: "
+                "the producer goes on with the other one"
+            )
+            await asyncio.sleep(self._seconds / 3)
+            await asyncio.to_thread(victim.start)
+            self._mark("back")
+            self._tell(f"{victim.tcp_address} is back, with everything it had acknowledged")
+            await asyncio.sleep(self._seconds / 3)
+            stop.set()
+            await producer
+            await self._drain(fleet)
+            for task in (*consumers, sampler):
+                task.cancel()
 
-    def _listening_port(self) -> int:
-        assert self._process is not None
-        deadline_s = time.monotonic() + _START_S_MAX
-        while time.monotonic() < deadline_s:
-            with open(self._log) as log:
-                text = log.read()
-            if "TCP: listening on" in text:
-                return int(text.split("TCP: listening on ")[1].split()[0].rpartition(":")[2])
-            if self._process.poll() is not None:
-                break
-            time.sleep(0.05)
-        raise OSError(f"nsqd did not start:\n{text}")
+    async def _drain(self, fleet: Fleet) -> None:
+        """Until consumers and archive have had everything."""
+        self._tell(f"{self._ledger.published:,} messages are acknowledged; the rest drains")
+        deadline_s = time.monotonic() + DRAIN_S_MAX
+        while self._ledger.unconsumed and time.monotonic() < deadline_s:
+            await asyncio.sleep(SAMPLE_S)
+        if self._keeper is not None:
+            await asyncio.to_thread(self._keeper.finish)
+        self._samples.append(self._now())
 
-
-class Client:
-    """As much of a blocking NSQ client as the demo needs."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._stream = self._socket.makefile("rb", buffering=1 << 16)
-        self._socket.sendall(b"  V2")
-
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stream.close()
-        self._socket.close()
-
-    def publish(self, batch: int) -> list[bytes]:
-        """Publish one batch of orders; returns them once nsqd has acknowledged."""
-        bodies = [b'{"order":%d}' % (batch * BATCH_MESSAGES + n) for n in range(BATCH_MESSAGES)]
-        sized = b"".join(_SIZE.pack(len(body)) + body for body in bodies)
-        command = b"MPUB " + TOPIC + b"\n"
-        self._socket.sendall(command + _HEAD.pack(4 + len(sized), len(bodies)) + sized)
-        self._response()
-        return bodies
-
-    def subscribe(self, channel: str, *, rdy: int) -> None:
-        command = b"SUB " + TOPIC + b" " + channel.encode() + b"\n"
-        self._socket.sendall(command)
-        self._response()
-        self._socket.sendall(b"RDY %d\n" % rdy)
-
-    def finish(self, message_id: bytes) -> None:
-        self._socket.sendall(b"FIN " + message_id + b"\n")
-
-    def quiet_after(self, seconds: float) -> None:
-        self._socket.settimeout(seconds)
-
-    def messages(self) -> Iterator[tuple[bytes, bytes]]:
+    async def _sample(self) -> None:
         while True:
-            kind, data = self._frame()
-            if kind == 2:
-                yield data[_ID_AT:_BODY_AT], data[_BODY_AT:]
-            elif data == b"_heartbeat_":
-                self._socket.sendall(b"NOP\n")
+            self._samples.append(self._now())
+            await asyncio.sleep(SAMPLE_S)
 
-    def _response(self) -> None:
-        kind, data = self._frame()
-        if kind != 0:
-            raise OSError(f"nsqd answered {data.decode()}")
+    def _now(self) -> Sample:
+        read = 0 if self._keeper is None else self._keeper.rows
+        ledger = self._ledger
+        counts = (ledger.published, sum(ledger.received.values()), read)
+        return Sample(time.monotonic() - self._published_s, counts)
 
-    def _frame(self) -> tuple[int, bytes]:
-        head = self._stream.read(8)
-        if len(head) < 8:
-            raise EOFError("nsqd closed the connection")
-        size, kind = _HEAD.unpack(head)
-        data = self._stream.read(size - 4)
-        if len(data) < size - 4:
-            raise EOFError("nsqd closed the connection")
-        return kind, data
+    async def _balance(self, fleet: Fleet) -> int:
+        ledger = self._ledger
+        in_logs = fleet.messages(TOPIC)
+        self._console.print(_consumed(ledger))
+        balanced = not ledger.unconsumed
+        if self._keeper is not None:
+            books = await asyncio.to_thread(self._keeper.books)
+            self._tell("The table, asked by Spark SQL:")
+            self._console.print(_kept(ledger, books, in_logs))
+            self._console.print(_by_city(books))
+            self._console.print(_quarantined(books))
+            balanced = balanced and books.balances(in_logs, ledger.orders)
+        names = ("acknowledged", "consumed", "in the table")[: 3 if self._keeper else 2]
+        title = "Messages over time, through the death of an nsqd"
+        self._picture.write_text(chart(title, names, self._samples, self._marks))
+        self._tell(f"A picture of it: {self._picture}")
+        if not balanced:
+            self._console.print("[red]The books do not balance.[/]")
+            return EXIT_FAILED
+        self._console.print(
+            "[green]The books balance:[/] nothing acknowledged was lost, nothing is in the table "
+            "twice."
+        )
+        return EXIT_OK
+
+    def _tell(self, text: str) -> None:
+        self._step += 1
+        at_s = time.monotonic() - self._began_s
+        self._console.print(f"[bold]{self._step:>2}.[/] [dim]{at_s:5.1f} s[/]  {escape(text)}")
+
+    def _mark(self, text: str) -> None:
+        self._marks.append((time.monotonic() - self._published_s, text))
+
+
+def _consumed(ledger: Ledger) -> Table:
+    table = Table("channel", "acknowledged", "received", "again", "lost", title="The consumers")
+    received = sum(ledger.received.values())
+    again = max(received - ledger.published, 0)
+    cells = (ledger.published, received, again, ledger.unconsumed)
+    table.add_row(CHANNEL, *(f"{cell:,}" for cell in cells))
+    return table
+
+
+def _kept(ledger: Ledger, books: Books, in_logs: int) -> Table:
+    table = Table("", "messages", title="The books")
+    missing = len(ledger.orders - books.orders)
+    rows = {
+        "in the logs of both nsqds": in_logs,
+        "in the table, one row an order": books.rows,
+        "left out, as the order was there already": books.repeated,
+        "in the quarantine": books.quarantined,
+        "orders acknowledged": len(ledger.orders),
+        "of them not in the table": missing,
+        "orders in the table twice": books.rows - len(books.orders),
+    }
+    for name, count in rows.items():
+        table.add_row(name, f"{count:,}")
+    return table
+
+
+def _by_city(books: Books) -> Table:
+    table = Table("city", "orders", "sales", title="SELECT event.city, count(*), sum(event.total)")
+    for city, count, total in books.cities:
+        table.add_row(city, f"{count:,}", f"{total:,.2f}")
+    return table
+
+
+def _quarantined(books: Books) -> Table:
+    table = Table("messages", "reason", "as in", title="The quarantine")
+    for count, reason, example in books.reasons:
+        table.add_row(f"{count:,}", escape(reason), escape(example))
+    return table
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pumpline.tools.daemon import EXIT_OK, EXIT_USAGE
 
 COMMANDS = {
     "demo": "see it work: a broker, a producer and consumers on this machine",
+    "pipeline": "archive, query, transform and replay topics on Spark",
     "nsqd": "the broker: takes, keeps and delivers messages",
     "nsqlookupd": "the directory: tells consumers which nsqd has a topic",
     "nsqadmin": "the web page over a whole cluster",
@@ -58,7 +59,7 @@ def usage() -> str:
             "Commands:",
             *lines,
             "",
-            "Each command but demo is also installed under its own name.",
+            "Each command but demo and pipeline is also installed under its own name.",
             "`pumpline <command> --help` tells its flags.",
             "",
         ]

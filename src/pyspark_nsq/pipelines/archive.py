@@ -1,0 +1,213 @@
+"""Keeps topics for ever: a Parquet table by topic, date and hour, every message in it exactly once.
+
+JSON bodies become the column `event`, by a schema that is given or inferred; a field that is new
+becomes a column. Messages that do not parse go to a quarantine table, with the reason. The body is
+kept as it was published. With --dedupe, of messages with the same key only the first is kept.
+"""
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+from rich.console import Console
+
+from pyspark_nsq.errors import BadOption
+from pyspark_nsq.pipelines import command, events
+from pyspark_nsq.pipelines.compaction import FILE_BYTES
+from pyspark_nsq.pipelines.lake import DELTA, ICEBERG, LakeTable
+from pyspark_nsq.pipelines.storage import Storage
+from pyspark_nsq.pipelines.table import ParquetTable
+from pyspark_nsq.pipelines.watch import Stop, Watch
+
+EXAMPLES = """
+  pumpline pipeline archive --lookupd 127.0.0.1:4161 --topic orders --table tables/orders
+  pumpline pipeline archive --nsqd 127.0.0.1:4151 --topic-pattern '.*' --table tables/all --once
+  pumpline pipeline archive --nsqd 127.0.0.1:4151 --topic orders --table tables/orders \\
+      --schema 'order_id BIGINT, amount DOUBLE' --dedupe order_id --watermark '1 hour'
+"""
+
+PARQUET = "parquet"
+PARTITION_BY = ("topic", "date", "hour")
+COLUMNS = ("topic", "node", "offset", "timestamp", "id", "attempts", "body")
+DUPLICATES = "numDroppedDuplicateRows"  # as Spark calls it in its progress
+
+
+class Table(Protocol):
+    compacted_files: int
+
+    def claim(self, checkpoint: str, query_id: str | None) -> None: ...
+    def event_schema(self) -> StructType: ...
+    def keep_event_schema(self, batch: int, schema: StructType) -> None: ...
+    def append(
+        self, batch: int, rows: DataFrame | None, *, query_id: str, checkpoint: str
+    ) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Archive:
+    """One table and its quarantine, and what is done with a batch of messages."""
+
+    spark: SparkSession
+    table: Table
+    quarantine: Table
+    checkpoint: str
+    schema: StructType | None = None  # of the events, if it is not to be inferred
+    hints: StructType = field(default_factory=StructType)  # types of some fields, when it is
+    is_json: bool = True
+    keeps_body: bool = True
+    dedupe: str | None = None  # a JSON path, or an expression of the columns
+    watermark: str = "1 hour"
+    quarantined: int = 0
+
+    def start(self, options: dict[str, str], *, every: str, once: bool) -> StreamingQuery:
+        query_id = checkpoint_id(self.spark, self.checkpoint)
+        self.table.claim(self.checkpoint, query_id)
+        self.quarantine.claim(self.checkpoint, query_id)
+        messages = self._first_only(command.stream(self.spark, options))
+        writer = messages.writeStream.foreachBatch(self.add).queryName("archive")
+        writer = writer.option("checkpointLocation", self.checkpoint)
+        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)
+        return writer.start()
+
+    def add(self, messages: DataFrame, batch: int) -> None:
+        """A batch of messages into the table; the same batch again changes nothing."""
+        query_id = self.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        whence = {"query_id": query_id or "", "checkpoint": self.checkpoint}
+        rows = _placed(messages)
+        if not self.is_json:
+            self.table.append(batch, rows, **whence)
+            return
+        if self.schema is None:
+            rows = rows.persist()  # read twice: for its schema, and by it
+        schema = self._schema(rows, batch)
+        both = events.parsed(rows, schema).persist()
+        try:
+            good, bad = events.events(both), events.others(both, schema)
+            bad_count = bad.count()
+            self.quarantine.append(batch, bad if bad_count else None, **whence)
+            self.table.append(batch, good if self.keeps_body else good.drop("body"), **whence)
+            self.quarantined += bad_count
+        finally:
+            both.unpersist()
+            rows.unpersist()
+
+    def note(self) -> str:
+        """For who watches."""
+        parts = [f"{self.quarantined:,} quarantined"] if self.is_json else []
+        if self.table.compacted_files:
+            parts.append(f"{self.table.compacted_files:,} small files put together")
+        return ", ".join(parts)
+
+    def _schema(self, rows: DataFrame, batch: int) -> StructType:
+        if self.schema is not None:
+            wanted = self.schema
+        else:
+            news = events.inferred(self.spark, rows)
+            wanted = events.merged(events.merged(self.table.event_schema(), self.hints), news)
+        if wanted != self.table.event_schema():
+            self.table.keep_event_schema(batch, wanted)
+        return wanted
+
+    def _first_only(self, messages: DataFrame) -> DataFrame:
+        if self.dedupe is None:
+            return messages
+        # By the time of reading, not of publishing: what a node that was away brings back is late,
+        # and a watermark on its own time would drop it.
+        keyed = messages.withColumn("_key", key_of(self.dedupe)).withColumn(
+            "_read_at", F.current_timestamp()
+        )
+        return keyed.withWatermark("_read_at", self.watermark).dropDuplicatesWithinWatermark(
+            ["topic", "_key"]
+        )
+
+
+def key_of(path: str) -> Column:
+    """The business key; a message without one is like no other."""
+    text = path if path.startswith("$") else f"$.{path}"
+    key = F.get_json_object(events.text_of(), text)
+    return F.coalesce(F.concat(F.lit("key:"), key), F.concat_ws("/", F.lit("id:"), "node", "id"))
+
+
+def checkpoint_id(spark: SparkSession, checkpoint: str) -> str | None:
+    """The id of the stream that a checkpoint belongs to; None if it is new."""
+    text = Storage(spark, checkpoint).read_text("metadata")
+    return str(json.loads(text)["id"]) if text else None
+
+
+def _placed(messages: DataFrame) -> DataFrame:
+    """The message's columns, and the place of the row in the table."""
+    rows = messages.select(*COLUMNS)
+    rows = rows.withColumn("date", F.to_date("timestamp"))
+    return rows.withColumn("hour", F.hour("timestamp"))
+
+
+def arguments(parser: ArgumentParser) -> None:
+    command.add_source(parser)
+    group = parser.add_argument_group("the table")
+    group.add_argument("--table", required=True, help="its directory (Iceberg: its name)")
+    group.add_argument("--quarantine", help="of what does not parse (default: TABLE-quarantine)")
+    group.add_argument("--format", choices=(PARQUET, DELTA, ICEBERG), default=PARQUET)
+    group.add_argument("--body", choices=("json", "raw"), default="json", help="what bodies are")
+    group.add_argument("--schema", metavar="DDL", help="of the JSON: 'id BIGINT, city STRING'")
+    group.add_argument("--hints", metavar="DDL", help="types of some fields, the rest is inferred")
+    group.add_argument("--drop-body", action="store_true", help="keep the event alone")
+    group.add_argument("--dedupe", metavar="KEY", help="JSON path of the key: order_id, $.meta.id")
+    group.add_argument("--watermark", default="1 hour", help="a key is known for so long")
+    group.add_argument("--hold", default="archive", help="its name among the channels; '' for none")
+    group.add_argument(
+        "--file-bytes",
+        metavar="N",
+        type=int,
+        default=FILE_BYTES,
+        help="smaller files are put together (default: %(default)s)",
+    )
+    command.add_streaming(parser, every="10 seconds")
+    command.add_spark(parser)
+
+
+def run(arguments: Namespace, console: Console) -> int:
+    if arguments.schema and arguments.hints:
+        raise BadOption("--schema says all there is; --hints is for an inferred schema")
+    if arguments.format == ICEBERG and not arguments.checkpoint:
+        raise BadOption("an Iceberg table has no directory for it: name a --checkpoint")
+    spark = command.session(arguments, "archive")
+    archive = Archive(
+        spark=spark,
+        table=_table(spark, arguments, arguments.table),
+        quarantine=_table(spark, arguments, quarantine_of(arguments)),
+        checkpoint=arguments.checkpoint or f"{arguments.table}/_checkpoint",
+        schema=events.schema_from_ddl(arguments.schema) if arguments.schema else None,
+        hints=events.schema_from_ddl(arguments.hints) if arguments.hints else StructType(),
+        is_json=arguments.body == "json",
+        keeps_body=not arguments.drop_body,
+        dedupe=arguments.dedupe,
+        watermark=arguments.watermark,
+    )
+    options = command.streaming(arguments)
+    if arguments.hold:
+        options.setdefault("hold", arguments.hold)
+    with Stop() as stop:
+        query = archive.start(options, every=arguments.every, once=arguments.once)
+        Watch("archive", console, note=archive.note).follow(query, stop)
+    return command.EXIT_OK
+
+
+def quarantine_of(arguments: Namespace) -> str:
+    joint = "_" if arguments.format == ICEBERG else "-"
+    return str(arguments.quarantine or f"{arguments.table.rstrip('/')}{joint}quarantine")
+
+
+def _table(spark: SparkSession, arguments: Namespace, name: str) -> Table:
+    if arguments.format == PARQUET:
+        return ParquetTable(spark, name, PARTITION_BY, file_bytes=arguments.file_bytes)
+    return LakeTable(spark, arguments.format, name, PARTITION_BY)
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(sys.modules[__name__]))

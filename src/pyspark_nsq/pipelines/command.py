@@ -1,0 +1,163 @@
+"""What all pipelines share on the command line: where to read, on which Spark, and how errors read.
+
+A pipeline is a module with `EXAMPLES`, `arguments(parser)` and `run(arguments, console)`; `main`
+does the rest, for `pumpline pipeline NAME` and `python -m pyspark_nsq.pipelines.NAME`.
+"""
+
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter, _ArgumentGroup
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Protocol, cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+
+from pyspark_nsq.errors import BadOption, NsqError
+from pyspark_nsq.pipelines.cluster import ship_code
+from pyspark_nsq.pipelines.watch import first_sentence
+from pyspark_nsq.session import local_session
+
+EXIT_OK, EXIT_FAILED = 0, 1
+LOCAL = "local"
+
+
+class Pipeline(Protocol):
+    """What a pipeline's module has."""
+
+    EXAMPLES: str
+
+    def arguments(self, parser: ArgumentParser) -> None: ...
+
+    def run(self, arguments: Namespace, console: Console) -> int: ...
+
+
+def main(module: ModuleType, argv: Sequence[str] | None = None) -> int:
+    """From the command line to the exit code."""
+    pipeline = cast(Pipeline, module)
+    name = module.__name__.rpartition(".")[2]
+    if module.__name__ == "__main__":
+        name = str(module.__file__).rpartition("/")[2].removesuffix(".py")
+    parser = ArgumentParser(
+        prog=f"pumpline pipeline {name}",
+        description=module.__doc__,
+        epilog=f"examples:\n{pipeline.EXAMPLES}",
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    pipeline.arguments(parser)
+    arguments = parser.parse_args(argv)
+    console = Console(stderr=True)
+    try:
+        return pipeline.run(arguments, console)
+    except (NsqError, PySparkException) as error:
+        print(f"pumpline pipeline {name}: {first_sentence(str(error))}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def add_source(parser: ArgumentParser) -> None:
+    """Where messages come from."""
+    group = parser.add_argument_group("what is read")
+    group.add_argument("--nsqd", metavar="ADDRESSES", help="HTTP addresses of nsqds: host:4151,...")
+    group.add_argument(
+        "--lookupd", metavar="ADDRESSES", help="HTTP addresses of nsqlookupds: host:4161,..."
+    )
+    group.add_argument("--topic", metavar="TOPICS", help="topics, with commas between them")
+    group.add_argument(
+        "--topic-pattern", metavar="REGEX", help="all topics like this, new ones too"
+    )
+    add_option(group, "--option", "any other option of format('nsq'), as in tlsCaFile=ca.pem")
+
+
+def add_streaming(parser: ArgumentParser, *, every: str, start: str = "earliest") -> None:
+    """How a stream runs."""
+    group = parser.add_argument_group("how it runs")
+    group.add_argument("--checkpoint", metavar="DIR", help="where it notes how far it is")
+    group.add_argument("--once", action="store_true", help="read what is there, then end")
+    group.add_argument(
+        "--every", metavar="TIME", default=every, help="between two batches (default: %(default)s)"
+    )
+    group.add_argument(
+        "--start",
+        metavar="PLACE",
+        default=start,
+        help="where a new checkpoint begins: earliest, latest, a date and time, or JSON of offsets "
+        "(default: %(default)s)",
+    )
+    group.add_argument(
+        "--max-rows",
+        metavar="N",
+        type=int,
+        default=1_000_000,
+        help="in one batch (default: %(default)s)",
+    )
+
+
+def add_spark(parser: ArgumentParser) -> None:
+    """Which Spark it runs on."""
+    group = parser.add_argument_group("where it runs")
+    group.add_argument("--master", default="local[*]", help="Spark's (default: %(default)s)")
+    add_option(group, "--conf", "a setting of Spark, as in spark.driver.memory=4g")
+
+
+def add_option(group: _ArgumentGroup, flag: str, text: str) -> None:
+    group.add_argument(flag, metavar="NAME=VALUE", action="append", default=[], help=text)
+
+
+def reading(arguments: Namespace) -> dict[str, str]:
+    """The options of format("nsq") that the arguments amount to."""
+    named = {
+        "nsqd": arguments.nsqd,
+        "lookupd": arguments.lookupd,
+        "subscribe": arguments.topic,
+        "subscribePattern": arguments.topic_pattern,
+    }
+    return {name: value for name, value in named.items() if value} | pairs(
+        arguments.option, "--option"
+    )
+
+
+def connecting(options: dict[str, str]) -> dict[str, str]:
+    """Of the options for reading, those that a write takes too."""
+    names = {"accesstoken", "tlscafile", "tlscertfile", "tlskeyfile", "requesttimeoutms"}
+    names |= {"retryforms", "nsqd"}
+    return {name: value for name, value in options.items() if name.lower() in names}
+
+
+def streaming(arguments: Namespace) -> dict[str, str]:
+    """The same for a stream."""
+    options = {"maxOffsetsPerTrigger": str(arguments.max_rows), **start_of(arguments.start)}
+    return {**options, **reading(arguments)}
+
+
+def start_of(place: str) -> dict[str, str]:
+    is_time = place[:1].isdigit()
+    return {"startingTimestamp": place} if is_time else {"startingOffsets": place}
+
+
+def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    return spark.readStream.format("nsq").options(**options).load()
+
+
+def session(arguments: Namespace, name: str) -> SparkSession:
+    given = pairs(arguments.conf, "--conf")
+    is_local = arguments.master.startswith(LOCAL)
+    spark = local_session(f"pumpline {name}", master=arguments.master, settings=given)
+    spark.sparkContext.setLogLevel(given.get("spark.log.level", "ERROR"))
+    if "spark.sql.shuffle.partitions" not in given:
+        # 200, the default, is 200 state stores a batch; a checkpoint keeps what it began with.
+        count = spark.sparkContext.defaultParallelism * (1 if is_local else 2)
+        spark.conf.set("spark.sql.shuffle.partitions", max(count, 2))
+    if not is_local:
+        ship_code(spark)
+    return spark
+
+
+def pairs(given: Sequence[str], flag: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise BadOption(f"{flag} wants NAME=VALUE, not '{text}'")
+        found[name.strip()] = value
+    return found

@@ -1,0 +1,93 @@
+"""Why a message is not an event: the reason that goes into the quarantine beside it.
+
+Looked for only in messages that Spark's parser has turned down, in plain Python, one by one; so it
+may take its time, and names the field. Pure: knows bytes and types.
+"""
+
+import json
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructType,
+    TimestampType,
+)
+
+_INTEGER_BITS: dict[type[DataType], int] = {
+    ByteType: 8,
+    ShortType: 16,
+    IntegerType: 32,
+    LongType: 64,
+}
+_NAMES: dict[type, str] = {
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number with a fraction",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+def reason(body: bytes, schema: StructType) -> str:
+    """One line."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: byte 0x{body[error.start]:02x} at {error.start}"
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        return f"not JSON: {error}"
+    except RecursionError:
+        return "not JSON that can be read: too deep"
+    if not isinstance(value, dict):
+        return f"not an object, but {_NAMES[type(value)]}"
+    return misfit(value, schema) or "does not fit the schema"
+
+
+def misfit(value: object, kind: DataType, where: str = "") -> str | None:
+    """The first place where the value is not of that type; None if there is none."""
+    if value is None:
+        return None
+    if isinstance(kind, StructType) and isinstance(value, dict):
+        fields = ((field.name, field.dataType) for field in kind.fields)
+        return _first(misfit(value.get(n), k, f"{where}.{n}".lstrip(".")) for n, k in fields)
+    if isinstance(kind, MapType) and isinstance(value, dict):
+        return _first(misfit(v, kind.valueType, f"{where}.{n}") for n, v in value.items())
+    if isinstance(kind, ArrayType) and isinstance(value, list):
+        found = (misfit(v, kind.elementType, f"{where}[{n}]") for n, v in enumerate(value))
+        return _first(found)
+    if _fits(value, kind):
+        return None
+    return f"{where}: {_NAMES[type(value)]} where {kind.simpleString()} is expected"
+
+
+def _first(found: object) -> str | None:
+    return next((text for text in found if text), None)  # type: ignore[attr-defined]
+
+
+def _fits(value: object, kind: DataType) -> bool:
+    bits = _INTEGER_BITS.get(type(kind))
+    if bits is not None:
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        return is_integer and -(1 << bits - 1) <= value < 1 << bits - 1  # type: ignore[operator]
+    if isinstance(kind, FloatType | DoubleType | DecimalType):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(kind, BooleanType):
+        return isinstance(value, bool)
+    if isinstance(kind, DateType | TimestampType):
+        return isinstance(value, str)
+    # A text takes anything: the parser keeps what is not a string as it was written.
+    return not isinstance(kind, StructType | ArrayType | MapType)

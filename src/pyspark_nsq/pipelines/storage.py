@@ -1,0 +1,130 @@
+"""Files where Spark has them: on this machine, HDFS or an object store, by Hadoop's file systems.
+
+Everything is done by the driver, through the JVM that Spark runs on. Knows paths and texts; must
+not know tables.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from pyspark_nsq.errors import NsqError
+
+TEXT_BYTES_MAX = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    path: str  # with its scheme, as in file:/tables/orders/part-0.parquet
+    size_bytes: int
+    modified_ms: int
+    block_bytes: int
+    replication: int
+
+
+class Storage:
+    """One directory; names are relative to it."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._configuration = spark._jsc.hadoopConfiguration()
+        path = jvm.org.apache.hadoop.fs.Path(root)
+        try:
+            self._files = path.getFileSystem(self._configuration)
+        except Py4JJavaError as error:
+            raise NsqError(f"{root}: {error.java_exception.getMessage()}") from None
+        self.root = str(self._files.makeQualified(path).toString())
+
+    def path(self, name: str) -> str:
+        return f"{self.root.rstrip('/')}/{name}" if name else self.root
+
+    def exists(self, name: str = "") -> bool:
+        return bool(self._files.exists(self._path(name)))
+
+    def names(self, name: str = "") -> list[str]:
+        """What is directly in a directory; nothing if there is none."""
+        if not self.exists(name):
+            return []
+        return [
+            str(entry.getPath().getName()) for entry in self._files.listStatus(self._path(name))
+        ]
+
+    def files(self, name: str = "") -> Iterator[StoredFile]:
+        """All files below a directory."""
+        if not self.exists(name):
+            return
+        entries = self._files.listFiles(self._path(name), True)
+        while entries.hasNext():
+            yield _stored(entries.next())
+
+    def file(self, name: str) -> StoredFile:
+        return _stored(self._files.getFileStatus(self._path(name)))
+
+    def read_text(self, name: str) -> str | None:
+        """None if there is no such file."""
+        if not self.exists(name):
+            return None
+        stream = self._files.open(self._path(name))
+        try:
+            size = int(self._files.getFileStatus(self._path(name)).getLen())
+            if size > TEXT_BYTES_MAX:
+                raise NsqError(f"{self.path(name)} has {size:,} bytes, which is too much to read")
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write_text(self, name: str, text: str) -> None:
+        """All of it or nothing: written beside, then renamed. What was there is deleted before, so
+        what must survive a kill at any moment gets a new name each time."""
+        beside = self._path(_hidden(name))
+        stream = self._files.create(beside, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        target = self._path(name)
+        if self._files.exists(target):
+            self._files.delete(target, False)
+        self._rename(beside, target)
+
+    def move(self, source: str, target: str) -> None:
+        self._files.mkdirs(self._path(target.rpartition("/")[0]))
+        self._rename(self._path(source), self._path(target))
+
+    def delete(self, name: str) -> None:
+        self._files.delete(self._path(name), True)
+
+    def relative(self, path: str) -> str:
+        """The name of a path below the root, however its scheme is written."""
+        plain = path.partition(":")[2] if ":" in path.partition("/")[0] else path
+        root = self.root.partition(":")[2] if ":" in self.root.partition("/")[0] else self.root
+        plain, root = plain.lstrip("/"), root.strip("/")
+        if not plain.startswith(root + "/"):
+            raise NsqError(f"{path} is not in {self.root}")
+        return plain[len(root) + 1 :]
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self.path(name))
+
+    def _rename(self, source: Any, target: Any) -> None:
+        if not self._files.rename(source, target):
+            raise NsqError(f"{source.toString()} could not be renamed to {target.toString()}")
+
+
+def _stored(status: Any) -> StoredFile:
+    return StoredFile(
+        path=str(status.getPath().toString()),
+        size_bytes=int(status.getLen()),
+        modified_ms=int(status.getModificationTime()),
+        block_bytes=int(status.getBlockSize()),
+        replication=int(status.getReplication()),
+    )
+
+
+def _hidden(name: str) -> str:
+    directory, slash, last = name.rpartition("/")
+    return f"{directory}{slash}.{last}.new"

@@ -1,0 +1,145 @@
+"""Watching a pipeline run: a line that says how it goes, and a stop that ends it cleanly.
+
+The first SIGINT or SIGTERM lets the batch that is running finish; a second one does not wait.
+Either way nothing is lost or done twice: the checkpoint says where to go on.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from pyspark_nsq.errors import NsqError
+from pyspark_nsq.progress import lag
+
+POLL_S = 0.2
+LINE_EVERY_S = 5.0  # where there is no terminal
+STOP_S_MAX = 60.0  # for the batch that is running
+_MS_PER_S = 1000
+
+Note = Callable[[], str]
+
+
+class Stop:
+    """Set by SIGINT and SIGTERM while it is in use."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.at_once = threading.Event()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.asked.is_set():
+            self.at_once.set()
+        self.asked.set()
+
+
+class Watch:
+    """Follows one query. `note` adds what only the pipeline knows, as in `3 quarantined`."""
+
+    def __init__(self, name: str, console: Console, *, note: Note = lambda: "") -> None:
+        self.name = name
+        self.rows = 0
+        self.batches = 0
+        self._console = console
+        self._note = note
+        self._seen = -1
+        self._last: Mapping[str, Any] = {}
+        self._printed_s = 0.0
+
+    def follow(self, query: StreamingQuery, stop: Stop) -> None:
+        """Until the query ends or is stopped; NsqError if it failed."""
+        live = Live(console=self._console, refresh_per_second=4, transient=True)
+        with live if self._console.is_terminal else nullcontext():
+            while query.isActive and not stop.asked.is_set():
+                self._look(query)
+                self._show(live)
+                stop.asked.wait(POLL_S)
+            if stop.asked.is_set():
+                self._finish_batch(query, stop)
+        self._look(query)
+        failure = query.exception()
+        if failure is not None and not stop.asked.is_set():
+            raise NsqError(first_sentence(str(failure)))
+        how = "stopped; the same command goes on from here" if stop.asked.is_set() else "done"
+        self._console.print(f"{self.name}: {self._totals()}; {how}", highlight=False)
+
+    def line(self) -> str:
+        last = self._last
+        if not last:
+            return f"{self.name}: waiting for the first batch"
+        batch_s = last["durationMs"].get("triggerExecution", 0) / _MS_PER_S
+        rate = last["numInputRows"] / batch_s if batch_s else 0.0
+        parts = [
+            f"{self.rows:,} rows",
+            f"{rate:,.0f} rows/s",
+            f"lag {lag(last):,}",
+            f"batch {last.get('batchId')} took {batch_s:.1f} s",
+            self._note(),
+        ]
+        return f"{self.name}: " + ", ".join(part for part in parts if part)
+
+    def _totals(self) -> str:
+        parts = [f"{self.rows:,} rows in {self.batches:,} batches", self._note()]
+        return ", ".join(part for part in parts if part)
+
+    def _look(self, query: StreamingQuery) -> None:
+        for progress in query.recentProgress:
+            if progress["batchId"] > self._seen and "addBatch" in progress["durationMs"]:
+                self._seen = progress["batchId"]
+                self._last = _plain(progress)
+                self.rows += progress["numInputRows"]
+                self.batches += 1
+
+    def _show(self, live: Live) -> None:
+        if self._console.is_terminal:
+            live.update(Text(self.line()))
+        elif time.monotonic() - self._printed_s >= LINE_EVERY_S:
+            self._console.print(self.line(), highlight=False)
+            self._printed_s = time.monotonic()
+
+    def _finish_batch(self, query: StreamingQuery, stop: Stop) -> None:
+        deadline_s = time.monotonic() + STOP_S_MAX
+        seen = self._seen
+        while query.isActive and query.status["isTriggerActive"] and self._seen == seen:
+            if stop.at_once.wait(POLL_S) or time.monotonic() > deadline_s:
+                break
+            self._look(query)
+        query.stop()
+
+
+def first_sentence(text: str) -> str:
+    """What is for the user in an exception of Spark's, which has Java and Python traces in it."""
+    for line in reversed(text.splitlines()):
+        kind, colon, said = line.strip().partition(": ")
+        if colon and kind.startswith("pyspark_nsq.errors."):
+            return said
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else "Spark gives no reason"
+
+
+def _plain(progress: Any) -> Mapping[str, Any]:
+    return dict(progress)

@@ -1,0 +1,178 @@
+"""The archive pipeline: every message once in the table, or in the quarantine with its reason."""
+
+from pathlib import Path
+
+import pytest
+from daemons import Nsqd
+from pyspark.sql import SparkSession
+
+from pyspark_nsq.errors import NsqError
+from pyspark_nsq.pipelines import archive
+from pyspark_nsq.pipelines.table import ParquetTable
+
+from .pipelines import order_ids, orders, run, table
+from .streams import addresses
+from .topics import publish
+
+pytestmark = pytest.mark.slow
+
+
+def archived(nsqd: Nsqd, topic: str, path: Path, *more: str) -> str:
+    source = ("--nsqd", addresses(nsqd), "--topic", topic)
+    return run(archive, *source, "--table", str(path), "--once", *more)
+
+
+def test_a_topic_becomes_a_table_by_topic_date_and_hour(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, orders(range(300)))
+    said = archived(nsqd, topic, work / "t")
+    rows = table(spark, work / "t")
+    assert rows.columns == [
+        *("node", "offset", "timestamp", "id", "attempts", "body", "event"),
+        *("topic", "date", "hour"),
+    ]
+    assert order_ids(spark, work / "t") == list(range(300))
+    assert rows.where(f"topic = '{topic}' AND date = to_date(timestamp)").count() == 300
+    assert [bytes(row.body) for row in rows.sort("offset").collect()] == orders(range(300))
+    assert "300 rows in 1 batches, 0 quarantined; done" in said
+    publish(nsqd, topic, orders(range(300, 310)))
+    archived(nsqd, topic, work / "t")
+    assert order_ids(spark, work / "t") == list(range(310))
+
+
+def test_what_does_not_parse_is_in_the_quarantine_with_the_reason(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    broken = {
+        b'{"order_id": 7': "not JSON: Expecting ',' delimiter: line 1 column 15 (char 14)",
+        b"\xff\xfe": "not UTF-8: byte 0xff at 0",
+        b"[1]": "not an object, but a list",
+        b"null": "not an object, but null",
+        b'{"order_id": "seven"}': "order_id: a string where bigint is expected",
+        b'{"order_id": 1.5}': "order_id: a number with a fraction where bigint is expected",
+    }
+    publish(nsqd, topic, [*orders(range(5)), *broken])
+    archived(nsqd, topic, work / "t", "--schema", "order_id BIGINT, amount DOUBLE")
+    assert order_ids(spark, work / "t") == list(range(5))
+    quarantine = table(spark, work / "t-quarantine")
+    assert {bytes(row.body): row.reason for row in quarantine.collect()} == broken
+
+
+def test_an_inferred_schema_grows_and_keeps_its_types(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, [b'{"a": 1, "deep": {"x": 1}}'])
+    archived(nsqd, topic, work / "t", "--hints", "price DOUBLE")
+    publish(
+        nsqd, topic, [b'{"a": 2, "b": "new", "deep": {"y": [true]}, "price": 3}', b'{"a": "x"}']
+    )
+    archived(nsqd, topic, work / "t")
+    rows = table(spark, work / "t")
+    assert rows.schema["event"].dataType.simpleString() == (
+        "struct<price:double,a:bigint,deep:struct<x:bigint,y:array<boolean>>,b:string>"
+    )
+    assert {(r.event.a, r.event.b, r.event.price) for r in rows.collect()} == {
+        (1, None, None),
+        (2, "new", 3.0),
+    }
+    (bad,) = table(spark, work / "t-quarantine").collect()
+    assert bad.reason == "a: a string where bigint is expected"
+
+
+def test_of_messages_with_one_key_the_first_is_kept_and_none_without_a_key_is_lost(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    dedupe = ("--dedupe", "order_id", "--watermark", "1 hour")
+    publish(nsqd, topic, [*orders([1, 2, 2, 1, 3]), b'{"city": "Rome"}', b'{"city": "Rome"}', b"{"])
+    archived(nsqd, topic, work / "t", *dedupe)
+    publish(nsqd, topic, orders([3, 4]))
+    archived(nsqd, topic, work / "t", *dedupe)
+    ids = [row[0] for row in table(spark, work / "t").select("event.order_id").collect()]
+    assert sorted(n for n in ids if n is not None) == [1, 2, 3, 4]
+    assert ids.count(None) == 2
+    assert table(spark, work / "t-quarantine").count() == 1
+
+
+def test_bodies_that_are_not_json_are_kept_as_they_are(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, [b"\xff", b"plain"])
+    archived(nsqd, topic, work / "t", "--body", "raw")
+    assert {bytes(row.body) for row in table(spark, work / "t").collect()} == {b"\xff", b"plain"}
+
+
+def test_small_files_are_put_together_and_a_reader_sees_each_row_once(
+    spark: SparkSession, work: Path
+) -> None:
+    here = ParquetTable(spark, str(work / "t"), ("topic",), grace_s=0.0)
+    for batch in range(9):
+        rows = spark.createDataFrame([("a", batch)], "topic STRING, n INT")
+        here.append(batch, rows, query_id="q", checkpoint="c")
+    early = table(spark, work / "t")
+    here.grace_s = 600.0
+    here.append(9, None, query_id="q", checkpoint="c")
+    files = [Path(name).name for name in table(spark, work / "t").inputFiles()]
+    assert files == ["9-0-0-all.parquet"]
+    assert sorted(row.n for row in table(spark, work / "t").collect()) == list(range(9))
+    assert early.count() == 9  # planned before, with the files that were replaced
+    here.grace_s = 0.0
+    for batch in range(10, 20):
+        here.append(batch, None, query_id="q", checkpoint="c")
+    assert {path.name for path in (work / "t" / "topic=a").glob("*.parquet")} == {*files}
+    assert table(spark, work / "t").count() == 9
+
+
+def test_a_batch_that_was_written_and_not_noted_is_not_written_again(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, orders(range(50)))
+    archived(nsqd, topic, work / "t")
+    commits = work / "t" / "_checkpoint" / "commits"
+    for path in commits.iterdir():
+        path.unlink()  # as if the driver had died before Spark noted the batch
+    publish(nsqd, topic, orders(range(50, 60)))
+    archived(nsqd, topic, work / "t")
+    assert order_ids(spark, work / "t") == list(range(60))
+
+
+def test_files_of_a_batch_that_died_half_way_are_not_in_the_table_and_go(
+    spark: SparkSession, work: Path
+) -> None:
+    here = ParquetTable(spark, str(work / "t"), ("topic",))
+    rows = spark.sql("SELECT 'a' AS topic, 1 AS n UNION ALL SELECT 'b', 2")
+    here.append(0, rows, query_id="q", checkpoint="c")
+    here.storage.write_text("_staging/1.moving", "topic=a/1-0.parquet\ntopic=b/1-1.parquet")
+    (work / "t" / "topic=a" / "1-0.parquet").write_bytes(b"half a batch")
+    assert table(spark, work / "t").count() == 2
+    here.append(1, rows, query_id="q", checkpoint="c")
+    assert table(spark, work / "t").count() == 4
+    assert not (work / "t" / "_staging").exists()
+
+
+def test_another_stream_s_table_is_not_written_to(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, orders(range(5)))
+    archived(nsqd, topic, work / "t")
+    with pytest.raises(NsqError, match="was written by the stream with the checkpoint"):
+        archived(nsqd, topic, work / "t", "--checkpoint", str(work / "other"))
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (("--schema", "order_id"), "a schema is a list of columns and types"),
+        (("--format", "delta"), "this Spark has no Delta"),
+        (("--format", "iceberg", "--checkpoint", "c"), "this Spark has no Iceberg"),
+        (("--format", "iceberg"), "name a --checkpoint"),
+        (("--option", "x"), "wants NAME=VALUE"),
+        (("--schema", "a INT", "--hints", "b INT"), "--hints is for an inferred schema"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_sentence(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, more: tuple[str, ...], text: str
+) -> None:
+    publish(nsqd, topic, orders(range(1)))
+    with pytest.raises(NsqError, match=text):
+        archived(nsqd, topic, work / "t", *more)

@@ -3,6 +3,7 @@
 Knows nsqd's paths and the grammar of HTTP/1.1. Opens nothing.
 """
 
+import json
 import random
 from collections.abc import Callable, Sequence
 
@@ -26,6 +27,18 @@ ROUTES = (
     (b"POST", b"/channel/empty"),
     (b"POST", b"/channel/pause"),
     (b"POST", b"/channel/unpause"),
+    (b"GET", b"/ready"),
+    (b"GET", b"/metrics"),
+    (b"GET", b"/topic/settings"),
+    (b"POST", b"/topic/settings"),
+    (b"POST", b"/topic/settings"),
+    (b"GET", b"/log/offsets"),
+    (b"GET", b"/log/raw"),
+    (b"POST", b"/channel/seek"),
+    (b"POST", b"/hold/create"),
+    (b"POST", b"/hold/commit"),
+    (b"POST", b"/hold/delete"),
+    (b"GET", b"/hold/list"),
     (b"GET", b"/config/log_level"),
     (b"GET", b"/config/nsqlookupd_tcp_addresses"),
     (b"PUT", b"/config/log_level"),
@@ -57,11 +70,25 @@ ODD_PATHS = (
     b"/" + b"x" * 9000,
 )
 METHODS = (b"GET", b"POST", b"PUT", b"DELETE", b"HEAD", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT")
+QUERY_NAMES = (
+    *(b"topic", b"channel", b"channel", b"binary", b"defer", b"format", b"rate", b"hold"),
+    *(b"offset", b"from", b"to", b"time", b"log", b"bytes_max"),
+)
 ODD_METHODS = (b"", b"get", b"P\0ST", b"X" * 100, b"\xff")
 VERSIONS = (b"HTTP/1.0", b"HTTP/2.0", b"HTTP/1.9", b"HTTP/", b"", b"http/1.1", b"HTTP/1.1 more")
 NAMES = (b"fuzz-0", b"fuzz-1", b"fuzz-2%23ephemeral", b"c0", b"%ff", b"%zz", b"", b"a+b", b"%00")
 # Of PUT /config: none of these leads the daemon anywhere but here, or hides what it logs.
 VALUES = (b"info", b"debug", b"nonsense", b"[]", b"null", b"[1]", b"{", b"[" * 5000, b"\xff", b"")
+
+# Of POST /topic/settings: values that are right for one name or another, and some for none.
+SETTINGS = (
+    *("retention_time", "retention_bytes", "message_ttl", "max_attempts", "dead_letter_topic"),
+    *("dead_letter_form", "max_depth", "max_bytes", "when_full", "nonsense"),
+)
+SETTING_VALUES = (
+    *(None, 0, 1, 7, 100_000, -1, 1 << 64, 1.5, True, "1ms", "1h", "-1s", "", "body", "json"),
+    *("reject", "drop-oldest", "fuzz-0", "fuzz-1", "x" * 65, "fuzz-2#ephemeral", [], {}),
+)
 
 Header = tuple[bytes, bytes]
 
@@ -103,6 +130,10 @@ def request(rng: random.Random) -> bytes:
 def content_for(rng: random.Random, path: bytes) -> bytes:
     if path.startswith(b"/config"):
         return rng.choice(VALUES)
+    if path == b"/topic/settings":
+        names = rng.sample(SETTINGS, rng.randint(0, 4))
+        raw = json.dumps({name: rng.choice(SETTING_VALUES) for name in names}).encode()
+        return raw if rng.random() < 0.8 else mutated(rng, raw)
     if path == b"/mpub" and rng.random() < 0.5:
         bodies = [body(rng) for _ in range(rng.randint(0, 5))]
         count = len(bodies) if rng.random() < 0.8 else rng.choice(NUMBERS) % (1 << 32)
@@ -112,7 +143,7 @@ def content_for(rng: random.Random, path: bytes) -> bytes:
 
 def query(rng: random.Random) -> bytes:
     pairs = [b"topic=fuzz-%d" % rng.randrange(3)] if rng.random() < 0.8 else []
-    for name in (b"topic", b"channel", b"channel", b"binary", b"defer", b"format", b"rate"):
+    for name in QUERY_NAMES:
         if rng.random() < 0.2:
             good = rng.choice((b"c0", b"fuzz-0", b"true", b"json", b"%d" % rng.randint(0, 99)))
             value = good if rng.random() < 0.7 else rng.choice((*NAMES, digits(rng)))
@@ -168,6 +199,7 @@ def odd_headers(rng: random.Random) -> list[Header]:
         [(b"X-Bytes", bytes(range(128, 256)))],
         [(b"Content-Encoding", rng.choice((b"gzip", b"deflate", b"br", b"nonsense")))],
         [(b"Host", b"twice")],
+        [(b"Authorization", rng.choice(_CREDENTIALS))],
     )
     return rng.choice(kinds)
 
@@ -176,6 +208,7 @@ def _length(size_bytes: int) -> Header:
     return (b"Content-Length", b"%d" % size_bytes)
 
 
+_CREDENTIALS = (b"Bearer", b"Bearer ", b"Bearer x", b"Basic eDp5", b"Bearer \xff", b"x" * 8000)
 _SECONDS = (b"0", b"-1", b"x", b"301", b"%31%", b"9" * 5000, b"1.5")  # good ones take theirs
 _CHUNKED: Header = (b"Transfer-Encoding", b"chunked")
 _LENGTHS = (b"-1", b"", b"x", b"1e3", b"+5", b"0x10", b"99999999999999999999", b"9" * 5000, b"5, 5")

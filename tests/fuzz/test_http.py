@@ -25,7 +25,8 @@ from .watch import Watch, delete_topics
 SEEDS = (1, 2)
 CONNECTIONS = 150  # a round
 AT_ONCE = 12
-STATUSES = {100, 200, 301, 307, 400, 404, 405, 413, 417, 500}
+STATUSES = {100, 200, 301, 307, 400, 401, 404, 405, 409, 410, 413, 416, 417, 500, 503}
+TOKEN = "0123456789abcdef"
 ENDINGS = (*[Ending.LINGER] * 6, Ending.HALF_CLOSE, Ending.CLOSE, Ending.RESET)
 
 # aiohttp answers with the version it was asked with, whichever that is.
@@ -38,6 +39,14 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
     with Nsqd(tmp_path / "data", LIMIT_FLAGS) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Nsqd]:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(TOKEN)
+    with Nsqd(tmp_path / "data", [*LIMIT_FLAGS, f"--http-token-file={tokens}"]) as daemon:
         yield daemon
 
 
@@ -89,6 +98,22 @@ def test_hostile_requests_harm_nobody(rounds: Rounds, nsqd: Nsqd) -> None:
             for _ in threads.map(lambda seed: attack(nsqd, seed), seeds):
                 pass
         delete_topics(nsqd, but=bystander.TOPIC)
+        watch.check()
+
+    rounds(play)
+
+
+def test_hostile_requests_without_a_token_change_nothing(rounds: Rounds, guarded: Nsqd) -> None:
+    watch = Watch(guarded)
+    attack(guarded, 0)
+    watch.forgive_growth()
+
+    def play(rng: random.Random) -> None:
+        seeds = [rng.getrandbits(64) for _ in range(CONNECTIONS)]
+        with Bystander(guarded), ThreadPoolExecutor(AT_ONCE) as threads:
+            for _ in threads.map(lambda seed: attack(guarded, seed), seeds):
+                pass
+        assert [topic["topic_name"] for topic in guarded.stats()["topics"]] == [bystander.TOPIC]
         watch.check()
 
     rounds(play)

@@ -162,6 +162,10 @@ class Connection(asyncio.BufferedProtocol):
         if self.consumer is not None:
             self.consumer.channel.remove(self.consumer)
         self.broker.dismiss(self)
+        # The connection is in a cycle with its protocol, and stays until it is collected; what is
+        # large must not: a deflate stream has 300 kB.
+        self.layers = None
+        self._pending = bytearray()
 
     def pause_writing(self) -> None:
         self.blocked = True

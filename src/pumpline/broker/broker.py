@@ -152,7 +152,7 @@ class Broker:
         self.services.checkpoints.write_now()
         dirty = {path for topic in self.topics.values() for path in topic.take_dirty()}
         try:
-            await self.metadata.persist()
+            await self.metadata.close()
             await asyncio.to_thread(sync_paths, sorted(dirty))
         except OSError as error:
             # Logs and cursors are in their files; what is missing is found again on start.

@@ -24,6 +24,7 @@ class MetadataWriter:
         self._count = count
         self._describe = describe
         self._scheduled = False
+        self._is_closed = False
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -36,9 +37,17 @@ class MetadataWriter:
     async def persist(self) -> None:
         """Write what is, and return when it is written; OSError when it cannot be."""
         async with self._lock:
-            metadata = self._describe()
-            directory = self._services.directory
-            await asyncio.to_thread(directory.write_metadata, metadata)
+            if not self._is_closed:
+                await self._write()
+
+    async def close(self) -> None:
+        """Write for the last time: whoever waits to write finds the directory no longer ours."""
+        async with self._lock:
+            self._is_closed = True
+            await self._write()
+
+    async def _write(self) -> None:
+        await asyncio.to_thread(self._services.directory.write_metadata, self._describe())
 
     def _begin(self) -> None:
         self._scheduled = False

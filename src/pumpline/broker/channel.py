@@ -11,6 +11,7 @@ copied to set its attempts.
 import logging
 import random
 from collections import deque
+from collections.abc import Set
 from typing import TYPE_CHECKING, Protocol
 
 from pumpline.broker.consumer import Consumer
@@ -98,6 +99,11 @@ class Channel:
         """Messages by how near their consumers were, if that matters here."""
         line = self._line
         return line.delivered(self.consumers) if isinstance(line, Tiers) else None
+
+    def due_dates(self, offsets: Set[int]) -> dict[int, int]:
+        """Those of `offsets` that are deferred, and until when, in ns since 1970."""
+        ahead_ns = self._tick.wall_ahead_ns
+        return {o: due_ns + ahead_ns for o, due_ns in self.delivery.due_times(offsets).items()}
 
     # -- consumers ----------------------------------------------------------------------------
 

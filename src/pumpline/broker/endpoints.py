@@ -1,8 +1,8 @@
 """nsqd's HTTP API: the table of its routes, and the endpoints that only tell.
 
 Publishing is in `http_publish`, managing topics and channels in `http_admin`, reading by offset in
-`http_log` and `http_holds`, options in `http_config`, looking into the process in `debug`; requests
-and replies are `http`'s affair.
+`http_log`, `http_peek` and `http_holds`, options in `http_config`, looking into the process in
+`debug`; requests and replies are `http`'s affair.
 """
 
 import platform
@@ -18,6 +18,7 @@ from pumpline.broker.http_config import ConfigEndpoints
 from pumpline.broker.http_draining import DrainEndpoints
 from pumpline.broker.http_holds import HoldEndpoints
 from pumpline.broker.http_log import LogEndpoints
+from pumpline.broker.http_peek import PeekEndpoints
 from pumpline.broker.http_publish import BOOLEANS, PublishEndpoints
 from pumpline.broker.http_settings import SettingsEndpoints
 from pumpline.broker.memory import Memory
@@ -77,7 +78,7 @@ def nsqd_routes(
     table["GET", "/topic/settings"] = Endpoint(settings.get)
     table["POST", "/topic/settings"] = Endpoint(settings.post)
     log = LogEndpoints(broker)
-    for method, path, handler in _log_paths(log, HoldEndpoints(broker, log)):
+    for method, path, handler in _log_paths(broker, log):
         table[method, path] = Endpoint(handler, access=Access.READ_LOG)
     for path, handler in _admin_paths(AdminEndpoints(broker, log)).items():
         table["POST", path] = Endpoint(handler)
@@ -103,10 +104,14 @@ def _admin_paths(admin: AdminEndpoints) -> dict[str, Handler]:
     }
 
 
-def _log_paths(log: LogEndpoints, holds: HoldEndpoints) -> list[tuple[str, str, Handler]]:
+def _log_paths(broker: "Broker", log: LogEndpoints) -> list[tuple[str, str, Handler]]:
+    peek = PeekEndpoints(log)
+    holds = HoldEndpoints(broker, log)
     return [
         ("GET", "/log/offsets", log.offsets),
         ("GET", "/log/raw", log.raw),
+        ("GET", "/log/peek", peek.peek),
+        ("GET", "/log/tail", peek.tail),
         ("POST", "/hold/create", holds.create),
         ("POST", "/hold/commit", holds.commit),
         ("POST", "/hold/delete", holds.delete),

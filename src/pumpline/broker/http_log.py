@@ -193,14 +193,20 @@ def check_offset(topic: "Topic", offset: int) -> None:
         raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.visible_end})
 
 
-def number(query: Mapping[str, str], name: str, default: int | None = None) -> int:
+def number(
+    query: Mapping[str, str],
+    name: str,
+    default: int | None = None,
+    *,
+    code: str = "INVALID_OFFSET",
+) -> int:
     text = query.get(name)
     if text is None:
         if default is None:
             raise HttpError(400, f"MISSING_ARG_{name.upper()}")
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < _OFFSET_END):
-        raise HttpError(400, "INVALID_OFFSET")
+        raise HttpError(400, code)
     return int(text)
 
 

@@ -18,7 +18,7 @@ is all a checkpoint has to write.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -217,6 +217,15 @@ class Delivery:
 
     def next_due_ns(self) -> int:
         return self._deferred[0][0] if self._deferred else NEVER_NS
+
+    def due_times(self, offsets: Set[int]) -> dict[int, int]:
+        """Those of `offsets` that are deferred, and until when."""
+        return {
+            offset: due_ns
+            for due_ns, start, end in self._deferred
+            for offset in (range(start, end) if end - start < len(offsets) else offsets)
+            if start <= offset < end and offset in offsets
+        }
 
     def wake(self, now_ns: int) -> int:
         """Deferred messages that are due become ready; returns how many."""

@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from enum import Enum, auto
+from functools import partial
 from string import punctuation
 from urllib.parse import quote, urlsplit
 
@@ -40,7 +41,7 @@ from pumpline.web.query import QueryError, parse_query, unescape
 from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
 from pumpline.web.shortcut import Shortcuts
 from pumpline.web.soon import LogSoon
-from pumpline.web.streams import Stream
+from pumpline.web.streams import Stream, stream_response
 
 KEEPALIVE_S = 120.0  # between requests, and for the head of one to come
 SKIP_BYTES_MAX = 64 * 1024  # of a body nobody wants, read so that the connection can go on
@@ -399,18 +400,17 @@ class HttpServer:
             response: web.StreamResponse = web.Response(
                 status=reply.status, body=reply.body, headers=headers
             )
-            seconds = SEND_S
         else:
-            response = web.StreamResponse(status=reply.status, headers=headers)
-            response.content_length = stream.length_bytes
-            seconds = SEND_S + stream.length_bytes / BODY_BYTES_PER_S
+            response = stream_response(web_request, stream, reply.status, headers)
+        length_bytes = stream.length_bytes or 0 if stream is not None else 0
         try:
             if not await request.skip_body():
                 response.force_close()  # or the rest of the body would be taken for a request
-            self._limits.set(web_request.protocol, seconds)
+            self._limits.set(web_request.protocol, SEND_S + length_bytes / BODY_BYTES_PER_S)
             await response.prepare(web_request)
             if stream is not None:
-                await stream.send(web_request, response)
+                allow = partial(self._limits.set, web_request.protocol)
+                await stream.send(web_request, response, allow)
             await response.write_eof()
         except ConnectionError:
             _abort(web_request)  # nobody is there any more

@@ -1,16 +1,19 @@
-"""Replies that are sent piece by piece: spans of files.
+"""Replies that are sent piece by piece: spans of files, and events as they happen.
 
 Files are sent by `sendfile`, from threads, on a duplicate of the connection's socket, as uvloop has
 no sendfile of its own: a thread sends while the socket takes it, and waits for it POLL_MS at most,
 so that a slow client holds a socket and descriptors but no thread. Over TLS the bytes are read and
 written. Whatever happens, the descriptors are closed, when no thread uses them any more.
+
+Events come from an iterator that is asked for more only when the client has taken what there was:
+a slow client is served at its own pace, and given up when it takes nothing for EVENT_S.
 """
 
 import asyncio
 import os
 import select
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import partial
@@ -18,11 +21,16 @@ from ipaddress import ip_address
 from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
+from aiohttp.http import HttpVersion11
 
 SLICE_BYTES_MAX = 32 << 20  # sent by a thread before others have their turn
 READ_BYTES = 256 * 1024
 POLL_MS = 20
 WAIT_S = 1.0  # between looks at whether the connection is still there
+EVENT_S = 60.0  # for a client to take an event
+EVENTS_POLL_S = 0.1  # between looks for news
+HEARTBEAT_S = 15.0
+RETRY_MS = 1000  # a client waits before it comes back
 _FLUSH_S_MAX = 0.05
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _TCP_CONGESTION = 13  # of Linux; others refuse it, and nothing is lost
@@ -31,19 +39,41 @@ _UNPACED = b"reno"
 T = TypeVar("T")
 
 
+Allow = Callable[[float], None]
+"""Gives a client so many seconds, from now on, before it is dropped."""
+
+
 class Stream(Protocol):
     """The body of a reply."""
 
     @property
-    def length_bytes(self) -> int: ...
+    def length_bytes(self) -> int | None:
+        """None: nobody knows yet."""
+        ...
 
-    async def send(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+    async def send(
+        self, request: web.BaseRequest, response: web.StreamResponse, allow: "Allow"
+    ) -> None:
         """Send it all, after the head; ConnectionError when the client is gone."""
         ...
 
     def close(self) -> None:
         """Nothing will be sent any more."""
         ...
+
+
+def stream_response(
+    request: web.BaseRequest, stream: Stream, status: int, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """A response that says how long its body is, or how its end will be known."""
+    response = web.StreamResponse(status=status, headers=headers)
+    if stream.length_bytes is not None:
+        response.content_length = stream.length_bytes
+    elif request.version >= HttpVersion11:
+        response.enable_chunked_encoding()
+    else:
+        response.force_close()
+    return response
 
 
 class FileStream:
@@ -66,7 +96,9 @@ class FileStream:
     def length_bytes(self) -> int:
         return sum(length for _, _, length in self._spans)
 
-    async def send(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+    async def send(
+        self, request: web.BaseRequest, response: web.StreamResponse, allow: Allow
+    ) -> None:
         transport = _transport(request)
         connection = transport.get_extra_info("socket")
         if connection is None or transport.get_extra_info("ssl_object") is not None:
@@ -107,6 +139,41 @@ class FileStream:
     def _close_files(self, _: object = None) -> None:
         while self._fds:
             os.close(self._fds.pop())
+
+
+class EventStream:
+    """Server-sent events, until there are no more. Nothing to send for now is an empty piece."""
+
+    def __init__(self, events: AsyncIterator[bytes], *, on_close: Callable[[], None]) -> None:
+        self._events = events
+        self._on_close = on_close
+
+    @property
+    def length_bytes(self) -> None:
+        return None
+
+    async def send(
+        self, request: web.BaseRequest, response: web.StreamResponse, allow: Allow
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        allow(EVENT_S)
+        await response.write(b"retry: %d\n\n" % RETRY_MS)
+        written_s = loop.time()
+        async for piece in self._events:
+            _transport(request)
+            if piece:
+                allow(EVENT_S)
+                await response.write(piece)
+                written_s = loop.time()
+                continue
+            if loop.time() - written_s >= HEARTBEAT_S:
+                await response.write(b":\n\n")
+                written_s = loop.time()
+            allow(EVENT_S)
+            await asyncio.sleep(EVENTS_POLL_S)
+
+    def close(self) -> None:
+        self._on_close()
 
 
 def _push(out: int, fd: int, position: int, end: int) -> int:

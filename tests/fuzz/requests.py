@@ -17,6 +17,7 @@ ROUTES = (
     (b"GET", b"/ping"),
     (b"GET", b"/info"),
     (b"GET", b"/stats"),
+    (b"GET", b"/metrics"),
     (b"POST", b"/topic/create"),
     (b"POST", b"/topic/delete"),
     (b"POST", b"/topic/empty"),

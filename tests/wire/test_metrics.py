@@ -1,5 +1,6 @@
 """/metrics: the figures of /stats and more, read with Prometheus' own parsers."""
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -148,6 +149,21 @@ def test_a_bound_that_is_hit_is_counted(tmp_path: Path) -> None:
             client.send_command("PUB !", b"x")
             wait_until(lambda: figures(scrape(nsqd), code="E_BAD_TOPIC"))
         assert figures(scrape(nsqd), status="200")["nsqd_http_replies_total"] >= 2
+
+
+def test_what_settings_refuse_or_let_go_is_counted(nsqd: Nsqd, topic: str) -> None:
+    act(nsqd, "/topic/create", topic=topic)
+    act(nsqd, "/channel/create", topic=topic, channel="ch")
+    body = json.dumps({"max_depth": 2}).encode()
+    assert ask(nsqd, "POST", f"/topic/settings?topic={topic}", body).status == 200
+    for status in (200, 200, 503):
+        assert ask(nsqd, "POST", f"/pub?topic={topic}", b"x").status == status
+    found = scrape(nsqd, f"?topic={topic}")
+    assert figures(found, topic=topic)["nsqd_topic_refused_messages_total"] == 1
+    assert figures(found, topic=topic)["nsqd_topic_overflow_messages_total"] == 0
+    shown = figures(found, topic=topic, channel="ch")
+    for name in ("overflow_messages", "expired_messages", "dead_letters"):
+        assert shown[f"nsqd_channel_{name}_total"] == 0
 
 
 def test_clients_are_left_out_unless_asked_for(nsqd: Nsqd, connect: Connect, topic: str) -> None:

@@ -1,0 +1,59 @@
+"""A scrape of many topics leaves the event loop to others in between."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from stage import Stage
+
+from pumpline.broker.broker import Broker
+from pumpline.broker.memory import Memory
+from pumpline.broker.metrics import Metrics
+from pumpline.broker.stats import Selection
+from pumpline.web import pace
+from pumpline.web.exposition import Exposition
+
+TOPICS = 50
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> Broker:
+    stage = Stage(tmp_path)
+    broker = Broker(stage.services, asyncio.get_running_loop())
+    for number in range(TOPICS):
+        broker.topics[f"t{number}"] = stage.topic(f"t{number}")
+    return broker
+
+
+async def test_others_get_their_turn_between_topics(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "SLICE_S", 0.0)
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(count_turns())
+    metrics = Metrics(broker, memory=Memory(), http=[])
+    await metrics._add_topics(Exposition(), Selection())
+    other.cancel()
+    assert turns >= TOPICS
+
+
+async def test_a_topic_deleted_meanwhile_is_left_out(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "SLICE_S", 0.0)
+    exposition = Exposition()
+    metrics = Metrics(broker, memory=Memory(), http=[])
+    scrape = asyncio.create_task(metrics._add_topics(exposition, Selection()))
+    await asyncio.sleep(0)
+    for name in list(broker.topics):
+        broker.delete_topic(name)
+    await scrape
+    told = b"".join(exposition.pieces(openmetrics=False)).decode()
+    assert 0 < told.count("nsqd_topic_depth{") < TOPICS

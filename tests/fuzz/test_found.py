@@ -92,7 +92,6 @@ def test_profile_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="the connection is closed before the answer is written")
 def test_http_client_that_closes_its_side_early_is_answered(tmp_path: Path) -> None:
     with Nsqd(tmp_path / "data") as nsqd:
         request = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
@@ -148,7 +147,6 @@ def test_batch_that_is_there_twice_hides_no_other(tmp_path: Path, order: tuple[i
     assert sorted(found) == list(range(2 * len(set(order))))
 
 
-@pytest.mark.xfail(strict=True, reason="a segment may hold offsets of the next one")
 def test_batch_of_the_next_segment_hides_nothing_there(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     batches = [batch_of(first, [b"%d" % first, b""]) for first in range(0, 8, 2)]
@@ -228,7 +226,6 @@ def test_missing_cursor_brings_everything_again(
     assert_nothing_is_lost(template, tmp_path / "data", lambda path: (path / cursor_name).unlink())
 
 
-@pytest.mark.xfail(strict=True, reason="the base is looked for in the first batch of each segment")
 def test_lost_manifest_and_damaged_first_batches_leave_the_rest(
     template: Template, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pumpline.broker.backlog import BACKLOG_FULL
 from pumpline.broker.commands import SIZE
+from pumpline.broker.options import BODY_SIZE_MAX
 from pumpline.broker.publishing import put_many
 from pumpline.core.errors import ProtocolError
 from pumpline.core.names import is_valid_name
@@ -136,6 +137,8 @@ async def sized_lines(text: bytearray, size_max: int) -> tuple[int, bytearray]:
         sizes = list(map(len, messages))
         if max(sizes, default=0) > size_max:
             raise HttpError(413, "MSG_TOO_BIG")
+        if len(body) > BODY_SIZE_MAX:
+            raise HttpError(413, "BODY_TOO_BIG")
         body += b"".join(chain.from_iterable(zip(map(SIZE.pack, sizes), messages, strict=True)))
         count += len(messages)
         at = end

@@ -9,11 +9,11 @@ nsqd.dat names it. The rules where files disagree all prefer delivering twice to
 
 import logging
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from pumpline.broker.channel import Channel
 from pumpline.broker.topic import Topic
-from pumpline.core.batches import BadBatch, read_batch
 from pumpline.core.delivery import Delivery, restore
 from pumpline.core.frames import ID_BYTES
 from pumpline.core.ids import new_base
@@ -23,13 +23,14 @@ from pumpline.log.cursor import CursorFile
 from pumpline.log.directory import Manifest, TopicMetadata
 from pumpline.log.holds import HoldsDamaged, StoredHold, read_holds
 from pumpline.log.log import Log
+from pumpline.log.recovery import first_batch
+from pumpline.log.segment import first_of
 
 if TYPE_CHECKING:
     from pumpline.broker.services import Services
 
 _LOG = logging.getLogger(__name__)
 _ID_AT = 18
-_BASE_SEARCH_BYTES = 8 << 20
 
 
 class StoredCursor(NamedTuple):
@@ -162,15 +163,13 @@ def _load_holds(services: "Services", topic: str, log: Log) -> list[StoredHold]:
 
 
 def _base_in_log(path: str) -> int | None:
-    """The base of the ids in a log whose manifest is lost."""
+    """The base of the ids in a log whose manifest is lost, from the first batch that is whole."""
     for name in sorted(os.listdir(path)):
-        if not name.endswith(".log"):
+        first = first_of(name)
+        if first is None:
             continue
-        with open(os.path.join(path, name), "rb") as file:
-            data = memoryview(file.read(_BASE_SEARCH_BYTES))
-        try:
-            batch = read_batch(data, 0)
-            return int(bytes(batch.frames[_ID_AT : _ID_AT + ID_BYTES]), 16) - batch.first
-        except (BadBatch, ValueError):
-            continue
+        batch = first_batch(os.path.join(path, name), first)
+        if batch is not None:
+            with suppress(ValueError):
+                return int(bytes(batch.frames[_ID_AT : _ID_AT + ID_BYTES]), 16) - batch.first
     return None

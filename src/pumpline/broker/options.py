@@ -35,6 +35,9 @@ NODE_ID_COUNT = 1024
 LOOKUPDS_MAX = 100
 KIB = 1024
 MIB = 1024 * KIB
+# What is published together is one batch, which must not exceed core.batches.BATCH_BYTES_MAX.
+MSG_SIZE_MAX = 512 * MIB
+BODY_SIZE_MAX = 128 * MIB  # of messages of a byte each, which take 5 in a body and 39 in a batch
 
 _TLS_VERSIONS = {"tls1.0": 0x0301, "tls1.1": 0x0302, "tls1.2": 0x0303, "tls1.3": 0x0304}
 _TLS_VERSION_DEFAULT = "tls1.0"
@@ -304,6 +307,10 @@ def _fault(options: Options) -> str:
         return f"at most {LOOKUPDS_MAX} --lookupd-tcp-address"
     if options.lookupd_ping_interval_ns <= 0:
         return "--lookupd-ping-interval must be over 0"
+    if options.max_msg_size > MSG_SIZE_MAX:
+        return f"--max-msg-size must not be over {MSG_SIZE_MAX}"
+    if options.max_body_size > BODY_SIZE_MAX:
+        return f"--max-body-size must not be over {BODY_SIZE_MAX}"
     sizes = {
         "mem-queue-size": options.mem_queue_size,
         "retention-time": options.retention_time_ns,

@@ -21,7 +21,7 @@ from pumpline.core.batches import Batch
 from pumpline.log.files import FilePool, sync_file, write_all
 from pumpline.log.reader import Block, Reader
 from pumpline.log.recovery import Damage, recover
-from pumpline.log.segment import Segment, first_of
+from pumpline.log.segment import OFFSET_END, Segment, first_of
 
 _LOG = logging.getLogger(__name__)
 _FIRST = attrgetter("first")
@@ -238,6 +238,11 @@ class Log:
     def segment_after(self, segment: Segment) -> Segment | None:
         index = bisect_right(self.segments, segment.first, key=_FIRST)
         return self.segments[index] if index < len(self.segments) else None
+
+    def limit_of(self, segment: Segment) -> int:
+        """Where the next segment begins; no offset from there on belongs in this one."""
+        following = self.segment_after(segment)
+        return OFFSET_END if following is None else following.first
 
     def cached_block(self, segment: Segment, position: int | None) -> Block | None:
         return None if position is None else self._blocks.get((segment.first, position))

@@ -13,6 +13,7 @@ from pumpline.core.batches import Batch
 from pumpline.core.frames import MESSAGE_OVERHEAD_BYTES
 from pumpline.log import recovery
 from pumpline.log.ranges import Selection, open_range
+from pumpline.log.segment import OFFSET_END
 
 _TIME_AT = 8
 _ID_AT = MESSAGE_OVERHEAD_BYTES - 16
@@ -49,7 +50,8 @@ def look(selection: Selection, start: int, to: int, *, bytes_max: int, wanted: F
     try:
         messages: list[Message] = []
         for fd, position, length in found.extents:
-            batches, _, _ = recovery.parse(memoryview(os.pread(fd, length, position)))
+            data = memoryview(os.pread(fd, length, position))
+            batches, _, _ = recovery.parse(data, OFFSET_END)  # it was checked when it was opened
             for batch in batches:
                 first, end = max(batch.first, start), min(batch.end, found.to)
                 messages += _wanted(batch, first, end, wanted)

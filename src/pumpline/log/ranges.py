@@ -168,7 +168,7 @@ def check(log: Log, segment: Segment, fd: int) -> None:
     if segment.unchecked_bytes:
         with _checking:
             if segment.unchecked_bytes:  # not done by another thread meanwhile
-                found, damages = recovery.survey(segment, fd)
+                found, damages = recovery.survey(segment, fd, log.limit_of(segment))
                 segment.learn(found)
                 log.report_damage(damages)
 

@@ -131,7 +131,7 @@ class Reader:
             got = os.preadv(fd, [buffer], position, _NOWAIT)
         except OSError:
             return None  # the thread meets the same error, if it is one, and reports it
-        batches, used, fault = recovery.parse(memoryview(buffer)[:got])
+        batches, used, fault = recovery.parse(memoryview(buffer)[:got], self._log.limit_of(segment))
         if not batches or fault == recovery.DAMAGED:
             return None
         return self._log.keep_block(Block(segment, position, batches, position + used))
@@ -139,9 +139,10 @@ class Reader:
     def _load(self, segment: Segment, position: int | None, offset: int) -> None:
         self._loading = True
         size_bytes = segment.size_bytes
+        limit = self._log.limit_of(segment)
 
         def job() -> Loaded:
-            return load(segment, position, offset, size_bytes)
+            return load(segment, position, size_bytes, offset=offset, limit=limit)
 
         def done(result: Loaded | BaseException) -> None:
             self._loaded(result, segment, offset)
@@ -183,8 +184,13 @@ def _at_or_after(batches: list[Batch], offset: int) -> Batch:
     return batches[index] if offset < batches[index].end else batches[index + 1]
 
 
-def load(segment: Segment, position: int | None, offset: int, size_bytes: int) -> Loaded:
-    """Read one block, from a thread: look for its place, step over damage, wait for the disk."""
+def load(
+    segment: Segment, position: int | None, size_bytes: int, *, offset: int, limit: int
+) -> Loaded:
+    """Read one block, from a thread: look for its place, step over damage, wait for the disk.
+
+    Offsets from `limit` on are the next segment's.
+    """
     damages: list[Damage] = []
     fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -200,7 +206,7 @@ def load(segment: Segment, position: int | None, offset: int, size_bytes: int) -
             data = os.pread(fd, min(want, readable - position), position)
             if not data:
                 break
-            batches, used, fault = recovery.parse(memoryview(data))
+            batches, used, fault = recovery.parse(memoryview(data), limit)
             if batches and batches[-1].end > offset:
                 return Loaded(Block(segment, position, batches, position + used), damages)
             if batches:
@@ -210,7 +216,8 @@ def load(segment: Segment, position: int | None, offset: int, size_bytes: int) -
             elif 0 < fault <= readable - position:
                 want = fault
             else:
-                resume = recovery.resync(fd, position, known, readable) or readable
+                found = recovery.resync(fd, position, readable, offset=known, limit=limit)
+                resume = found or readable
                 damages.append(recovery.set_aside(fd, segment, position, resume))
                 position = resume
         return Loaded(Block(segment, size_bytes, [], size_bytes), damages)

@@ -15,9 +15,9 @@ import time
 from struct import Struct
 from typing import NamedTuple
 
-from pumpline.core.batches import BadBatch, Batch, ShortBatch, read_batch
+from pumpline.core.batches import HEADER_BYTES, BadBatch, Batch, ShortBatch, read_batch
 from pumpline.log.files import write_whole
-from pumpline.log.segment import Segment
+from pumpline.log.segment import OFFSET_END, Segment
 
 _CHUNK_BYTES = 4 << 20
 _SURVEY_CHUNK_BYTES = 256 * 1024  # a thread that parses holds up the event loop
@@ -48,7 +48,7 @@ def recover(segment: Segment) -> tuple[int, list[Damage]]:
     fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
     try:
         segment.size_bytes = os.fstat(fd).st_size
-        end, position, fault, damages = _check(fd, segment, _CHUNK_BYTES)
+        end, position, fault, damages = _check(fd, segment, _CHUNK_BYTES, OFFSET_END)
         if position < segment.size_bytes:
             damages.append(_cut(fd, segment, position, whole=fault == DAMAGED))
             segment.size_bytes = position
@@ -57,18 +57,37 @@ def recover(segment: Segment) -> tuple[int, list[Damage]]:
         os.close(fd)
 
 
-def survey(segment: Segment, fd: int) -> tuple[Segment, list[Damage]]:
+def survey(segment: Segment, fd: int, limit: int) -> tuple[Segment, list[Damage]]:
     """Check the unchecked part of a segment, from a thread; nothing is cut. What is found is in the
-    segment returned, for `learn`."""
+    segment returned, for `learn`. `limit`: see `parse`."""
     found = Segment(os.path.dirname(segment.path), segment.first)
     found.size_bytes = min(segment.unchecked_bytes, os.fstat(fd).st_size)
-    _, position, _, damages = _check(fd, found, _SURVEY_CHUNK_BYTES)
+    _, position, _, damages = _check(fd, found, _SURVEY_CHUNK_BYTES, limit)
     if position < found.size_bytes:
         damages.append(set_aside(fd, found, position, found.size_bytes))
     return found, damages
 
 
-def _check(fd: int, segment: Segment, chunk_bytes: int) -> tuple[int, int, int, list[Damage]]:
+def first_batch(path: str, first: int) -> Batch | None:
+    """The first whole batch of a segment's file, whose first offset is `first`, if there is one."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size_bytes = os.fstat(fd).st_size
+        position = 0 if _valid_at(fd, 0, first, OFFSET_END) else None
+        if position is None:
+            position = resync(fd, 0, size_bytes, offset=first, limit=OFFSET_END)
+        if position is None:
+            return None
+        head = os.pread(fd, HEADER_BYTES, position)
+        whole = os.pread(fd, 4 + int.from_bytes(head[:4], "big"), position)
+        return read_batch(memoryview(whole), 0)
+    finally:
+        os.close(fd)
+
+
+def _check(
+    fd: int, segment: Segment, chunk_bytes: int, limit: int
+) -> tuple[int, int, int, list[Damage]]:
     """Parse the whole segment and index it, setting aside what is damaged between batches.
 
     Returns the offset after the last message, the position after the last batch, what stopped the
@@ -82,7 +101,7 @@ def _check(fd: int, segment: Segment, chunk_bytes: int) -> tuple[int, int, int, 
     while position < size_bytes:
         started_s = time.perf_counter()
         data = memoryview(os.pread(fd, min(want, size_bytes - position), position))
-        batches, used, fault = parse(data)
+        batches, used, fault = parse(data, limit)
         at = position
         for batch in batches:
             segment.note(batch, at)
@@ -95,7 +114,7 @@ def _check(fd: int, segment: Segment, chunk_bytes: int) -> tuple[int, int, int, 
         if 0 < fault <= size_bytes - position:
             want = max(want, fault)
         elif fault:
-            resume = resync(fd, position, end, size_bytes)
+            resume = resync(fd, position, size_bytes, offset=end, limit=limit)
             if resume is None:
                 return end, position, fault, damages
             damages.append(set_aside(fd, segment, position, resume))
@@ -107,10 +126,11 @@ def _check(fd: int, segment: Segment, chunk_bytes: int) -> tuple[int, int, int, 
     return end, position, 0, damages
 
 
-def parse(data: memoryview) -> tuple[list[Batch], int, int]:
+def parse(data: memoryview, limit: int) -> tuple[list[Batch], int, int]:
     """The whole batches at the start of `data`, the bytes they take, and what stopped the parse.
 
-    The last is 0 at the end of the data, DAMAGED, or how many bytes the batch cut off there needs.
+    Offsets from `limit` on are the next segment's: what says it has them is out of place. The last
+    returned is 0 at the end of the data, DAMAGED, or how many bytes the batch cut off there needs.
     It is no exception on purpose: one kept in a local would, by its traceback, keep the data alive
     until the next garbage collection.
     """
@@ -123,15 +143,16 @@ def parse(data: memoryview) -> tuple[list[Batch], int, int]:
             return batches, at, short.need_bytes
         except BadBatch:
             return batches, at, DAMAGED
-        if batches and batch.first < batches[-1].end:
+        if batch.end > limit or (batches and batch.first < batches[-1].end):
             return batches, at, DAMAGED  # valid in itself, but not where it belongs
         batches.append(batch)
         at += batch.size_bytes
     return batches, at, 0
 
 
-def resync(fd: int, position: int, offset: int, size_bytes: int) -> int | None:
-    """The position of the first valid batch after damage at `position`, if there is one.
+def resync(fd: int, position: int, size_bytes: int, *, offset: int, limit: int) -> int | None:
+    """The position of the first valid batch after damage at `position`, if there is one, that has
+    offsets from `offset` on and below `limit` only.
 
     Candidates are found by the high half of the offset, a count that is not zero and flags that
     are, at the speed of a regular expression; the crc decides.
@@ -144,18 +165,19 @@ def resync(fd: int, position: int, offset: int, size_bytes: int) -> int | None:
         data = memoryview(os.pread(fd, _CHUNK_BYTES + 64, base))
         for match in header.finditer(data):
             candidate = base + match.start() - 8
-            if candidate > position and _valid_at(fd, candidate, offset):
+            if candidate > position and _valid_at(fd, candidate, offset, limit):
                 return candidate
         base += _CHUNK_BYTES
     return None
 
 
-def _valid_at(fd: int, position: int, offset: int) -> bool:
+def _valid_at(fd: int, position: int, offset: int, limit: int) -> bool:
     want = 64
     for _ in range(2):
         data = memoryview(os.pread(fd, want, position))
         try:
-            return read_batch(data, 0).first >= offset
+            batch = read_batch(data, 0)
+            return batch.first >= offset and batch.end <= limit
         except ShortBatch as short:
             want = short.need_bytes
         except BadBatch:

@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from email.utils import formatdate
 from enum import Enum, auto
 from functools import partial
 from string import punctuation
@@ -37,9 +36,10 @@ from aiohttp.http import HttpProcessingError
 from pumpline import __version__
 from pumpline.core.addresses import is_loopback, join_address
 from pumpline.core.durations import format_duration
+from pumpline.web.half_open import HalfOpenHandler, begin_request
 from pumpline.web.query import QueryError, parse_query, unescape
 from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
-from pumpline.web.shortcut import Shortcuts
+from pumpline.web.shortcut import DateHeader, Shortcuts
 from pumpline.web.soon import LogSoon
 from pumpline.web.streams import Stream, stream_response
 
@@ -307,22 +307,25 @@ class HttpServer:
         errors = logging.getLogger(f"{__name__}.errors")
         if not errors.filters:
             errors.addFilter(_shorten)
-        self._web = web.Server(
-            self._serve,
-            logger=errors,
-            access_log=None,
-            keepalive_timeout=KEEPALIVE_S,
-            lingering_time=LINGER_S,
-            auto_decompress=False,
-        )
+        self._web = web.Server(self._serve, request_factory=begin_request)
+        self._how = {
+            "logger": errors,
+            "access_log": None,
+            "keepalive_timeout": KEEPALIVE_S,
+            "lingering_time": LINGER_S,
+            "auto_decompress": False,
+        }
         self._instants = routes.targets("GET", lambda endpoint: endpoint.instant)
         at_once = bool(self._instants) and gate is None and refusal is None
-        self._shortcuts = Shortcuts(self._answer_at_once, self._web) if at_once else None
-        self._date = _Date()
+        self._shortcuts = Shortcuts(self._answer_at_once, self._connection) if at_once else None
+        self._date = DateHeader()
         self._log_soon = LogSoon(_LOG)
 
     def __call__(self) -> asyncio.Protocol:
-        return self._web() if self._shortcuts is None else self._shortcuts()
+        return self._connection() if self._shortcuts is None else self._shortcuts()
+
+    def _connection(self) -> asyncio.Protocol:
+        return HalfOpenHandler(self._web, loop=asyncio.get_running_loop(), **self._how)
 
     @property
     def dropped_count(self) -> int:
@@ -339,6 +342,13 @@ class HttpServer:
         self._limits.close()
 
     async def _serve(self, web_request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._reply(web_request)
+        finally:
+            if isinstance(web_request.protocol, HalfOpenHandler):
+                web_request.protocol.end()
+
+    async def _reply(self, web_request: web.BaseRequest) -> web.StreamResponse:
         started_ns = time.monotonic_ns()
         request = Request(web_request, self._limits)
         if self._refusal is not None:
@@ -423,21 +433,6 @@ class HttpServer:
             if stream is not None:
                 stream.close()
         return response
-
-
-class _Date:
-    """The Date header, made once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._text = b""
-
-    def now(self) -> bytes:
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._text = formatdate(second, usegmt=True).encode()
-        return self._text
 
 
 def _abort(web_request: web.BaseRequest) -> None:

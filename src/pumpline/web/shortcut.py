@@ -10,7 +10,9 @@ Knows requests by their looks only; what to answer, if anything, is the caller's
 
 import asyncio
 import re
+import time
 from collections.abc import Callable
+from email.utils import formatdate
 from typing import cast
 
 from pumpline.core.addresses import join_address
@@ -115,3 +117,18 @@ class Shortcut(asyncio.Protocol):
             protocol.pause_writing()
             self.transport.resume_reading()
         protocol.data_received(unread)
+
+
+class DateHeader:
+    """The value of the Date header, made once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._text = b""
+
+    def now(self) -> bytes:
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._text = formatdate(second, usegmt=True).encode()
+        return self._text

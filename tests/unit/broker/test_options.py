@@ -7,14 +7,19 @@ import zlib
 
 import pytest
 
+from pumpline.broker import topic
 from pumpline.broker.options import (
+    BODY_SIZE_MAX,
     FLAGS,
+    MSG_SIZE_MAX,
     Options,
     TlsRequired,
     config_value,
 )
 from pumpline.core import flags
+from pumpline.core.batches import BATCH_BYTES_MAX
 from pumpline.core.flags import LogLevel, OptionsError
+from pumpline.core.frames import MESSAGE_OVERHEAD_BYTES
 
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
@@ -307,3 +312,16 @@ def test_log_levels_are_words_in_and_numbers_out() -> None:
     options = options_of("--log-level=Warn")
     assert options.log_level is LogLevel.WARN
     assert config_value(options, "log_level") == 3
+
+
+@pytest.mark.parametrize("flag", ["max-msg-size", "max-body-size"])
+def test_what_is_published_together_fits_a_batch(flag: str) -> None:
+    most = {"max-msg-size": MSG_SIZE_MAX, "max-body-size": BODY_SIZE_MAX}[flag]
+    options_of(f"--{flag}={most}")
+    with pytest.raises(OptionsError, match=f"--{flag} must not be over {most}"):
+        options_of(f"--{flag}={most + 1}")
+    # A batch is open for more until it has a mebibyte; all may be messages of one byte.
+    overhead_bytes = MESSAGE_OVERHEAD_BYTES + 4
+    open_bytes = topic.BATCH_BYTES_MAX * 2
+    assert MSG_SIZE_MAX + overhead_bytes + open_bytes < BATCH_BYTES_MAX
+    assert BODY_SIZE_MAX // 5 * (1 + overhead_bytes) + open_bytes < BATCH_BYTES_MAX

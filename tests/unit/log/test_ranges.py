@@ -133,7 +133,9 @@ def test_a_segment_is_checked_once(disk: Disk, monkeypatch: pytest.MonkeyPatch) 
     checked: list[str] = []
     survey = recovery.survey
     monkeypatch.setattr(
-        recovery, "survey", lambda segment, fd: checked.append(segment.path) or survey(segment, fd)
+        recovery,
+        "survey",
+        lambda segment, *rest: checked.append(segment.path) or survey(segment, *rest),
     )
     for _ in range(3):
         assert read_range(log, 0, 40)[1] == 40

@@ -1,0 +1,108 @@
+"""Clients that close their side and wait for the answer get it, and no connection is left over."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from pumpline.web.http import OK, Endpoint, HttpServer, Reply, Request
+from pumpline.web.routes import Routes
+
+PATIENCE_S = 10.0
+GET = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
+
+
+class Site:
+    """A server with an endpoint that answers when told to."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Semaphore(0)
+        self.go = asyncio.Event()
+        routes = {("GET", "/slow"): Endpoint(self.slow), ("POST", "/echo"): Endpoint(self.echo)}
+        self.server = HttpServer(Routes(routes))
+        self.clients: list[asyncio.StreamWriter] = []  # closed when nobody knows them any more
+
+    async def slow(self, request: Request) -> Reply:
+        self.asked.release()
+        await self.go.wait()
+        return OK
+
+    async def echo(self, request: Request) -> Reply:
+        return Reply(body=bytes(await request.body(1000, too_big="TOO_BIG")))
+
+    @property
+    def connections(self) -> int:
+        return len(self.server._web.connections)
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    made = Site()
+    yield made
+    for client in made.clients:
+        client.transport.abort()
+    await made.server.close()
+
+
+async def send_and_close(site: Site, *pieces: bytes) -> asyncio.StreamReader:
+    """Sends the pieces, one by one, and closes that side."""
+    listener = await asyncio.get_running_loop().create_server(site.server, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    site.clients.append(writer)
+    for piece in pieces:
+        writer.write(piece)
+        await asyncio.sleep(0)
+    writer.write_eof()
+    listener.close()
+    return reader
+
+
+async def answers(reader: asyncio.StreamReader) -> list[bytes]:
+    """The bodies of all answers, once the connection is closed."""
+    async with asyncio.timeout(PATIENCE_S):
+        data = await reader.read()
+    return [part.partition(b"\r\n\r\n")[2] for part in data.split(b"HTTP/1.1 ")[1:]]
+
+
+async def until_gone(site: Site) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while site.connections:
+            await asyncio.sleep(0.001)
+
+
+async def test_answer_comes_though_the_client_has_closed_its_side(site: Site) -> None:
+    reader = await send_and_close(site, GET)
+    await site.asked.acquire()
+    await asyncio.sleep(0.05)  # for the end to be seen while the request is under way
+    site.go.set()
+    assert await answers(reader) == [b"OK"]
+    await until_gone(site)
+
+
+async def test_all_pipelined_requests_are_answered(site: Site) -> None:
+    site.go.set()
+    reader = await send_and_close(site, GET + POST + b"12345" + GET, GET)
+    assert await answers(reader) == [b"OK", b"12345", b"OK", b"OK"]
+    await until_gone(site)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [(b"",), (b"GET /sl",), (POST,), (POST, b"123")],
+    ids=["nothing", "head", "no body", "half a body"],
+)
+async def test_request_that_will_never_be_complete_is_dropped(
+    site: Site, pieces: tuple[bytes, ...]
+) -> None:
+    reader = await send_and_close(site, *pieces)
+    assert [body for body in await answers(reader) if body == b"OK"] == []
+    await until_gone(site)
+
+
+async def test_idle_connection_is_closed_at_once(site: Site) -> None:
+    site.go.set()
+    reader = await send_and_close(site, POST + b"12345")
+    assert await answers(reader) == [b"12345"]
+    await until_gone(site)

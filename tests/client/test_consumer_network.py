@@ -11,6 +11,7 @@ from daemons import Nsqd, Nsqlookupd
 from proxy import DOWN, Proxy
 
 from pumpline.client import Consumer, ConsumerOptions, Message, Settings
+from pumpline.core.frames import OK, encode_message
 
 from .consuming import CHANNEL, finish_all, left, numbered, publish, take, until
 
@@ -98,6 +99,30 @@ async def test_a_silent_connection_is_given_up_and_made_again(
         assert await finish_all(consumer, 1) == [b"n"]
 
 
+async def test_an_nsqd_that_sends_far_more_than_it_may_is_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    flood = encode_message(timestamp_ns=1, attempts=1, message_id=7, body=b"m") * 2000
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"IDENTIFY\n")
+            await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+            writer.write(OK)
+            await reader.readuntil(b"SUB t ch\n")
+            writer.write(OK)
+            await reader.readuntil(b"RDY 10\n")
+            writer.write(flood)
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with Consumer("t", CHANNEL, nsqd=f"127.0.0.1:{port}", max_in_flight=10) as consumer:
+            await until(lambda: "messages, and was allowed 10" in caplog.text)
+            assert consumer.in_flight == 0
+
+
 async def test_an_nsqd_that_is_killed_is_found_again(own_nsqd: Nsqd, topic: str) -> None:
     async with Consumer(topic, CHANNEL, nsqd=own_nsqd.tcp_address) as consumer:
         await until(lambda: consumer.connections)
@@ -125,7 +150,9 @@ async def test_one_busy_nsqd_of_three_gets_the_whole_of_max_in_flight(
     publish(busy, topic, numbered(200))
     for nsqd in quiet:
         publish(nsqd, topic, [])
-    async with Consumer(topic, CHANNEL, nsqd=addresses(three_nsqds), max_in_flight=30) as consumer:
+    async with Consumer(topic, CHANNEL, nsqd=addresses(three_nsqds), max_in_flight=0) as consumer:
+        await until(lambda: len(consumer.connections) == 3)
+        consumer.max_in_flight = 30
         # All but one for each of the others, so that they can say that they have something.
         await until(lambda: consumer.in_flight == 28)
         for nsqd in quiet:

@@ -23,6 +23,8 @@ from pumpline.core import commands
 
 RECONNECT_MIN_S = 0.25  # doubles up to RECONNECT_MAX_S while nothing comes of it
 RECONNECT_MAX_S = 30.0
+FLOOD_FACTOR = 4  # times the highest RDY: more in flight than any mishap explains
+FLOOD_SPARE = 1000
 CLS_TIMEOUT_S = 5.0  # for nsqd to say that no more will come
 STEADY_S = 10.0  # a connection that lasted so long was a good one: start from the beginning
 
@@ -75,6 +77,7 @@ class Subscription:
         self._timeout_s = self._timeout_max_s = inf
         self._ended = asyncio.Event()
         self._answered = asyncio.Event()  # all of it, while leaving
+        self._rdy_highest = 0
         self._is_leaving = False
         self._left: asyncio.Future[bytes] | None = None
         self._from_threads: deque[Callable[[], object]] = deque()
@@ -135,6 +138,7 @@ class Subscription:
 
     def _send_rdy(self) -> None:
         if self.connection is not None:
+            self._rdy_highest = max(self._rdy_highest, self.credit.rdy)
             self.connection.write(commands.rdy(self.credit.rdy))
 
     async def _subscribe(self) -> None:
@@ -188,6 +192,11 @@ class Subscription:
     # -- messages and their answers -----------------------------------------------------------
 
     def _receive(self, connection: Connection, records: list[Record]) -> None:
+        in_flight = self.credit.in_flight + len(records)
+        if in_flight > FLOOD_FACTOR * self._rdy_highest + FLOOD_SPARE:
+            text = f"nsqd sent {in_flight} messages, and was allowed {self._rdy_highest}"
+            connection.abort(ConnectionClosed(text))
+            return
         now = self._loop.time()
         deliveries = self._deliveries
         while deliveries and not deliveries[0].outstanding:

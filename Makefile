@@ -9,7 +9,7 @@ JS := tests/interop/js
 PYTEST = $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check bench fuzz java interop-js clean
+.PHONY: help demo test test-fast check bench bench-spark fuzz java interop-js clean
 
 help: ## list these targets
 	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer)"
@@ -30,6 +30,9 @@ check: $(INSTALLED) ## lint, format, types, layers, sizes
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST) tests/test_source.py
+
+bench-spark: $(INSTALLED) java ## measure Spark over topics (takes minutes, wants an idle machine)
+	$(BIN)/python -m bench.spark
 
 bench: $(INSTALLED) ## measure the broker (takes minutes, wants an idle machine)
 	$(BIN)/python -m bench.broker

@@ -1,4 +1,4 @@
-"""Publishing chunks to nodes, each exactly once as far as the node can tell a repeat.
+"""Publishing chunks to nodes: at least once, and once where the node can tell a repeat.
 
 One chunk is on its way to a node while the next is being encoded; more are never waiting, so a slow
 node slows Spark down. Every chunk carries a token made of who wrote it and what is in it. A node

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
@@ -122,7 +123,10 @@ class Bench:
         publish(self.server.tcp_port, f"written-{self._written}", self.rows, Documents())
 
     def drop_written(self) -> None:
-        self.server.post(f"/topic/delete?topic=written-{self._written}")
+        # On a connection of its own: the server's may have been idle for minutes.
+        url = f"http://{self.address}/topic/delete?topic=written-{self._written}"
+        with urlopen(Request(url, method="POST")) as answer:
+            answer.read()
 
     def _stream(self, frame: DataFrame) -> None:
         with tempfile.TemporaryDirectory(dir=self.home) as directory:

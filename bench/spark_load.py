@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import numpy as np
 from pyspark.sql import SparkSession
@@ -67,7 +68,9 @@ def publish(port: int, topic: str, rows: int, documents: Documents) -> None:
 def latencies_s(spark: SparkSession, server: Server, home: Path) -> list[float]:
     """From just before a publish to the commit that makes its row part of a Parquet table, with
     publishes at random moments and nothing else to do."""
-    server.post("/topic/create?topic=latency")
+    url = f"http://127.0.0.1:{server.http_port}/topic/create?topic=latency"
+    with urlopen(Request(url, method="POST")) as answer:
+        answer.read()
     reader = spark.readStream.format("nsq").options(
         nsqd=f"127.0.0.1:{server.http_port}", subscribe="latency", startingOffsets="earliest"
     )

@@ -1,6 +1,8 @@
 """A connection to a real nsqd: opened in every way, and ended in every way."""
 
 import asyncio
+import json
+import random
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -16,12 +18,15 @@ from pumpline.client.errors import (
     AuthRequired,
     ConnectError,
     ConnectionClosed,
+    PumplineError,
     ServerError,
     Stalled,
 )
 from pumpline.client.settings import Settings
 from pumpline.core import commands
+from pumpline.core.frames import HEARTBEAT, OK, RESPONSE, encode_frame
 from pumpline.core.incoming import Message
+from pumpline.core.layers import Deflate, Snappy
 
 CHANNEL = "ch"
 
@@ -327,8 +332,15 @@ async def test_a_server_that_says_nothing(proxy: Proxy, owner: Owner) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\7\0\0\0\0{x}", b"\0\0\0\5\0\0\0\2x"],
-    ids=["http", "no json", "message"],
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\0\0\0\7\0\0\0\0{x}",
+        b"\0\0\0\5\0\0\0\2x",
+        encode_frame(RESPONSE, b'{"max_rdy_count":"many"}'),
+        encode_frame(RESPONSE, b'{"version":' + b"[" * 100_000),
+        encode_frame(RESPONSE, b'{"version":"\xff"}'),
+    ],
+    ids=["http", "no json", "message", "wrong type", "too deep", "no text"],
 )
 async def test_something_else_than_an_nsqd(owner: Owner, answer: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -340,6 +352,36 @@ async def test_something_else_than_an_nsqd(owner: Owner, answer: bytes) -> None:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(ConnectError, match="not the answer of an nsqd"):
             await owner.open(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("layer", ["", "snappy", "deflate"])
+@pytest.mark.parametrize("seed", range(10))
+async def test_whatever_a_server_sends_ends_in_a_reason(
+    owner: Owner, seed: int, layer: str
+) -> None:
+    chance = random.Random(seed)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        granted = json.dumps({layer: True} if layer else {}).encode()
+        writer.write(encode_frame(RESPONSE, granted))
+        pack = {"": bytes, "snappy": Snappy().pack, "deflate": Deflate(6).pack}[layer]
+        if layer:
+            writer.write(pack(OK))
+        # Whole frames, then something else: under the layer, or instead of it.
+        writer.write(pack(OK * chance.randrange(3) + HEARTBEAT))
+        rubbish = chance.randbytes(chance.choice([1, 8, 50, 70_000]))
+        writer.write(pack(rubbish) if chance.random() < 0.5 else rubbish)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        settings = Settings(snappy=layer == "snappy", deflate=layer == "deflate")
+        connection = await owner.open(f"127.0.0.1:{port}", settings)
+        async with asyncio.timeout(10):
+            await owner.closed.wait()
+    assert connection.is_closed
+    assert isinstance(connection.reason, PumplineError)
 
 
 @pytest.mark.parametrize("address", ["", "localhost", "host:port", "host:0", "host:99999"])

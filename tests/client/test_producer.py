@@ -234,6 +234,7 @@ async def test_failover(nsqd: Nsqd, own_nsqd: Nsqd, topic: str) -> None:
             await producer.publish(topic, b"to the first")
             first.refuse()
             first.cut()
+            await connected(producer, 1)
             await producer.publish(topic, b"to the second")
         assert set(drain(own_nsqd, topic, 1)) == {b"to the first"}
         assert set(drain(nsqd, topic, 1)) == {b"to the second"}

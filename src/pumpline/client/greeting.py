@@ -58,7 +58,7 @@ class Greeting:
         self._send(commands.identify(settings.identify_body()))
         try:
             granted = self.negotiated = Negotiated.parse(await self._answer())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # no JSON, or too deep
             raise self._odd(str(error)) from None
         context = settings.tls_context()
         if context is not None:

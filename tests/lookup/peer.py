@@ -3,6 +3,7 @@
 import json
 import socket
 import struct
+from contextlib import suppress
 from typing import Any, Self
 
 from daemons import IO_TIMEOUT_S
@@ -43,8 +44,13 @@ class Peer:
         return self._stream.read(int.from_bytes(size))
 
     def read_rest(self) -> bytes:
-        """Everything up to the end of the connection."""
-        return self._stream.read()
+        """Everything up to the end of the connection, which is a reset if what we sent was not
+        read."""
+        received = b""
+        with suppress(ConnectionResetError):
+            while data := self._stream.read1():
+                received += data
+        return received
 
     def ask(self, line: str) -> bytes:
         self.send(line.encode() + b"\n")

@@ -77,6 +77,7 @@ class QuickConnection(asyncio.Protocol):
         self._replies: list[tuple[Topic, Ticket, int]] = []
         self._rest: bytes | None = None  # for the HTTP server, when all replies are sent
         self._ending = False
+        self._full = False  # the client does not take its replies
         self._waits = False  # for a ticket
         self._heard = False  # since the timer was set
         self._timer: asyncio.TimerHandle | None = None
@@ -112,9 +113,11 @@ class QuickConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """It does not take its replies: so none are made."""
+        self._full = True
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
+        self._full = False
         if self._rest is None:
             self._transport.resume_reading()
 
@@ -209,6 +212,8 @@ class QuickConnection(asyncio.Protocol):
         handler = self._front.http()
         self._transport.set_protocol(handler)
         handler.connection_made(self._transport)
+        if self._full:
+            handler.pause_writing()
         self._transport.resume_reading()
         handler.data_received(rest)
         if self._ending:

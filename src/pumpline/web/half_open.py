@@ -21,20 +21,28 @@ class HalfOpenHandler(web.RequestHandler):
     def __init__(self, server: web.Server, **how: Any) -> None:
         super().__init__(server, **how)
         self._body: StreamReader | None = None  # of the request being answered
+        self._endless = False  # is the answer
         self._half_closed = False
 
     def begin(self, body: StreamReader) -> None:
         self._body = body
 
+    def begin_endless(self) -> None:
+        """The answer goes on as long as the client does: one that closes its side is gone."""
+        self._endless = True
+
     def end(self) -> None:
         """The answer was given; was it the last?"""
         self._body = None
+        self._endless = False
         if self._half_closed and not self._messages:
             self.close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to keep the connection open for answers."""
-        if self.transport is None or self.transport.get_extra_info("sslcontext") is not None:
+        if self.transport is None or self._endless:
+            return False
+        if self.transport.get_extra_info("sslcontext") is not None:
             return False
         bodies = [body for _, body in self._messages]
         if self._body is not None:

@@ -412,6 +412,8 @@ class HttpServer:
             )
         else:
             response = stream_response(web_request, stream, reply.status, headers)
+            if stream.length_bytes is None and isinstance(web_request.protocol, HalfOpenHandler):
+                web_request.protocol.begin_endless()
         length_bytes = stream.length_bytes or 0 if stream is not None else 0
         try:
             if not await request.skip_body():

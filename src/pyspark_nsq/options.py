@@ -27,8 +27,8 @@ READ_NAMES = (
     "tlsKeyFile"
 ).split()
 WRITE_NAMES = (
-    "nsqd topic chunkBytes chunkRows requestTimeoutMs retryForMs accessToken tlsCaFile "
-    "tlsCertFile tlsKeyFile"
+    "nsqd topic writeId chunkBytes chunkRows requestTimeoutMs retryForMs accessToken "
+    "tlsCaFile tlsCertFile tlsKeyFile"
 ).split()
 # Spark hands these to a source or sink too, for itself.
 SPARKS_OWN_NAMES = frozenset({"checkpointlocation", "queryname", "serialization.format"})
@@ -122,6 +122,7 @@ class ReadOptions:
 class WriteOptions:
     nsqd: tuple[str, ...]
     topic: str | None
+    write_id: str | None
     chunk_bytes: int
     chunk_rows: int
     connecting: Connecting
@@ -186,6 +187,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(
         nsqd=nsqd,
         topic=topic,
+        write_id=given.text("writeId"),
         chunk_bytes=given.integer("chunkBytes", *CHUNK_BYTES_RANGE) or CHUNK_BYTES,
         chunk_rows=given.integer("chunkRows", low=1) or CHUNK_ROWS,
         connecting=_connecting(given),

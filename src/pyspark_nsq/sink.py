@@ -3,7 +3,7 @@
 Every task publishes on its own; there is nothing to commit and nothing that an abort could take
 back. What makes a repeated task or micro-batch harmless is the token of each chunk (`publish`): in
 a stream it is made of the query and the batch, which Spark keeps in the checkpoint; in a batch
-write of a number drawn when the write is planned.
+write of its `writeId`, or a number drawn when the write is planned.
 """
 
 import logging
@@ -43,7 +43,7 @@ class Published(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._write_id = uuid4().hex
+        self._write_id = options.write_id or uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         context = TaskContext.get()

@@ -1,6 +1,5 @@
 """Pipelines for tests: run as a user would, in the session that all tests share."""
 
-import json
 from argparse import ArgumentParser
 from collections.abc import Iterable
 from pathlib import Path
@@ -38,4 +37,4 @@ def order_ids(spark: SparkSession, path: Path) -> list[int]:
 
 
 def lines_of(frame: DataFrame) -> list[object]:
-    return [json.loads(text) for text in frame.toJSON().collect()]
+    return [row.asDict() for row in frame.collect()]

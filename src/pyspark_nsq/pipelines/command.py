@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.console import Console
 
 from pyspark_nsq.errors import BadOption, NsqError
@@ -122,6 +123,22 @@ def connecting(options: dict[str, str]) -> dict[str, str]:
     names = {"accesstoken", "tlscafile", "tlscertfile", "tlskeyfile", "requesttimeoutms"}
     names |= {"retryforms", "nsqd"}
     return {name: value for name, value in options.items() if name.lower() in names}
+
+
+def writing(arguments: Namespace, options: dict[str, str]) -> dict[str, str]:
+    """The options of a write to where --to-nsqd says, or else to where it was read."""
+    target = connecting(options)
+    if arguments.to_nsqd:
+        target["nsqd"] = arguments.to_nsqd
+    if "nsqd" not in target:
+        raise BadOption("say where to publish: --to-nsqd host:4151,... (HTTP addresses of nsqds)")
+    return target
+
+
+def triggered(writer: DataStreamWriter, arguments: Namespace) -> DataStreamWriter:
+    if arguments.once:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=arguments.every)
 
 
 def streaming(arguments: Namespace) -> dict[str, str]:

@@ -1,0 +1,250 @@
+"""Publishes again what was published: a part of a topic, or of an archived table, to a topic.
+
+The part is chosen by time (--since, --until), by offsets and by a condition in SQL (--where), and
+is fixed when the replay begins. It goes out in steps, each a range of offsets of one log, and a
+file (--state) says which are done: the same command again goes on with the first that is not. The
+step that a kill interrupts is sent again under the same names, by which an nsqd that remembers them
+knows what it has already.
+"""
+
+import hashlib
+import json
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from pyspark_nsq.bounds import complete_survey, offsets_at
+from pyspark_nsq.errors import BadOption
+from pyspark_nsq.nodes import Nodes
+from pyspark_nsq.options import OFFSET_LATEST, parse_read
+from pyspark_nsq.pipelines import command
+from pyspark_nsq.pipelines.history import history
+from pyspark_nsq.pipelines.watch import Stop
+
+EXAMPLES = """
+  pumpline pipeline replay --nsqd 127.0.0.1:4151 --topic orders --to orders_again \\
+      --since 2026-11-16T08:00:00Z --until 2026-11-16T09:00:00Z --rate 1000
+  pumpline pipeline replay --nsqd 127.0.0.1:4151 --table tables/orders --to orders_again \\
+      --where "event.city = 'Oslo'"
+"""
+
+STEP_ROWS = 200_000
+PARTITIONS = 2  # of a step; fixed, so that a step sent again is cut the same way
+STEP_S = 1.0  # of a replay with a rate
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets of one log, in a table or on a node."""
+
+    topic: str
+    node: str
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is replayed; kept in the state file. `done` counts steps, `rows` messages published."""
+
+    id: str
+    ranges: list[Range]
+    step_rows: int
+    done: int = 0
+    rows: int = 0
+
+    def steps(self) -> Iterator[Range]:
+        for whole in self.ranges:
+            for start in range(whole.start, whole.end, self.step_rows):
+                yield Range(whole.topic, whole.node, start, min(start + self.step_rows, whole.end))
+
+    def save(self, path: Path) -> None:
+        beside = path.with_name(f".{path.name}.new")
+        beside.write_text(json.dumps(asdict(self)))
+        beside.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "Plan":
+        value = json.loads(path.read_text())
+        return cls(**{**value, "ranges": [Range(**entry) for entry in value["ranges"]]})
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Where rows come from. `table` is read if there is one, else the nodes."""
+
+    spark: SparkSession
+    options: dict[str, str]
+    table: DataFrame | None
+    where: str | None
+
+    def ranges(self) -> list[Range]:
+        if self.table is not None:
+            edges = self.table.groupBy("topic", "node").agg(
+                F.min("offset").alias("first"), (F.max("offset") + 1).alias("end")
+            )
+            found = edges.sort("topic", "node").collect()
+            return [Range(row.topic, row.node, row.first, row.end) for row in found]
+        read = parse_read(self.options, streaming=False)
+        nodes = Nodes(read)
+        try:
+            survey = complete_survey(nodes, read)
+            starts = offsets_at(read.starting, survey, nodes, read)
+            ends = offsets_at(read.ending, survey, nodes, read)
+        finally:
+            nodes.close()
+        return [Range(*key, starts[key], max(ends[key], starts[key])) for key in sorted(starts)]
+
+    def rows(self, step: Range) -> DataFrame:
+        """Bodies of a step, always in the same order and the same partitions."""
+        mine = (F.col("topic") == step.topic) & (F.col("node") == step.node)
+        mine = mine & F.col("offset").between(step.start, step.end - 1)
+        rows = self._live(step) if self.table is None else self.table
+        rows = rows.where(mine).withColumn("text", F.col("body").cast("string"))
+        rows = rows.where(self.where) if self.where else rows
+        ordered = rows.repartition(PARTITIONS, "offset").sortWithinPartitions("offset")
+        if "event" in rows.columns:  # an archive may have dropped the body
+            return ordered.select(F.coalesce("body", _json("event")).alias("body"))
+        return ordered.select("body")
+
+    def _live(self, step: Range) -> DataFrame:
+        names = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
+        own = {name: value for name, value in self.options.items() if name.lower() not in names}
+        read = parse_read({**own, "subscribe": step.topic}, streaming=False)
+        nodes = Nodes(read)
+        try:
+            on = [node for _, node in complete_survey(nodes, read).logs]
+        finally:
+            nodes.close()
+        # Of the other nodes nothing: from their end to their end.
+        starts, ends = dict.fromkeys(on, OFFSET_LATEST), dict.fromkeys(on, OFFSET_LATEST)
+        starts[step.node], ends[step.node] = step.start, step.end
+        reader = self.spark.read.format("nsq").options(**own).option("subscribe", step.topic)
+        reader = reader.option("startingOffsets", json.dumps({step.topic: starts}))
+        return reader.option("endingOffsets", json.dumps({step.topic: ends})).load()
+
+
+def arguments(parser: ArgumentParser) -> None:
+    command.add_source(parser)
+    group = parser.add_argument_group("what is replayed, and where to")
+    group.add_argument("--table", metavar="DIR", help="of an archive, instead of the nodes' logs")
+    group.add_argument("--since", metavar="TIME", help="published then or later")
+    group.add_argument("--until", metavar="TIME", help="published before")
+    group.add_argument("--from-offsets", metavar="JSON", help='{"orders": {"host:4150": 42}}')
+    group.add_argument("--to-offsets", metavar="JSON", help="the end, in the same form")
+    group.add_argument("--where", metavar="SQL", help="a condition on the columns")
+    group.add_argument("--to", metavar="TOPIC", required=True)
+    group.add_argument("--to-nsqd", metavar="ADDRESSES", help="HTTP addresses (default: --nsqd)")
+    group.add_argument("--rate", type=int, metavar="N", help="messages a second at most")
+    group.add_argument("--state", metavar="FILE", help="how far it is (default: replay-*.json)")
+    command.add_spark(parser)
+
+
+def run(arguments: Namespace, console: Console) -> int:
+    if arguments.rate is not None and arguments.rate < 1:
+        raise BadOption("--rate must be at least 1")
+    options = command.reading(arguments)
+    target = {**command.writing(arguments, options), "topic": arguments.to}
+    path = Path(arguments.state or f"replay-{_name(arguments)}.json")
+    spark = command.session(arguments, "replay")
+    source = _source(spark, arguments, options)
+    if path.exists():
+        plan = Plan.load(path)
+        console.print(f"{path}: {plan.done} steps are done, going on", highlight=False)
+    else:
+        rows = STEP_ROWS if arguments.rate is None else max(int(arguments.rate * STEP_S), 1)
+        plan = Plan(_name(arguments) + f"-{time.time_ns():x}", source.ranges(), rows)
+        plan.save(path)
+    with Stop() as stop:
+        finished = publish(source, plan, target, path, rate=arguments.rate, stop=stop, on=console)
+    how = "done" if finished else "stopped; the same command goes on from here"
+    console.print(f"replay: {plan.rows:,} messages published to {arguments.to}; {how}")
+    return command.EXIT_OK
+
+
+def publish(
+    source: Replay,
+    plan: Plan,
+    target: dict[str, str],
+    path: Path,
+    *,
+    rate: int | None,
+    stop: Stop,
+    on: Console,
+) -> bool:
+    """Does the steps that are not done; whether all are, in the end."""
+    steps = list(plan.steps())
+    bar = Progress(
+        TextColumn("replay"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("offsets, {task.fields[rows]:,} messages published"),
+        TimeRemainingColumn(),
+        console=on,
+        disable=not on.is_terminal,
+    )
+    with bar:
+        total = sum(step.end - step.start for step in steps)
+        before = sum(step.end - step.start for step in steps[: plan.done])
+        task = bar.add_task("replay", total=total, completed=before, rows=plan.rows)
+        for number, step in enumerate(steps[plan.done :], plan.done):
+            if stop.asked.is_set():
+                return False
+            began_s = time.monotonic()
+            rows = source.rows(step).persist()
+            count = rows.count()
+            writer = rows.write.format("nsq").mode("append").options(**target)
+            writer.option("writeId", f"{plan.id}/{number}").save()
+            rows.unpersist()
+            plan.done, plan.rows = number + 1, plan.rows + count
+            plan.save(path)
+            bar.update(task, advance=step.end - step.start, rows=plan.rows)
+            if rate is not None:
+                stop.asked.wait(max(began_s + count / rate - time.monotonic(), 0))
+    return True
+
+
+def _source(spark: SparkSession, arguments: Namespace, options: dict[str, str]) -> Replay:
+    bounds = {
+        "startingTimestamp": arguments.since,
+        "endingTimestamp": arguments.until,
+        "startingOffsets": arguments.from_offsets,
+        "endingOffsets": arguments.to_offsets,
+    }
+    if arguments.table is None:
+        given = {name: value for name, value in bounds.items() if value}
+        return Replay(spark, {**options, **given}, None, arguments.where)
+    if arguments.from_offsets or arguments.to_offsets:
+        raise BadOption("offsets of a table go into --where, as in offset >= 42")
+    rows = history(spark, arguments.table).rows()
+    if arguments.topic:
+        rows = rows.where(F.col("topic").isin(arguments.topic.split(",")))
+    if arguments.since:
+        rows = rows.where(F.col("timestamp") >= F.lit(arguments.since).cast("timestamp"))
+    if arguments.until:
+        rows = rows.where(F.col("timestamp") < F.lit(arguments.until).cast("timestamp"))
+    return Replay(spark, options, rows, arguments.where)
+
+
+def _json(column: str) -> Column:
+    return F.to_json(column).cast("binary")
+
+
+def _name(arguments: Namespace) -> str:
+    """The same for the same command."""
+    said = {
+        k: v for k, v in vars(arguments).items() if k not in ("rate", "state", "master", "conf")
+    }
+    return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=4).hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(sys.modules[__name__]))

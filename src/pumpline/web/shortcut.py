@@ -17,17 +17,24 @@ from typing import cast
 
 from pumpline.core.addresses import join_address
 
+HEAD_BYTES_MAX = 4096  # of a plain request
 REQUESTS_MAX = 100  # answered in one go; further ones take the long way,
 REPLIES_BYTES_MAX = 256 * 1024  # and so do those after so many bytes
 IDLE_S = 120.0  # after which a connection is closed, within twice the time
 
-# Possessive (`*+`): what is not plain must be found out in one pass, however long it is.
-_PLAIN = re.compile(
-    rb"GET (/[!-~]*+) HTTP/1\.1\r\n"
-    rb"(?:(?:Host|User-Agent|Accept|Accept-Encoding|Accept-Language|Authorization"
-    rb"|Connection(?=: *+keep-alive\r)): *+[ -~]*+\r\n)*+"
-    rb"\r\n",
-    re.IGNORECASE,
+_HEAD_END = b"\r\n\r\n"
+_LINE = re.compile(rb"GET (/[!-~]*+) HTTP/1\.1")
+_HEADER = re.compile(rb"([A-Za-z-]++): *+([ -~]*+)")
+_HARMLESS = frozenset(
+    (
+        b"accept",
+        b"accept-encoding",
+        b"accept-language",
+        b"authorization",
+        b"connection",
+        b"host",
+        b"user-agent",
+    )
 )
 
 Answer = Callable[[str, str], bytes | None]
@@ -71,6 +78,7 @@ class Shortcut(asyncio.Protocol):
         self.heard = True
         self._shortcuts = shortcuts
         self._peer = ""
+        self._headers = b""  # of the last request, known to be harmless
         self._full = False  # the other side does not take what is sent
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -83,13 +91,14 @@ class Shortcut(asyncio.Protocol):
         replies: list[bytes] = []
         at = size = 0
         while at < len(data) and len(replies) < REQUESTS_MAX and size < REPLIES_BYTES_MAX:
-            plain = _PLAIN.match(data, at)
-            reply = self._shortcuts.answer(plain[1].decode(), self._peer) if plain else None
-            if plain is None or reply is None:
+            end = data.find(_HEAD_END, at, at + HEAD_BYTES_MAX)
+            target = self._target(data[at:end]) if end >= 0 else None
+            reply = self._shortcuts.answer(target, self._peer) if target else None
+            if reply is None:
                 break
             replies.append(reply)
             size += len(reply)
-            at = plain.end()
+            at = end + len(_HEAD_END)
         if replies:
             self.transport.write(b"".join(replies))
         if at < len(data):
@@ -105,6 +114,18 @@ class Shortcut(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._shortcuts.connections.discard(self)
+
+    def _target(self, head: bytes) -> str | None:
+        """What a plain request is for; None if it is not plain."""
+        line, _, headers = head.partition(b"\r\n")
+        plain = _LINE.fullmatch(line)
+        if plain is None:
+            return None
+        if headers != self._headers:  # most clients send the same again and again
+            if not are_harmless(headers):
+                return None
+            self._headers = headers
+        return plain[1].decode()
 
     def _take_long_way(self, unread: bytes) -> None:
         self._shortcuts.connections.discard(self)
@@ -132,3 +153,19 @@ class DateHeader:
             self._second = second
             self._text = formatdate(second, usegmt=True).encode()
         return self._text
+
+
+def are_harmless(headers: bytes) -> bool:
+    """Whether they are those of an ordinary request that asks for nothing in particular."""
+    seen = set()
+    for line in headers.split(b"\r\n"):
+        header = _HEADER.fullmatch(line)
+        name = header[1].lower() if header else b""
+        if header is None or name in seen or name not in _HARMLESS:
+            return False
+        if name == b"connection" and header[2].lower() != b"keep-alive":
+            return False
+        if name == b"host" and (not header[2] or b" " in header[2]):
+            return False
+        seen.add(name)
+    return b"host" in seen

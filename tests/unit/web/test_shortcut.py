@@ -1,6 +1,7 @@
 """Requests answered at once are answered as the others are, and lead to the others when need be."""
 
 import asyncio
+import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -43,6 +44,7 @@ async def handle(request: Request) -> Reply:
 ROUTES = Routes(
     {("GET", "/find"): Endpoint(handle, instant=find), ("POST", "/find"): Endpoint(handle)}
 )
+LONG_ROUTES = Routes({("GET", "/find"): Endpoint(handle), ("POST", "/find"): Endpoint(handle)})
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +53,8 @@ def forget() -> None:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Talk]:
-    server = HttpServer(ROUTES)
+async def serving(routes: Routes[Endpoint] = ROUTES) -> AsyncIterator[Talk]:
+    server = HttpServer(routes)
     listener = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     writers: list[asyncio.StreamWriter] = []
@@ -101,7 +103,6 @@ async def test_both_ways_answer_alike() -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        "Host: other",
         "user-agent: Go-http-client/1.1",
         "Accept: application/vnd.nsq; version=1.0",
         "Accept-Encoding: gzip",
@@ -125,6 +126,7 @@ async def test_headers_that_change_nothing(header: str) -> None:
         get("a", "Content-Length: 0"),
         get("a", "Upgrade: h2c"),
         get("a", "Accept: \tx"),
+        get("a").replace(b"Host: h\r\n", b"Host:\r\n"),
         get("a").replace(b"HTTP/1.1", b"HTTP/1.0"),
         get("a").replace(b"GET", b"POST"),
         get("a", target="http://h/find?word={}"),
@@ -242,3 +244,53 @@ async def test_a_client_that_has_said_all_gets_its_answer() -> None:
         reader, writer = await talk(get("a"))
         writer.write_eof()
         assert (await read_reply(reader))[2] == b'{"word":"a"}'
+
+
+def mutated(seed: int) -> bytes:
+    """A request as a client might send it, with a few bytes of it changed."""
+    draw = random.Random(seed)
+    headers = [b"Host: h", b"Accept: a/b", b"User-Agent: x", b"connection: keep-alive", b"Accept:"]
+    lines = [
+        b"GET /find?word=a%20b&word=%7e+c HTTP/1.1",
+        *draw.choices(headers, k=draw.randint(1, 4)),
+    ]
+    request = bytearray(b"\r\n".join((*lines, b"", b"")))
+    for _ in range(draw.randint(0, 3)):
+        at = draw.randrange(len(request) - 4)
+        request[at : at + draw.randint(0, 1)] = draw.choice(
+            [
+                b"",
+                b" ",
+                b"%",
+                b"&",
+                b";",
+                b"=",
+                b"\t",
+                b"?",
+                b"/",
+                b"#",
+                b"a",
+                b"\xff",
+                b"\r\n",
+                b":",
+            ]
+        )
+    return bytes(request)
+
+
+async def test_whatever_is_taken_for_plain_is_answered_by_the_long_way_alike() -> None:
+    plain = {each for seed in range(6000) if (each := mutated(seed)) and is_plain(each)}
+    assert len(plain) > 300
+    async with serving() as talk, serving(LONG_ROUTES) as talk_long:
+        for request in sorted(plain):
+            both = []
+            for connect in (talk, talk_long):
+                reader, _ = await connect(request + get("last", "Connection: close"))
+                both.append(re.sub(rb"\r\nDate: [^\r]*", b"", await reader.read()))
+            assert both[0] == both[1], request
+    assert asked.count("at once") > 100
+
+
+def is_plain(request: bytes) -> bool:
+    head, end, rest = request.partition(b"\r\n\r\n")
+    return bool(end and not rest) and shortcut.are_harmless(head.partition(b"\r\n")[2])

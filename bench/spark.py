@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console()
     run = {"run": datetime.now(UTC).isoformat(timespec="seconds")}
     facts = {**run, "commit": git_commit(), "machine": machine()}
-    rows = int(ROWS * QUICK_SHARE) if options.quick else ROWS
+    rows = int(options.rows * QUICK_SHARE) if options.quick else options.rows
     with tempfile.TemporaryDirectory(prefix="bench-spark-", dir=options.data_root) as directory:
         home = Path(directory)
         settings = {"spark.driver.memory": "3g", "spark.local.dir": f"{home}/local"}
@@ -272,6 +272,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--peer-tools", type=Path, help="where Go's nsqd and nsq_to_file are: adds todays_way")
     add("--workload", action="append", choices=tuple(TARGETS), help="only this; repeatable")
+    add("--rows", type=int, default=ROWS, help="in the topic (default: %(default)s)")
     add("--rounds", type=int, default=ROUNDS, help="that count (default: %(default)s)")
     add(
         "--quick",

@@ -129,7 +129,7 @@ class Subscription:
             text = "%s: left with %d messages not answered"
             logger.warning(text, self.address, self.credit.in_flight)
         except (ServerError, ConnectionClosed) as error:
-            logger.warning("%s", self._say(error))
+            logger.info("%s", self._say(error))
 
     async def close(self) -> None:
         if self.connection is not None:

@@ -224,7 +224,7 @@ def _latency_stats(topic: "Topic", latencies: list[Latency]) -> LatencyStats:
     histogram = merged(one for latency in latencies for one in latency.histograms(now_ns))
     wanted = topic.services.options.e2e_processing_latency_percentile
     percentiles = [
-        Percentile(quantile, round(value))
+        Percentile(int(quantile) if quantile == 1 else quantile, round(value))  # as Go writes it
         for quantile, value in zip(wanted, histogram.quantiles(wanted), strict=True)
     ]
     return LatencyStats(count=histogram.count, percentiles=percentiles)

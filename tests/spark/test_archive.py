@@ -1,5 +1,6 @@
 """The archive pipeline: every message once in the table, or in the quarantine with its reason."""
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,22 @@ def test_another_stream_s_table_is_not_written_to(
     archived(nsqd, topic, work / "t")
     with pytest.raises(NsqError, match="was written by the stream with the checkpoint"):
         archived(nsqd, topic, work / "t", "--checkpoint", str(work / "other"))
+
+
+def test_the_example_archives_by_hand(
+    spark: SparkSession,
+    nsqd: Nsqd,
+    topic: str,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    publish(nsqd, topic, [*orders(range(5)), b"broken"])
+    given = {"NSQD": nsqd.http_address, "TOPIC": topic, "TABLE": str(work / "t")}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "spark_archive.py"))
+    assert "5 rows, 1 quarantined" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

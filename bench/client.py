@@ -1,6 +1,6 @@
 """Compares client libraries on the same broker: ours, pynsq, ansq, gnsq, and NSQ's own in Go.
 
-A fresh nsqd for each workload and round, a topic of its own for each client, clients by turns,
+A fresh nsqd of the same kind for every run, clients by turns within a workload and a round,
 medians over rounds. Knows the order of runs and the table; what a client does is its driver's.
 
 | workload | what is counted                                                               |

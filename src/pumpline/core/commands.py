@@ -62,7 +62,7 @@ def dpub(topic: str, defer_ms: int, body: bytes) -> bytes:
 def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
     sizes = list(map(len, bodies))
     count = len(sizes)
-    # Heads and bodies by turns. No step is taken for each message but in C: 0.1 us instead of 0.3.
+    # Heads and bodies by turns. No step is taken for each message but in C: 0.13 us each.
     pieces: list[bytes] = [b""] * (2 * count)
     pieces[0::2] = _heads(sizes)
     pieces[1::2] = bodies

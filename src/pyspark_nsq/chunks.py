@@ -27,7 +27,7 @@ _SIZE_BYTES = 4
 class Chunk:
     topic: str
     rows: int
-    body: bytearray
+    body: bytes
 
 
 def chunks(
@@ -66,14 +66,11 @@ def _split(topic: str, bodies: pa.Array, *, bytes_max: int, rows_max: int) -> It
         first = last
 
 
-def _encoded(bodies: pa.Array, lengths: np.ndarray, size: int) -> bytearray:
+def _encoded(bodies: pa.Array, lengths: np.ndarray, size: int) -> bytes:
     count = len(bodies)
     places = np.arange(0, _SIZE_BYTES * (count + 1), _SIZE_BYTES, dtype=np.int32)
     sizes = pa.BinaryArray.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(places), pa.py_buffer(lengths.astype(">u4"))]
     )
     joined = pc.binary_join_element_wise(sizes, bodies, b"")
-    body = bytearray(_COUNT.size + size)
-    _COUNT.pack_into(body, 0, count)
-    body[_COUNT.size :] = memoryview(joined.buffers()[2])[:size]
-    return body
+    return b"".join((_COUNT.pack(count), memoryview(joined.buffers()[2])[:size]))

@@ -66,7 +66,7 @@ class NodeConnection:
         query: Mapping[str, object],
         *,
         method: str = "GET",
-        body: bytes | bytearray | None = None,
+        body: bytes | None = None,
     ) -> None:
         target = path + "?" + "&".join(f"{k}={quote(str(v), _SAFE)}" for k, v in query.items())
         try:

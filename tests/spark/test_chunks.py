@@ -76,14 +76,14 @@ def test_rows_that_cannot_be_published_are_told(batch: pa.RecordBatch, text: str
 
 
 def test_a_token_is_the_same_for_the_same_chunk_and_for_no_other() -> None:
-    chunk = Chunk("t", 1, bytearray(b"abc"))
+    chunk = Chunk("t", 1, b"abc")
     token = token_of("query/7", 3, 0, chunk)
-    assert token == token_of("query/7", 3, 0, Chunk("t", 1, bytearray(b"abc")))
+    assert token == token_of("query/7", 3, 0, Chunk("t", 1, b"abc"))
     others = {
         token_of("query/8", 3, 0, chunk),
         token_of("query/7", 4, 0, chunk),
         token_of("query/7", 3, 1, chunk),
-        token_of("query/7", 3, 0, Chunk("u", 1, bytearray(b"abc"))),
-        token_of("query/7", 3, 0, Chunk("t", 1, bytearray(b"abd"))),
+        token_of("query/7", 3, 0, Chunk("u", 1, b"abc")),
+        token_of("query/7", 3, 0, Chunk("t", 1, b"abd")),
     }
     assert len(others) == 5 and token not in others

@@ -19,7 +19,7 @@ PATIENT = Connecting(request_timeout_s=5, retry_s=20)
 
 def chunk_of(topic: str, *bodies: bytes) -> Chunk:
     sized = b"".join(len(body).to_bytes(4) + body for body in bodies)
-    return Chunk(topic, len(bodies), bytearray(len(bodies).to_bytes(4) + sized))
+    return Chunk(topic, len(bodies), len(bodies).to_bytes(4) + sized)
 
 
 def test_chunks_are_there_after_a_flush(nsqd: Nsqd, topic: str) -> None:

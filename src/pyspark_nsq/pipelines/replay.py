@@ -166,7 +166,9 @@ def run(arguments: Namespace, console: Console) -> int:
     with Stop() as stop:
         finished = publish(source, plan, target, path, rate=arguments.rate, stop=stop, on=console)
     how = "done" if finished else "stopped; the same command goes on from here"
-    console.print(f"replay: {plan.rows:,} messages published to {arguments.to}; {how}")
+    console.print(
+        f"replay: {plan.rows:,} messages published to {arguments.to}; {how}", soft_wrap=True
+    )
     return command.EXIT_OK
 
 

@@ -85,7 +85,9 @@ class Watch:
         if failure is not None and not stop.asked.is_set():
             raise NsqError(first_sentence(str(failure)))
         how = "stopped; the same command goes on from here" if stop.asked.is_set() else "done"
-        self._console.print(f"{self.name}: {self._totals()}; {how}", highlight=False)
+        self._console.print(
+            f"{self.name}: {self._totals()}; {how}", highlight=False, soft_wrap=True
+        )
 
     def line(self) -> str:
         last = self._last
@@ -118,7 +120,7 @@ class Watch:
         if self._console.is_terminal:
             live.update(Text(self.line()))
         elif time.monotonic() - self._printed_s >= LINE_EVERY_S:
-            self._console.print(self.line(), highlight=False)
+            self._console.print(self.line(), highlight=False, soft_wrap=True)
             self._printed_s = time.monotonic()
 
     def _finish_batch(self, query: StreamingQuery, stop: Stop) -> None:

@@ -20,6 +20,7 @@ import os
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from pathlib import Path
@@ -67,7 +68,7 @@ class _Server(Protocol):
     async def close(self) -> None: ...
 
 
-class _LocalDaemon:
+class _LocalDaemon(ABC):
     """A context manager; `start`, `stop` and `restart` are for tests of what happens then."""
 
     def __init__(self, *given_flags: str) -> None:
@@ -127,8 +128,8 @@ class _LocalDaemon:
     def _addresses(self) -> list[str]:
         return [f"--tcp-address={self.tcp_address}", f"--http-address={self.http_address}"]
 
-    async def _start(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _start(self) -> None: ...
 
     async def _stop(self, server: _Server) -> None:
         self._server = None

@@ -64,6 +64,8 @@ def test_figures_are_open_to_all(nsqd: Nsqd, method: str, target: str) -> None:
 @pytest.mark.parametrize(("method", "target"), MUTATING)
 def test_what_changes_something_wants_a_token(nsqd: Nsqd, method: str, target: str) -> None:
     body = b"info" if method != "GET" else None
+    for made in ("/topic/create?topic=t", "/channel/create?topic=t&channel=c"):
+        assert ask(nsqd, "POST", made, headers=bearer(WRITER)).status == 200
     for headers in ({}, bearer("wrong-0123456789abcdef"), bearer(""), bearer(WRITER, "Basic")):
         answer = ask(nsqd, method, target, body, headers=headers)
         assert (answer.status, answer.code) == (401, "UNAUTHORIZED")

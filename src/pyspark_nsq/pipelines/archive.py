@@ -61,7 +61,7 @@ class Archive:
     hints: StructType = field(default_factory=StructType)  # types of some fields, when it is
     is_json: bool = True
     keeps_body: bool = True
-    dedupe: str | None = None  # a JSON path, or an expression of the columns
+    dedupe: str | None = None  # a JSON path
     watermark: str = "1 hour"
     quarantined: int = 0
 

@@ -21,6 +21,10 @@ class Unreachable(NsqError):
     """A node or nsqlookupd does not answer."""
 
 
+class Untrusted(NsqError):
+    """A node and this side will not trust each other, today or in a minute."""
+
+
 class UnknownTopic(NsqError):
     """No node has the topic."""
 

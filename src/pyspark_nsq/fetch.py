@@ -46,8 +46,8 @@ class Fetcher:
         self._where = f"topic {wanted.topic} on {wanted.node}"
 
     def answers(self) -> Iterator[Answer]:
-        """All of the range in order. DataLoss when some of it is gone, with `resume_at`, from where
-        a new Fetcher could go on."""
+        """All of the range in order. DataLoss when some of it is gone: Retired, if what is left can
+        be read by a new Fetcher."""
         at = self._range.start
         asked = False
         while at < self._range.end:
@@ -126,8 +126,7 @@ class Fetcher:
                 filled += count
             response.read()  # marks the connection free
         except (OSError, EOFError, HTTPException) as error:
-            self._connection.close()
-            raise self._connection.unreachable(error) from None
+            raise self._connection.failed(error) from None
 
     def _explained(self, error: Refused, at: int) -> NsqError:
         if error.code == "LOG_CHANGED":

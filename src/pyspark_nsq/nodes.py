@@ -21,6 +21,7 @@ from pyspark_nsq.positions import Key
 
 THREADS_MAX = 16
 TOPICS_ASKED_ONE_BY_ONE_MAX = 8  # a node with thousands of topics need not list them all
+SERVER_ERROR = 500  # and above
 DISCOVERY_S = 1.0  # between two questions to nsqlookupd
 
 T = TypeVar("T")
@@ -44,8 +45,8 @@ class LogState:
         return self.topic, self.node
 
     @property
-    def row_bytes(self) -> float:
-        return max(self.bytes / max(self.end - self.first, 1), 1.0)
+    def row_bytes(self) -> int:
+        return max(self.bytes // max(self.end - self.first, 1), 1)
 
 
 @dataclass(slots=True)
@@ -82,7 +83,7 @@ class Nodes:
                 survey.silent[address] = str(answer)
                 continue
             node, states = answer
-            survey.names.setdefault(node, address)
+            survey.names.setdefault(node, self._known[address].address)
             for state in states:
                 twin = survey.logs.setdefault(state.key, state)
                 if twin.log != state.log:
@@ -174,7 +175,7 @@ class Nodes:
                 if error.code != "TOPIC_NOT_FOUND":
                     raise _explained(error) from None
                 continue
-            states.append(_state(answer, address))
+            states.append(_state(answer, self._known[address].address))
         if states:
             self._names[address] = states[0].node
         elif address not in self._names:
@@ -184,7 +185,8 @@ class Nodes:
     def _describe_all(self, address: str) -> tuple[str, list[LogState]]:
         node, entries = self._list(address)
         self._names[address] = node
-        states = [_state({"node": node, **entry}, address) for entry in entries]
+        now = self._known[address].address
+        states = [_state({"node": node, **entry}, now) for entry in entries]
         return node, [state for state in states if self.wanted(state.topic)]
 
     def _list(self, address: str) -> tuple[str, list[dict[str, object]]]:
@@ -234,23 +236,37 @@ class Nodes:
         connection = NodeConnection(address, self._options.connecting)
         try:
             if self._pattern is not None:
-                return _producers(connection.ask("/nodes", {}))
+                return _producers(self._look_up_at(connection, "/nodes", {}))
             found: list[str] = []
             for topic in self._options.topics:
-                try:
-                    found += _producers(connection.ask("/lookup", {"topic": topic}))
-                except Refused as error:
-                    if error.status != 404:
-                        raise Unreachable(str(error)) from None
+                query = {"topic": topic}
+                found += _producers(self._look_up_at(connection, "/lookup", query))
             return found
         finally:
             connection.close()
 
+    def _look_up_at(
+        self, connection: NodeConnection, path: str, query: Mapping[str, object]
+    ) -> object:
+        try:
+            return connection.ask(path, query)
+        except Refused as error:
+            if error.status != 404:
+                raise Unreachable(str(error)) from None
+            return None
+
     def _ask(
         self, address: str, path: str, query: Mapping[str, object], *, method: str = "GET"
     ) -> dict[str, object]:
-        answer = self._known[address].ask(path, query, method=method)
+        answer = self._at(address).ask(path, query, method=method)
         return answer if isinstance(answer, dict) else {}
+
+    def _at(self, address: str) -> NodeConnection:
+        """By the address it was found at, or the one it has gone on to with TLS."""
+        found = self._known.get(address)
+        if found is None:
+            found = next(c for c in self._known.values() if c.address == address)
+        return found
 
     def _at_once(
         self, addresses: Mapping[str, object], work: Callable[[str], T]
@@ -267,6 +283,8 @@ class Nodes:
 
 
 def _explained(error: Refused) -> NsqError:
+    if error.status >= SERVER_ERROR:
+        return Unreachable(str(error))  # starting, stopping or out of order: for now
     if error.status == 404:
         return NsqError(
             f"{error}: it has no /log API, so it is not a pumpline nsqd (or 'nsqd' names a port "
@@ -299,6 +317,8 @@ def _producers(answer: object) -> list[str]:
     producers = answer.get("producers") if isinstance(answer, dict) else None
     found: list[str] = []
     for producer in producers if isinstance(producers, list) else ():
+        if not isinstance(producer, dict):
+            continue
         host, port = producer.get("broadcast_address"), producer.get("http_port")
         if isinstance(host, str) and isinstance(port, int) and 0 < port < 1 << 16:
             found.append(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")

@@ -61,6 +61,7 @@ _MS_PER_S = 1000
 _NS_PER_MS = 1_000_000
 _NS_PER_US = 1000
 _ADDRESS = re.compile(r"(?:(https?)://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5})/?")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # what may stand in the header (RFC 6750)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -335,10 +336,13 @@ def _connecting(given: _Given) -> Connecting:
         raise BadOption("'tlsCertFile' and 'tlsKeyFile' go together")
     timeout_ms = given.integer("requestTimeoutMs", low=100, high=3_600_000) or REQUEST_TIMEOUT_MS
     retry_ms = given.integer("retryForMs", low=0, high=86_400_000)
+    token = given.text("accessToken") or ""
+    if token and not _TOKEN.fullmatch(token):
+        raise BadOption("'accessToken' has characters other than A-Z a-z 0-9 -._~+/=")
     return Connecting(
         request_timeout_s=timeout_ms / _MS_PER_S,
         retry_s=(RETRY_FOR_MS if retry_ms is None else retry_ms) / _MS_PER_S,
-        access_token=given.text("accessToken") or "",
+        access_token=token,
         tls_ca_file=given.text("tlsCaFile") or "",
         tls_cert_file=cert or "",
         tls_key_file=key or "",

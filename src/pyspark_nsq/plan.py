@@ -26,14 +26,14 @@ class Range:
     log: str
     start: int
     end: int
-    row_bytes: float = 1.0
+    row_bytes: int = 1
 
     @property
     def rows(self) -> int:
         return self.end - self.start
 
     @property
-    def weight_bytes(self) -> float:
+    def weight_bytes(self) -> int:
         return self.rows * self.row_bytes
 
 
@@ -62,10 +62,10 @@ def split(
     return [RangePartition(tuple(part)) for part in parts if part]
 
 
-def _by_weight(ranges: Sequence[Range], total_bytes: float, count: int) -> list[list[Range]]:
+def _by_weight(ranges: Sequence[Range], total_bytes: int, count: int) -> list[list[Range]]:
     """`count` lists of about the same weight; offsets stay in order."""
     parts: list[list[Range]] = [[] for _ in range(count)]
-    done_bytes = 0.0
+    done_bytes = 0
     index = 0
     for whole in ranges:
         rest = whole

@@ -1,14 +1,17 @@
 """Positions: how far a stream has read each log, as Spark keeps it in its checkpoint.
 
-    {"orders": {"10.0.0.5:4150": {"log": "1f0a...", "offset": 4711}}}     topic, node, place
+    {"orders": {"10.0.0.5:4150": {"log": "1f0a...", "offset": 4711, "row_bytes": 240}}}
 
-`log` is the log's own id: a topic deleted and created again has another, so old offsets cannot be
-taken for new ones. Spark compares positions as texts; keys are sorted so that equal ones are equal.
-Pure: knows numbers, not nodes.
+By topic and node. `log` is the log's own id: a topic deleted and created again has another, so old
+offsets cannot be taken for new ones. `row_bytes` is what a row weighed on average when the batch
+that ends there was planned: a batch that is repeated has to be cut into the same partitions, or a
+sink could not tell its rows from others, and the node's own average has changed by then. Spark
+compares positions as texts; keys are sorted so that equal ones are equal. Pure: knows numbers, not
+nodes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from pyspark_nsq.errors import NsqError
 
@@ -19,6 +22,7 @@ class Place:
 
     log: str
     offset: int
+    row_bytes: int = 1
 
 
 Key = tuple[str, str]  # topic, node
@@ -30,7 +34,7 @@ def to_json(positions: Positions) -> Json:
     value: Json = {}
     for topic, node in sorted(positions):
         place = positions[topic, node]
-        value.setdefault(topic, {})[node] = {"log": place.log, "offset": place.offset}
+        value.setdefault(topic, {})[node] = asdict(place)
     return value
 
 
@@ -42,8 +46,10 @@ def from_json(value: Mapping[str, object]) -> Positions:
             assert isinstance(nodes, dict)
             for node, place in nodes.items():
                 log, offset = place["log"], place["offset"]
+                row_bytes = place.get("row_bytes", 1)
                 assert isinstance(log, str) and isinstance(offset, int)
-                positions[topic, node] = Place(log, offset)
+                assert isinstance(row_bytes, int) and row_bytes > 0
+                positions[topic, node] = Place(log, offset, row_bytes)
     except (AssertionError, KeyError, TypeError, AttributeError):
         raise NsqError(
             f"the checkpoint has an offset that this source did not write: {value!r:.200}"
@@ -81,5 +87,5 @@ def limited(start: Positions, end: Positions, rows_max: int) -> Positions:
             spare -= 1
     reached = dict(end)
     for key, share in shares.items():
-        reached[key] = Place(end[key].log, start[key].offset + share)
+        reached[key] = replace(end[key], offset=start[key].offset + share) if share else start[key]
     return reached

@@ -10,6 +10,7 @@ rather than taken for those that were: twice is possible then, lost is not.
 import logging
 import time
 from hashlib import blake2b
+from http.client import HTTPException
 
 from pumpline.core.crc import crc32
 from pyspark_nsq.chunks import Chunk
@@ -95,9 +96,8 @@ class NodePublisher:
             reason = REASONS.get(error.code)
             why = f": {reason}" if reason else ""
             raise NsqError(f"topic {chunk.topic}: {error}{why}") from None
-        except OSError as error:
-            self._connection.close()
-            raise self._connection.unreachable(error) from None
+        except (OSError, HTTPException) as error:
+            raise self._connection.failed(error) from None
 
 
 class _Unwilling(NsqError):

@@ -54,8 +54,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         nodes = self._connected()
         self._survey = complete_survey(nodes, self._options)
         offsets = offsets_at(self._options.starting, self._survey, nodes, self._options)
-        logs = self._survey.logs
-        positions = {key: Place(logs[key].log, offset) for key, offset in offsets.items()}
+        positions = {
+            key: Place(state.log, offsets[key], state.row_bytes)
+            for key, state in self._survey.logs.items()
+        }
         self._hold(positions, starting=True)
         return to_json(positions)
 
@@ -65,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._look()
-        self._target = {key: Place(s.log, s.end) for key, s in self._survey.logs.items()}
+        self._target = {key: _end_of(state) for key, state in self._survey.logs.items()}
         for address, text in self._survey.silent.items():
             _LOG.warning("%s is left for another time: %s", address, text)
 
@@ -144,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 reached[key] = self._next(place, state)
         for key, state in self._survey.logs.items():
             if key not in positions and (self._target is None or key in self._target):
-                reached.setdefault(key, Place(state.log, state.first))
+                reached.setdefault(key, Place(state.log, state.first, state.row_bytes))
         return reached
 
     def _moved(self, positions: Positions) -> dict[Key, Key]:
@@ -167,21 +169,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         where = f"topic {state.topic} on {state.node}"
         if state.log != place.log:
             self._lost(f"{where} was deleted and created again: log {place.log} is now {state.log}")
-            return Place(state.log, state.first)
+            return Place(state.log, state.first, state.row_bytes)
         if state.end < place.offset:
             self._lost(f"{where} ends at {state.end}, before the checkpoint's {place.offset}")
-            return Place(state.log, state.end)
+            return _end_of(state)
         if place.offset < state.first:
             self._lost(f"{where}: offset {place.offset} is retired, the oldest is {state.first}")
-        target = None if self._target is None else self._target.get(state.key)
-        if self._target is None:
-            return Place(state.log, state.end)
-        if target is None or target.log != place.log:
-            return place
-        return Place(place.log, max(target.offset, place.offset))
+        target = _end_of(state) if self._target is None else self._target.get(state.key)
+        # Equal to the text where there is nothing new: another one would be a batch to Spark.
+        is_further = target is not None and target.log == place.log and target.offset > place.offset
+        return target if target is not None and is_further else place
 
     def _range(self, key: Key, *, start: int, end: Place) -> Range:
-        state = self._survey.logs.get(key)
         return Range(
             topic=key[0],
             node=key[1],
@@ -189,7 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log=end.log,
             start=start,
             end=end.offset,
-            row_bytes=1.0 if state is None else state.row_bytes,
+            row_bytes=end.row_bytes,
         )
 
     def _wait_for_nodes(self, needed: Positions) -> None:
@@ -239,6 +238,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise DataLoss(f"{text}; failOnDataLoss=false goes on with what is there")
         _LOG.warning("%s", text)
+
+
+def _end_of(state: LogState) -> Place:
+    return Place(state.log, state.end, state.row_bytes)
 
 
 def _why_no_hold(hold: str, state: LogState, error: NsqError) -> str:

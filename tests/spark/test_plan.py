@@ -10,7 +10,7 @@ from pyspark_nsq.plan import PARTITION_BYTES, PARTITION_BYTES_MIN, Range, RangeP
 CORES = os.cpu_count() or 1
 
 
-def log_range(rows: int, *, topic: str = "t", start: int = 0, row_bytes: float = 240.0) -> Range:
+def log_range(rows: int, *, topic: str = "t", start: int = 0, row_bytes: int = 240) -> Range:
     return Range(
         topic=topic,
         node="n:4150",
@@ -32,7 +32,7 @@ ranges_of_any_size = st.lists(
         st.integers(0, 5000),
         topic=st.sampled_from("abcdefgh"),
         start=st.integers(0, 1 << 50),
-        row_bytes=st.floats(1, 1e6),
+        row_bytes=st.integers(1, 1_000_000),
     ),
     max_size=8,
     unique_by=lambda r: r.topic,

@@ -61,3 +61,14 @@ def test_a_message_that_is_too_large_is_told(start_nsqd: Callable[..., Nsqd], to
     with pytest.raises(NsqError, match=r"413 BAD_MESSAGE: a message is larger than its --max-msg"):
         publisher.flush()
     publisher.close()
+
+
+def test_a_chunk_that_is_too_large_is_told_and_not_tried_for_ever(
+    start_nsqd: Callable[..., Nsqd], topic: str
+) -> None:
+    node = start_nsqd("--max-body-size=100000")
+    publisher = NodePublisher(f"http://{node.http_address}", PATIENT)
+    with pytest.raises(NsqError, match=r"413 BODY_TOO_BIG: .* make chunkBytes smaller"):
+        publisher.publish(chunk_of(topic, b"x" * 4_000_000), "1")
+        publisher.flush()
+    publisher.close()

@@ -1,7 +1,7 @@
 """Logs for tests: batches with known bodies, and threads and timers that are run by hand."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ SEGMENT_BYTES_MAX = 100 << 20
 ROUNDS_MAX = 100  # of asking a reader for an offset
 
 
-def batch_of(first: int, bodies: list[bytes], *, due_ns: int = 0) -> Batch:
+def batch_of(
+    first: int, bodies: list[bytes], *, due_ns: int = 0, tokens: Sequence[bytes] = ()
+) -> Batch:
     """A sealed batch of messages with these bodies."""
     builder = Builder(first=first, timestamp_ns=TIMESTAMP_NS, due_ns=due_ns)
     for body in bodies:
@@ -30,12 +32,13 @@ def batch_of(first: int, bodies: list[bytes], *, due_ns: int = 0) -> Batch:
                 body=body,
             )
         )
+    builder.tokens = b"".join(tokens)
     return builder.seal()
 
 
 def bytes_of(batch: Batch) -> bytes:
     """A batch as it is in a segment."""
-    return batch.head() + bytes(batch.ends) + bytes(batch.frames)
+    return batch.head() + bytes(batch.ends) + bytes(batch.frames) + bytes(batch.tokens)
 
 
 def body_at(batch: Batch, offset: int) -> bytes:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pumpline.core.batches import BATCH_BYTES_MAX, CRC_END, HEADER, HEADER_BYTES
+from pumpline.core.batches import BATCH_BYTES_MAX, CRC_END, HEADER, HEADER_BYTES, frames_fit
 from pumpline.core.crc import crc32
 from pumpline.core.frames import ID_BYTES, MESSAGE_OVERHEAD_BYTES
 from pyspark_nsq.errors import Damaged
@@ -157,7 +157,7 @@ def _walk(data: memoryview) -> tuple[list[int], list[int], list[int]]:
     while at < size:
         if size - at < HEADER_BYTES:
             raise Damaged(f"{size - at} bytes after the last batch")
-        length, crc, first, _, _, count, _ = unpack(data, at)
+        length, crc, first, _, _, count, flags = unpack(data, at)
         end = at + 4 + length
         frames_at = at + HEADER_BYTES + 4 * count
         if (
@@ -170,7 +170,8 @@ def _walk(data: memoryview) -> tuple[list[int], list[int], list[int]]:
             raise Damaged(f"the batch at offset {first} is cut off")
         if crc32(data[at + CRC_END : end]) != crc:
             raise Damaged(f"checksum mismatch in the batch at offset {first}")
-        if int.from_bytes(data[frames_at - 4 : frames_at]) != end - frames_at:
+        frames_end = frames_at + int.from_bytes(data[frames_at - 4 : frames_at])
+        if not frames_fit(frames_end, end, flags):
             raise Damaged(f"lengths do not fit in the batch at offset {first}")
         if first < expected:
             raise Damaged(f"offset {first} comes after {expected - 1}")

@@ -9,6 +9,7 @@ The daemon must have run through recording_nsqd.py. After `Power.cut`:
 """
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ class Power:
         self._drop_unlisted(self._nsqd.data_path, names)
         for path in self._nsqd.data_path.glob("topics/*/*.log"):
             self._truncate(path, sizes_bytes.get(path.stat().st_ino, {}).get(str(path), 0))
+        for path in self._nsqd.data_path.glob("topics/*/tokens*"):
+            synced = sizes_bytes.get(path.stat().st_ino, {})  # perhaps under its former name
+            os.truncate(path, min(max(synced.values(), default=0), path.stat().st_size))
         for path in self._nsqd.data_path.glob(CURSOR_GLOB):
             if cursors == "empty":
                 path.write_bytes(b"")

@@ -18,6 +18,7 @@ from .conftest import NewVictim
 from .ledger import Ledger
 from .load import Load
 from .power import Power
+from .repeats import Repeater, check_once
 from .victim import Victim, await_checkpoint, create_channel, drain, refusal
 
 SEEDS = (1,)
@@ -166,6 +167,31 @@ def test_losses_of_power_under_load_lose_nothing_acknowledged(
     assert not ledger.faults, "\n".join(ledger.faults[:50])
     lost = {key: (len(bodies), bodies[:5]) for key, bodies in ledger.outstanding().items()}
     assert lost == {}
+    assert run.power.bytes_lost > 0, "no cut met unsynced bytes: the test tested nothing"
+
+
+@pytest.mark.slow
+def test_losses_of_power_while_everything_is_repeated(
+    bench: Callable[..., Bench], seed: int
+) -> None:
+    """A token is on the disk exactly if its messages are."""
+    rng = random.Random(seed)
+    run = bench(GROUP_COMMIT, "--max-bytes-per-file=5000", sync_s=SYNC_S / 10)
+    repeaters = [Repeater(f"p{number}", "t", seed) for number in range(3)]
+    for _ in range(4):
+        answered = sum(repeater.answered for repeater in repeaters)
+        for repeater in repeaters:
+            repeater.start(run.nsqd)
+        wait_until(lambda: sum(each.answered for each in repeaters) > answered + 20)  # noqa: B023
+        time.sleep(rng.uniform(0.0, 0.2))  # the moment of the cut is to be any
+        run.power.cut(cursors="kept")
+        for repeater in repeaters:
+            repeater.join()
+        run.nsqd.again()
+    for repeater in repeaters:
+        repeater.start(run.nsqd)
+        repeater.stop()
+    check_once(run.nsqd, "t", repeaters)
     assert run.power.bytes_lost > 0, "no cut met unsynced bytes: the test tested nothing"
 
 

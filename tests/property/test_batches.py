@@ -9,9 +9,11 @@ from logs import BASE_ID, TIMESTAMP_NS, batch_of, bytes_of
 
 from pumpline.core.batches import HEADER_BYTES, BadBatch, ShortBatch, read_batch
 from pumpline.core.frames import encode_message
+from pumpline.core.tokens import split_tokens
 
 bodies = st.lists(st.binary(max_size=30), min_size=1, max_size=12)
 firsts = st.sampled_from([0, 1, (1 << 32) - 3, (1 << 60) + 7])
+token_lists = st.lists(st.binary(min_size=16, max_size=16), max_size=3)
 dues = st.sampled_from([0, 1, (1 << 63) - 1])
 
 
@@ -24,11 +26,11 @@ def frames_of(first: int, messages: list[bytes], attempts: int = 1) -> list[byte
     ]
 
 
-@given(first=firsts, messages=bodies, due_ns=dues, before=st.binary(max_size=9))
+@given(first=firsts, messages=bodies, due_ns=dues, before=st.binary(max_size=9), tokens=token_lists)
 def test_a_batch_is_read_back_as_it_was_sealed(
-    first: int, messages: list[bytes], due_ns: int, before: bytes
+    first: int, messages: list[bytes], due_ns: int, before: bytes, tokens: list[bytes]
 ) -> None:
-    sealed = batch_of(first, messages, due_ns=due_ns)
+    sealed = batch_of(first, messages, due_ns=due_ns, tokens=tokens)
     data = bytes_of(sealed)
     assert len(data) == sealed.size_bytes
     read = read_batch(memoryview(before + data + b"after"), len(before))
@@ -37,6 +39,7 @@ def test_a_batch_is_read_back_as_it_was_sealed(
     assert read.size_bytes == len(data)
     assert read.body_bytes == sum(map(len, messages))
     assert bytes(read.frames) == b"".join(frames_of(first, messages))
+    assert list(split_tokens(read.tokens)) == tokens
     assert read.head() == sealed.head()
 
 
@@ -82,34 +85,80 @@ def test_a_redelivery_is_the_frame_with_other_attempts(
     assert bytes(batch.cut(first + index, first + index + 1)) == frames_of(first, messages)[index]
 
 
-@given(messages=bodies)
-def test_a_batch_that_is_cut_off_says_how_much_it_needs(messages: list[bytes]) -> None:
-    data = bytes_of(batch_of(3, messages))
+def test_a_batch_without_tokens_is_as_it_was_before_there_were_any() -> None:
+    data = bytes_of(batch_of(3, [b"x"]))
+    assert data.hex() == (
+        "0000004bb12bc9c60000000000000003" "17979cfe362a0000000000000000000000000001" "00000000"
+        "00000023"
+        "0000001f0000000217979cfe362a000000013031323334353630303030303030303378"
+    )  # fmt: skip
+
+
+@given(messages=bodies, tokens=token_lists)
+def test_a_batch_that_is_cut_off_says_how_much_it_needs(
+    messages: list[bytes], tokens: list[bytes]
+) -> None:
+    data = bytes_of(batch_of(3, messages, tokens=tokens))
     for kept_bytes in range(len(data)):
         with pytest.raises(ShortBatch) as caught:
             read_batch(memoryview(data[:kept_bytes]), 0)
         assert caught.value.need_bytes == (HEADER_BYTES if kept_bytes < 40 else len(data))
 
 
-@given(messages=bodies, data=st.data())
-def test_a_flipped_bit_is_noticed(messages: list[bytes], data: st.DataObject) -> None:
-    damaged = bytearray(bytes_of(batch_of(3, messages)))
+@given(messages=bodies, tokens=token_lists, data=st.data())
+def test_a_flipped_bit_is_noticed(
+    messages: list[bytes], tokens: list[bytes], data: st.DataObject
+) -> None:
+    damaged = bytearray(bytes_of(batch_of(3, messages, tokens=tokens)))
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(BadBatch):
         read_batch(memoryview(damaged), 0)
 
 
+@pytest.mark.parametrize(
+    ("flags", "tail", "sound"),
+    [
+        (0, b"", True),
+        (1, bytes(16), True),
+        (1, bytes(32), True),
+        (0, bytes(16), False),
+        (1, b"", False),
+        (1, bytes(15), False),
+        (2, b"", False),
+        (2, bytes(16), False),
+        (3, bytes(16), False),
+    ],
+)
+def test_only_flags_that_are_known_and_tokens_that_are_whole_make_a_batch(
+    flags: int, tail: bytes, sound: bool
+) -> None:
+    data = bytearray(bytes_of(batch_of(3, [b"abc"])) + tail)
+    data[:4] = (len(data) - 4).to_bytes(4, "big")
+    data[36:40] = flags.to_bytes(4, "big")
+    data[4:8] = crc32(data[8:]).to_bytes(4, "big")
+    if sound:
+        assert bytes(read_batch(memoryview(data), 0).tokens) == tail
+    else:
+        with pytest.raises(BadBatch):
+            read_batch(memoryview(data), 0)
+
+
 @given(
     messages=bodies,
+    tokens=token_lists,
     edits=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8)), max_size=4),
     cut=st.floats(0, 1) | st.just(1.0),
     mended=st.booleans(),
 )
 def test_any_bytes_are_a_batch_or_a_bad_batch(
-    messages: list[bytes], edits: list[tuple[float, bytes]], cut: float, mended: bool
+    messages: list[bytes],
+    tokens: list[bytes],
+    edits: list[tuple[float, bytes]],
+    cut: float,
+    mended: bool,
 ) -> None:
     """Even with a checksum that fits: what is read is at least of one piece."""
-    data = bytearray(bytes_of(batch_of(3, messages)))
+    data = bytearray(bytes_of(batch_of(3, messages, tokens=tokens)))
     for where, replacement in edits:
         at = int(where * (len(data) - 1))
         data[at : at + len(replacement)] = replacement

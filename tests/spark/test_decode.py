@@ -72,6 +72,15 @@ def test_any_cut_of_any_batches_gives_the_bodies_in_it(
     )
 
 
+def test_publish_tokens_between_batches_are_passed_over() -> None:
+    tokens = [b"\xff" * 16, bytes(16)]
+    data = bytes_of(batch_of(5, [b"a", b"bc"], tokens=tokens[:1])) + raw([b"d"], first=7)
+    data += bytes_of(batch_of(8, [b"", b"e"], tokens=tokens))
+    table = decoded(data, 0, 100)
+    assert table["body"].to_pylist() == [b"a", b"bc", b"d", b"", b"e"]
+    assert table["offset"].to_pylist() == [5, 6, 7, 8, 9]
+
+
 def test_a_gap_between_batches_keeps_the_offsets_true() -> None:
     data = raw([b"a"], first=5) + raw([b"b", b"c"], first=100)
     assert decoded(data, 0, 1000)["offset"].to_pylist() == [5, 100, 101]

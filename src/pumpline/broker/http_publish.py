@@ -2,7 +2,8 @@
 
 A text /mpub body is brought into the form of a binary one, which is that of the MPUB command, so
 that both take the same way into the topic. Everything is checked before anything is queued, and
-`OK` means what it means to a TCP client: written to the log.
+`OK` means what it means to a TCP client: written to the log. A publish with a token (`token=…`)
+that the topic has had before is answered as the first one was, and nothing is queued.
 """
 
 import logging
@@ -17,11 +18,13 @@ from pumpline.broker.options import BODY_SIZE_MAX
 from pumpline.broker.publishing import put_many
 from pumpline.core.errors import ProtocolError
 from pumpline.core.names import is_valid_name
+from pumpline.core.tokens import digest_of, is_valid_token
 from pumpline.web.http import OK, HttpError, Reply, Request, printable
 from pumpline.web.pace import Pace
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker
+    from pumpline.broker.ticket import Ticket
     from pumpline.broker.topic import Topic
 
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -44,16 +47,22 @@ class PublishEndpoints:
         if not body:
             raise HttpError(400, "MSG_EMPTY")
         query = request.query()
+        token = _token(query)
         topic = self._topic(query)
         delay_ns = _delay_ns(query, options.max_req_timeout_ns)
-        topic.put(bytes(body), delay_ns=delay_ns)
-        await self._settled(topic)
+        earlier = self._earlier(topic, token)
+        if earlier is None:
+            topic.put(bytes(body), delay_ns=delay_ns)
+            if token:
+                topic.tokens.put(token)
+        await self._settled(topic, earlier or topic.ticket())
         return OK
 
     async def mpub(self, request: Request) -> Reply:
         options = self._broker.options
         request.check_length(options.max_body_size, too_big="BODY_TOO_BIG")
         query = request.query()
+        token = _token(query)
         topic = self._topic(query)
         body = await request.body(options.max_body_size, too_big="BODY_TOO_BIG")
         if _is_binary(query):
@@ -61,8 +70,12 @@ class PublishEndpoints:
         else:
             count, body = await sized_lines(body, options.max_msg_size)
         if count:
-            self._put_many(topic, body, count)
-            await self._settled(topic)
+            earlier = self._earlier(topic, token)
+            if earlier is None:
+                self._put_many(topic, body, count)
+                if token:
+                    topic.tokens.put(token)
+            await self._settled(topic, earlier or topic.ticket())
         return OK
 
     def _topic(self, query: Mapping[str, str]) -> "Topic":
@@ -90,12 +103,20 @@ class PublishEndpoints:
         except ProtocolError as error:
             raise HttpError(413, error.code.removeprefix("E_")) from None
 
-    async def _settled(self, topic: "Topic") -> None:
+    def _earlier(self, topic: "Topic", token: bytes) -> "Ticket | None":
+        """The outcome of an earlier publish with this token, if there was one."""
+        try:
+            return topic.tokens.outcome(token) if token else None
+        except OSError as error:
+            self._broker.services.health.failed(error, f"tokens of topic {topic.name}")
+            raise HttpError(503, "EXITING") from None
+
+    async def _settled(self, topic: "Topic", ticket: "Ticket") -> None:
         """Wait for the outcome of what the topic was given."""
-        ticket = topic.ticket()
-        done = self._broker.loop.create_future()
-        ticket.wait(lambda: None if done.done() else done.set_result(None))
-        await done
+        if not ticket.done:
+            done = self._broker.loop.create_future()
+            ticket.wait(lambda: None if done.done() else done.set_result(None))
+            await done
         if ticket.error is not None:
             raise publish_failure(topic, ticket.error)
 
@@ -145,6 +166,16 @@ async def sized_lines(text: bytearray, size_max: int) -> tuple[int, bytearray]:
         await pace.breathe()
     SIZE.pack_into(body, 0, count)
     return count, body
+
+
+def _token(query: Mapping[str, str]) -> bytes:
+    """What is remembered of the publish token, if there is one."""
+    text = query.get("token")
+    if text is None:
+        return b""
+    if not is_valid_token(text):
+        raise HttpError(400, "INVALID_TOKEN")
+    return digest_of(text)
 
 
 def _is_binary(query: Mapping[str, str]) -> bool:

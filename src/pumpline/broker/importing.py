@@ -120,7 +120,7 @@ class Importer:
                 _report(queue, 0)
             self._set_aside(files)
             return
-        manifest, log, stored, _ = open_stored(self._services, entry)
+        manifest, log, stored, *_ = open_stored(self._services, entry)
         states = {name: each.delivery for name, each in stored.items()}
         manifest.importing = Import(mark=log.mark(), files=fingerprints(files))
         manifest.clean = None

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from pumpline.broker.channel import Channel
+from pumpline.broker.tokens import StoredTokens, load_tokens
 from pumpline.broker.topic import Topic
 from pumpline.core.delivery import Delivery, restore
 from pumpline.core.frames import ID_BYTES
@@ -47,6 +48,7 @@ class Stored(NamedTuple):
     log: Log
     states: dict[str, StoredCursor]  # by channel
     holds: list[StoredHold]
+    tokens: StoredTokens
 
 
 def load_topics(services: "Services") -> dict[str, Topic]:
@@ -80,7 +82,7 @@ def new_log(
 
 
 def _load_topic(services: "Services", entry: TopicMetadata) -> Topic:
-    manifest, log, states, holds = open_stored(services, entry)
+    manifest, log, states, holds, tokens = open_stored(services, entry)
     paused = {c.name: c.paused for c in entry.channels or ()}
     for name in paused:
         if not is_valid_name(name):
@@ -90,6 +92,7 @@ def _load_topic(services: "Services", entry: TopicMetadata) -> Topic:
     pumped = max(pumped, log.first)
     topic = Topic(services, entry.name, log, pumped=pumped, paused=entry.paused)
     topic.holds.restore(holds)
+    topic.tokens.restore(tokens)
     topic.clean_mark = manifest.clean
     topic.awaits_channels = manifest.awaits_channels
     if manifest.settings is not None:
@@ -130,9 +133,10 @@ def open_stored(services: "Services", entry: TopicMetadata) -> Stored:
         if not is_ephemeral(name)
     }
     holds = _load_holds(services, entry.name, log)
+    tokens = load_tokens(entry.name, log, count_max=services.options.max_publish_tokens)
     known = [state.delivery.high for state in states.values()] + [hold.offset for hold in holds]
     log.skip_to(max(known, default=0))
-    return Stored(manifest, log, states, holds)
+    return Stored(manifest, log, states, holds, tokens)
 
 
 def load_delivery(services: "Services", topic: str, name: str, log: Log) -> StoredCursor:

@@ -82,6 +82,13 @@ TOPIC_DROPPED = Family(
     "nsqd_topic_dropped_messages", COUNTER, "Messages dropped as an ephemeral topic was full."
 )
 TOPIC_REFUSED = Family("nsqd_topic_refused_messages", COUNTER, "Refused by a full backlog.")
+TOPIC_TOKENS = Family("nsqd_topic_publish_tokens", GAUGE, "Publish tokens remembered.")
+TOPIC_FORGOTTEN = Family(
+    "nsqd_topic_forgotten_publish_tokens", COUNTER, "Those forgotten to make room for newer ones."
+)
+TOPIC_REPEATS = Family(
+    "nsqd_topic_publish_repeats", COUNTER, "Publishes answered only, as their token was known."
+)
 TOPIC_OVERFLOW = Family("nsqd_topic_overflow_messages", COUNTER, "Dropped from a full backlog.")
 TOPIC_LATENCY = Family(
     "nsqd_topic_e2e_processing_latency_seconds", GAUGE, "From publish to FIN, in the window."
@@ -235,6 +242,9 @@ def _add_topic(
     _add_latency(exposition, TOPIC_LATENCY, stats.e2e_processing_latency, where)
     exposition.add(TOPIC_REFUSED, topic.refused_count, where)
     exposition.add(TOPIC_OVERFLOW, topic.overflow_count, where)
+    exposition.add(TOPIC_TOKENS, len(topic.tokens), where)
+    exposition.add(TOPIC_FORGOTTEN, topic.tokens.forgotten_count, where)
+    exposition.add(TOPIC_REPEATS, topic.tokens.repeat_count, where)
     log = topic.log
     exposition.add(LOG_BYTES, log.size_bytes, where)
     exposition.add(LOG_FIRST, log.first, where)

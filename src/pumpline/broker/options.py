@@ -239,6 +239,11 @@ class Options(DaemonOptions):
         10 * 1024 * MIB,
         "bytes of a topic's log that a hold may pin before it is dropped; 0 for no limit",
     )
+    max_publish_tokens: int = option(
+        INT,
+        100_000,
+        "publish tokens of a topic that are remembered, to tell repeats; 0 for none",
+    )
     max_connections: int = option(INT, 0, "most client connections; 0 for no limit")
     drain_timeout_ns: int = option(
         DURATION,
@@ -316,6 +321,7 @@ def _fault(options: Options) -> str:
         "retention-time": options.retention_time_ns,
         "retention-bytes": options.retention_bytes,
         "hold-bytes-max": options.hold_bytes_max,
+        "max-publish-tokens": options.max_publish_tokens,
         "max-connections": options.max_connections,
         "drain-timeout": options.drain_timeout_ns,
     }

@@ -17,6 +17,7 @@ from pumpline.broker.channel import Channel
 from pumpline.broker.checkpoints import CHECKPOINT_S
 from pumpline.broker.holds import Holds
 from pumpline.broker.ticket import Ticket
+from pumpline.broker.tokens import Tokens
 from pumpline.core.batches import Batch, Builder
 from pumpline.core.delivery import Delivery
 from pumpline.core.frames import encode_message
@@ -52,6 +53,7 @@ class Topic:
         self.exiting = False
         self.channels: dict[str, Channel] = {}
         self.holds = Holds(self)
+        self.tokens = Tokens(self, count_max=services.options.max_publish_tokens)
         self.pumped = pumped
         self.clean_mark: tuple[int, int, int] | None = None  # in the manifest on disk
         self.message_count = 0
@@ -109,6 +111,12 @@ class Topic:
             body=body,
         )
         builder.add(frame)
+
+    def put_token(self, token: bytes) -> int:
+        """What was put last came with this token; returns the offset after it."""
+        builder = self._builders[-1]
+        builder.tokens += token
+        return builder.end
 
     def ticket(self) -> Ticket:
         """The outcome of what was put in this tick."""
@@ -242,6 +250,8 @@ class Topic:
                 tickets += self._take_back()
         for ticket in tickets:
             ticket.settle(reason)
+        if reason is None:
+            self.tokens.synced(end)
 
     def _take_back(self) -> list[Ticket]:
         """Nothing since the last fsync was acknowledged or delivered: it never was.
@@ -376,7 +386,7 @@ class Topic:
         """Stop, with everything on disk; the caller writes the checkpoints first."""
         self.exiting = True
         if isinstance(self.log, Log) and self.log.mark() != self.clean_mark:
-            self.write_manifest(clean=True)
+            self.write_manifest(clean=self.tokens.close())
         self.log.close()
 
     def delete(self) -> None:
@@ -414,6 +424,7 @@ class Topic:
     def retire(self, count: int) -> None:
         """Delete the `count` oldest segments."""
         assert isinstance(self.log, Log)
+        self.tokens.retiring(self.log.segments[count].first)
         self.log.retire(count)
         if self.pumped < self.log.first:
             self.pumped = self.log.first

@@ -1,6 +1,6 @@
 """Batches: what a log is made of, in memory and on disk alike.
 
-A batch is one `header | ends | frames`, big-endian:
+A batch is one `header | ends | frames | tokens`, big-endian:
 
 | field      | type       | meaning                                                         |
 |------------|------------|-----------------------------------------------------------------|
@@ -10,12 +10,14 @@ A batch is one `header | ends | frames`, big-endian:
 | timestamp  | i64        | publish time in ns                                              |
 | due        | i64        | not to be delivered before, ns since 1970; 0: now               |
 | count      | u32        | messages, at least 1                                            |
-| flags      | u32        | 0                                                               |
+| flags      | u32        | 0, or 1: there are tokens                                       |
 | ends       | u32[count] | end of each frame, relative to the first                        |
 | frames     | bytes      | message frames exactly as sent on a first delivery              |
+| tokens     | bytes[16]… | publish tokens (`core.tokens`) that came with some of them      |
 
 A batch is valid when its length fits its count, its crc matches and its last end is where the
-frames end. Message id = the log's base id + offset, so neither needs a table.
+frames end: at the end of the batch, or with flag 1 at one or more whole tokens before it. Message
+id = the log's base id + offset, so neither needs a table.
 """
 
 from bisect import bisect_right
@@ -23,11 +25,13 @@ from struct import Struct
 
 from pumpline.core.crc import crc32
 from pumpline.core.frames import MESSAGE_OVERHEAD_BYTES, patch_attempts
+from pumpline.core.tokens import TOKEN_BYTES
 
 HEADER = Struct(">IIQqqII")
 HEADER_BYTES = HEADER.size  # 40
 CRC_END = 8  # the crc covers what follows this byte
 BATCH_BYTES_MAX = 1 << 30
+TOKENS = 1  # a flag: publish tokens follow the frames
 
 _LENGTH_CRC = Struct(">II")
 _REST = Struct(">QqqII")
@@ -37,7 +41,7 @@ _U32 = Struct(">I")
 class Builder:
     """A batch being filled: kernels append to `frames` and `ends`."""
 
-    __slots__ = ("due_ns", "ends", "first", "frames", "timestamp_ns")
+    __slots__ = ("due_ns", "ends", "first", "frames", "timestamp_ns", "tokens")
 
     def __init__(self, *, first: int, timestamp_ns: int, due_ns: int = 0) -> None:
         self.first = first
@@ -45,6 +49,7 @@ class Builder:
         self.due_ns = due_ns
         self.frames = bytearray()
         self.ends = bytearray()
+        self.tokens = b""
 
     @property
     def count(self) -> int:
@@ -66,13 +71,14 @@ class Builder:
             due_ns=self.due_ns,
             ends=memoryview(self.ends),
             frames=memoryview(self.frames),
+            tokens=self.tokens,
         )
 
 
 class Batch:
     """A sealed batch; `ends` and `frames` are views that pin the memory they came from."""
 
-    __slots__ = ("count", "due_ns", "end", "ends", "first", "frames", "timestamp_ns")
+    __slots__ = ("count", "due_ns", "end", "ends", "first", "frames", "timestamp_ns", "tokens")
 
     def __init__(
         self,
@@ -83,6 +89,7 @@ class Batch:
         due_ns: int,
         ends: memoryview,
         frames: memoryview,
+        tokens: bytes | memoryview = b"",
     ) -> None:
         self.first = first
         self.count = count
@@ -91,6 +98,7 @@ class Batch:
         self.due_ns = due_ns
         self.ends = ends
         self.frames = frames
+        self.tokens = tokens
 
     @property
     def body_bytes(self) -> int:
@@ -99,7 +107,7 @@ class Batch:
     @property
     def size_bytes(self) -> int:
         """What the batch takes in a segment."""
-        return HEADER_BYTES + len(self.ends) + len(self.frames)
+        return HEADER_BYTES + len(self.ends) + len(self.frames) + len(self.tokens)
 
     def position(self, offset: int) -> int:
         """Where the frame of `offset` begins; `end` is allowed."""
@@ -123,9 +131,13 @@ class Batch:
         return frame
 
     def head(self) -> bytes:
-        """The header as written to a segment, with the crc over all three parts."""
-        rest = _REST.pack(self.first, self.timestamp_ns, self.due_ns, self.count, 0)
+        """The header as written to a segment, with the crc over all four parts."""
+        tokens = self.tokens
+        flags = TOKENS if tokens else 0
+        rest = _REST.pack(self.first, self.timestamp_ns, self.due_ns, self.count, flags)
         crc = crc32(self.frames, crc32(self.ends, crc32(rest)))
+        if tokens:
+            crc = crc32(tokens, crc)
         return _LENGTH_CRC.pack(self.size_bytes - 4, crc) + rest
 
 
@@ -146,7 +158,7 @@ def read_batch(data: memoryview, at: int) -> Batch:
     available = len(data) - at
     if available < HEADER_BYTES:
         raise ShortBatch(HEADER_BYTES)
-    length, crc, first, timestamp_ns, due_ns, count, _ = HEADER.unpack_from(data, at)
+    length, crc, first, timestamp_ns, due_ns, count, flags = HEADER.unpack_from(data, at)
     frames_at = at + HEADER_BYTES + 4 * count
     end = at + 4 + length
     if count == 0 or end - frames_at < MESSAGE_OVERHEAD_BYTES * count or length > BATCH_BYTES_MAX:
@@ -155,7 +167,8 @@ def read_batch(data: memoryview, at: int) -> Batch:
         raise ShortBatch(4 + length)
     if crc32(data[at + CRC_END : end]) != crc:
         raise BadBatch("crc mismatch")
-    if _U32.unpack_from(data, frames_at - 4)[0] != end - frames_at:
+    frames_end = frames_at + _U32.unpack_from(data, frames_at - 4)[0]
+    if not frames_fit(frames_end, end, flags):
         raise BadBatch("ends do not fit the frames")
     return Batch(
         first=first,
@@ -163,8 +176,16 @@ def read_batch(data: memoryview, at: int) -> Batch:
         timestamp_ns=timestamp_ns,
         due_ns=due_ns,
         ends=data[at + HEADER_BYTES : frames_at],
-        frames=data[frames_at:end],
+        frames=data[frames_at:frames_end],
+        tokens=data[frames_end:end] if flags else b"",
     )
+
+
+def frames_fit(frames_end: int, end: int, flags: int) -> bool:
+    """Whether frames may end there in a batch that ends at `end`."""
+    if not flags:
+        return frames_end == end
+    return flags == TOKENS and frames_end < end and not (end - frames_end) % TOKEN_BYTES
 
 
 class _Ends:

@@ -7,6 +7,7 @@ topics/<topic>/topic.json             manifest: base of the message ids, positio
                                       settings
 topics/<topic>/<first offset>.log     segments (log.segment)
 topics/<topic>/<channel>.cursor       channels (log.cursor)
+topics/<topic>/tokens, tokens.old     publish tokens (log.tokens)
 imported/<date>/                      disk queues of Go nsqd that were taken over (log.diskqueue)
 trash/                                deleted topics on their way out
 ```

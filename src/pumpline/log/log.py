@@ -20,7 +20,7 @@ from weakref import WeakSet, WeakValueDictionary
 from pumpline.core.batches import Batch
 from pumpline.log.files import FilePool, sync_file, write_all
 from pumpline.log.reader import Block, Reader
-from pumpline.log.recovery import Damage, recover
+from pumpline.log.recovery import Damage, recover, survey
 from pumpline.log.segment import OFFSET_END, Segment, first_of
 
 _LOG = logging.getLogger(__name__)
@@ -108,6 +108,30 @@ class Log:
             segment.deferred = []
         return found
 
+    def take_tokens(self, since: int | None) -> list[tuple[int, bytes]]:
+        """The tokens of batches from offset `since` on, each with its batch's end, in order; None:
+        as far as a recovery came by them. To be asked for right after opening."""
+        found: list[tuple[int, bytes]] = []
+        for segment in self.segments:
+            tokens, segment.tokens = segment.tokens, []
+            if since is None:
+                found += tokens
+            elif min(self.limit_of(segment), self.end) > since:
+                if segment.unchecked_bytes:
+                    tokens = self._survey(segment).tokens
+                found += [each for each in tokens if each[0] > since]
+        return found
+
+    def _survey(self, segment: Segment) -> Segment:
+        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found, damages = survey(segment, fd, self.limit_of(segment))
+        finally:
+            os.close(fd)
+        segment.learn(found)
+        self.report_damage(damages)
+        return found
+
     # -- writing ------------------------------------------------------------------------------
 
     def append(self, batches: list[Batch]) -> None:
@@ -115,6 +139,8 @@ class Log:
         parts: list[bytes | memoryview] = []
         for batch in batches:
             parts += (batch.head(), batch.ends, batch.frames)
+            if batch.tokens:
+                parts.append(batch.tokens)
         segment = self._writable(batches[0].first)
         fd = self.files.get(segment.path)
         try:

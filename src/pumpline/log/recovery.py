@@ -16,6 +16,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from pumpline.core.batches import HEADER_BYTES, BadBatch, Batch, ShortBatch, read_batch
+from pumpline.core.tokens import split_tokens
 from pumpline.log.files import write_whole
 from pumpline.log.segment import OFFSET_END, Segment
 
@@ -109,6 +110,8 @@ def _check(
             end = batch.end
             if batch.due_ns:
                 segment.deferred.append((batch.first, batch.end, batch.due_ns))
+            if batch.tokens:
+                segment.tokens += [(batch.end, token) for token in split_tokens(batch.tokens)]
         position += used
         want = chunk_bytes
         if 0 < fault <= size_bytes - position:
@@ -155,11 +158,11 @@ def resync(fd: int, position: int, size_bytes: int, *, offset: int, limit: int) 
     offsets from `offset` on and below `limit` only.
 
     Candidates are found by the high half of the offset, a count that is not zero and flags that
-    are, at the speed of a regular expression; the crc decides.
+    are known, at the speed of a regular expression; the crc decides.
     """
     # The offsets may have passed a multiple of 2^32 since.
     highs = b"|".join(re.escape(_U32.pack((offset >> 32) + more)) for more in (0, 1))
-    header = re.compile(rb"(?s)(?=(?:" + highs + rb").{20}(?!\0{4}).{4}\0{4})")
+    header = re.compile(rb"(?s)(?=(?:" + highs + rb").{20}(?!\0{4}).{4}\0{3}[\0\1])")
     base = position + 1
     while base < size_bytes:
         data = memoryview(os.pread(fd, _CHUNK_BYTES + 64, base))

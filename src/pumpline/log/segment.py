@@ -33,6 +33,7 @@ class Segment:
         "holes",
         "path",
         "size_bytes",
+        "tokens",
         "unchecked_bytes",
     )
 
@@ -43,6 +44,7 @@ class Segment:
         self.unchecked_bytes = 0  # from the start of the file
         self.begun_ns = 0  # publish time of the first batch; 0: not known yet
         self.deferred: list[tuple[int, int, int]] = []  # (first, end, due): found by a recovery
+        self.tokens: list[tuple[int, bytes]] = []  # (end of its batch, token): likewise
         self.holes: dict[int, int] = {}  # position of damage -> position where sense resumes
         self._index = array("Q"), array("Q")  # offsets, positions
 

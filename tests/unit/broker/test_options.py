@@ -42,6 +42,7 @@ OUR_FLAGS = [
     "retention-time",
     "retention-bytes",
     "hold-bytes-max",
+    "max-publish-tokens",
     "max-connections",
     "drain-timeout",
     "http-token-file",
@@ -106,6 +107,7 @@ CONFIG_DEFAULTS = {
     "retention_bytes": 268_435_456,
     "lookupd_ping_interval": 15_000_000_000,
     "hold_bytes_max": 10 << 30,
+    "max_publish_tokens": 100000,
     "max_connections": 0,
     "drain_timeout": SECOND_NS,
     "http_token_file": "",
@@ -274,6 +276,7 @@ def test_flags_of_nsqds_own_kinds_are_refused_in_its_words(argv: str, message: s
         ("--retention-bytes=-1", {}, "--retention-bytes must not be negative"),
         ("--hold-bytes-max=-1", {}, "--hold-bytes-max must not be negative"),
         ("--max-connections=-1", {}, "--max-connections must not be negative"),
+        ("--max-publish-tokens=-1", {}, "--max-publish-tokens must not be negative"),
         (
             "--max-rdy-count=1",
             {"nsqlookupd_tcp_addresses": ["a:1"] * 101},

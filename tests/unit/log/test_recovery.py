@@ -14,9 +14,9 @@ from pumpline.log.log import Log
 FIRST = "00000000000000000000.log"
 BATCHES = [
     batch_of(0, [b"zero", b"one"]),
-    batch_of(2, [b"two"]),
+    batch_of(2, [b"two"], tokens=[b"1" * 16]),
     batch_of(3, [b"three", b"four", b"", b"six"], due_ns=77),
-    batch_of(7, [b"seven", b"eight"]),
+    batch_of(7, [b"seven", b"eight"], tokens=[b"2" * 16, bytes(16)]),
     batch_of(9, [b"nine"]),
 ]
 STARTS = [sum(batch.size_bytes for batch in BATCHES[:i]) for i in range(len(BATCHES) + 1)]
@@ -188,6 +188,34 @@ def test_damage_is_survived_where_offsets_pass_a_multiple_of_two_to_the_32(disk:
         assert disk.read(log, at) == {at + i: b"%d" % i for i in kept}
         log.close()
         tidy(disk)
+
+
+def test_tokens_are_found_but_for_those_in_damage(disk: Disk) -> None:
+    disk.write(FIRST, *BATCHES)
+    log = disk.open()
+    expected = [(3, b"1" * 16), (9, b"2" * 16), (9, bytes(16))]
+    assert (log.take_tokens(None), log.take_tokens(None)) == (expected, [])
+    log.close()
+    flip(disk.path / FIRST, STARTS[1] + 50)
+    assert disk.open().take_tokens(None) == expected[1:]
+
+
+def test_tokens_of_older_segments_are_read_when_asked_for(disk: Disk) -> None:
+    disk.write(FIRST, *BATCHES)
+    disk.write("00000000000000000010.log", batch_of(10, [b"ten"], tokens=[b"3" * 16]))
+    for since, expected in ((0, 4), (2, 4), (3, 3), (9, 1), (10, 1), (11, 0)):
+        log = disk.open()
+        assert len(log.take_tokens(since)) == expected
+        assert disk.read(log) == BODIES | {10: b"ten"}
+        log.close()
+    log = disk.open()
+    assert log.take_tokens(None) == [(11, b"3" * 16)]
+    clean = log.mark()
+    log.close()
+    log = disk.open(clean)
+    assert log.take_tokens(None) == []
+    log.close()
+    assert disk.open(clean).take_tokens(10) == [(11, b"3" * 16)]
 
 
 def test_several_damaged_batches_are_each_kept(disk: Disk) -> None:

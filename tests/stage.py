@@ -94,6 +94,8 @@ class Sink:
             self.received.append((offset, attempts, raw[MESSAGE_OVERHEAD_BYTES:size]))
             raw = raw[size:]
 
+    send_last = send_messages
+
     def close(self) -> None:
         self.closed = True
 
@@ -176,11 +178,16 @@ class Stage:
         *,
         rdy: int,
         msg_timeout_ns: int = MSG_TIMEOUT_NS,
+        sample_rate: int = 0,
         locality: Locality = Locality.GLOBAL,
     ) -> tuple[Consumer, Sink]:
         sink = Sink()
         consumer = Consumer(
-            channel, sink, msg_timeout_ns=msg_timeout_ns, sample_rate=0, locality=locality
+            channel,
+            sink,
+            msg_timeout_ns=msg_timeout_ns,
+            sample_rate=sample_rate,
+            locality=locality,
         )
         channel.add(consumer)
         self.ready(consumer, rdy)

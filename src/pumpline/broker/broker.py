@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pumpline.broker.connection import Connection
     from pumpline.broker.services import Services
 
+RECEIVE_BYTES = 256 * 1024
 TAIL_BYTES_MAX = 4 << 20  # of one topic
 TAILS_BYTES_MAX = 64 << 20  # of all topics together
 
@@ -37,6 +38,7 @@ class Broker:
         self.loop = loop
         self.topics: dict[str, Topic] = {}
         self.connections: dict[Connection, None] = {}
+        self.received = bytearray(RECEIVE_BYTES)  # shared by all of them
         self.refused_connections = 0
         self.dropped_clients: Counter[str] = Counter()  # by the reason, see `heartbeat`
         self.client_errors: Counter[str] = Counter()  # that ended a connection, by their code

@@ -20,7 +20,7 @@ from pumpline.broker.expiry import Expiry
 from pumpline.broker.latency import new_latency
 from pumpline.broker.topology import Delivered, Tiers, is_topology_aware
 from pumpline.core.batches import Batch
-from pumpline.core.delivery import NEVER_NS, Delivery, Span
+from pumpline.core.delivery import NEVER_NS, Delivery, Span, joined
 from pumpline.core.names import is_ephemeral
 from pumpline.core.settings import NO_SETTINGS
 from pumpline.log.cursor import CursorFile
@@ -51,7 +51,9 @@ class Channel:
         self.topic = topic
         self.name = name
         self.ephemeral = is_ephemeral(name)
+        self.base_id = topic.log.base_id
         self.delivery = delivery
+        self.finished: list[Span] = []  # in this tick; `settle` tells the delivery state
         self.paused = paused
         self.exiting = False
         self.deleted = False
@@ -72,6 +74,7 @@ class Channel:
         self._forward = topic.log.reader(self.announce)
         self._backward = topic.log.reader(self.announce)
         self._tick = topic.services.tick
+        self._announced = False  # `share` will be called in this tick
         self._timer: TimerHandle | None = None
         self._timer_ns = NEVER_NS
 
@@ -137,12 +140,15 @@ class Channel:
         """Something may be ready and somebody may want it."""
         delivery = self.delivery
         if self._line and not self.paused and (delivery.next < self.topic.pumped or delivery.ready):
+            self._announced = True
             self._tick.share(self)
 
     # -- delivery -----------------------------------------------------------------------------
 
     def share(self) -> None:
         limit = self.topic.pumped
+        self._announced = False
+        self.settle()
         if self.cursor_file is None:
             self.delivery.forget_changes()
         if self.ephemeral:
@@ -233,35 +239,40 @@ class Channel:
 
     def _deal(self, batch: Batch, end: int, waiting: int) -> int:
         """Deal a batch's messages from `next` up to `end` to those in line, a fair part each."""
-        line = self._line
+        line, delivery, frames = self._line, self.delivery, batch.frames
         now_ns = self._tick.steady_ns
-        start = at = self.delivery.next
+        start = at = delivery.next
         position = batch.position(at)
         while at < end and line:
             consumer = line[0]
-            credit = consumer.credit
-            if credit <= 0:
+            outlet = consumer.outlet
+            leases = consumer.leases
+            room = outlet.output_room_bytes
+            credit = consumer.rdy - len(leases.deadlines)
+            if credit <= 0 or room <= 0:
                 line.popleft().queued = False
                 continue
-            outlet = consumer.outlet
-            stop = min(end, at + min(credit, max(1, (waiting + start - at) // len(line))))
+            count = max((waiting + start - at) // len(line), 1) if credit > 1 else 1
+            stop = at + min(count, credit, end - at) if count > 1 else at + 1
             ends_at = batch.position(stop)
-            if ends_at - position > outlet.output_room_bytes:
-                stop, ends_at = batch.fitting(at, stop, position + outlet.output_room_bytes)
-            self.delivery.next = stop
+            if ends_at - position > room:
+                stop, ends_at = batch.fitting(at, stop, position + room)
+            delivery.next = stop
             if consumer.sample_rate:
                 self._send_sample(consumer, batch, at, stop)
+                line.rotate(-1)
             else:
                 deadline_ns = now_ns + consumer.msg_timeout_ns
-                consumer.leases.add(at, stop, deadline_ns)
+                leases.add(at, stop, deadline_ns)
                 consumer.message_count += stop - at
                 if deadline_ns < self._timer_ns:
                     self._arm(deadline_ns)
-                outlet.send_messages(batch.frames[position:ends_at])
-            if stop - at < credit:
-                line.rotate(-1)
-            else:
-                line.popleft().queued = False
+                if stop - at < credit:
+                    line.rotate(-1)
+                    outlet.send_messages(frames[position:ends_at])
+                else:
+                    line.popleft().queued = False
+                    outlet.send_last(frames[position:ends_at])
             at, position = stop, ends_at
         if self.latency is not None:
             self.latency.delivered(start, at, batch.timestamp_ns)
@@ -326,10 +337,21 @@ class Channel:
 
     # -- what consumers say -------------------------------------------------------------------
 
-    def finish(self, consumer: Consumer, spans: list[Span]) -> None:
-        """Spans whose leases were removed already are finished."""
-        for start, end in spans:
-            consumer.finish_count += end - start
+    def answered(self, consumer: Consumer, count: int) -> None:
+        """`count` messages, their leases gone, were added to `finished` by the consumer."""
+        consumer.finish_count += count
+        if not consumer.queued:  # it has credit, as a rule; if not, `share` finds out
+            consumer.queued = True
+            self._line.append(consumer)
+        if not self._announced:
+            self._announced = True
+            self._tick.share(self)
+
+    def settle(self) -> None:
+        """What was finished in this tick reaches the delivery state, in as few spans as it is."""
+        if not self.finished:
+            return
+        spans, self.finished = joined(self.finished), []
         self.delivery.finish(spans)
         if self.latency is not None:
             tick = self._tick
@@ -338,12 +360,12 @@ class Channel:
             )
         if not self.changed:
             self.note_change()
-        self.offer(consumer)
 
     def finish_one(self, consumer: Consumer, offset: int) -> None:
         self._check_owned(consumer, offset)
         consumer.leases.remove(offset)
-        self.finish(consumer, [(offset, offset + 1)])
+        self.finished.append((offset, offset + 1))
+        self.answered(consumer, 1)
 
     def requeue(self, consumer: Consumer, offset: int, delay_ns: int) -> None:
         self._check_owned(consumer, offset)
@@ -445,6 +467,7 @@ class Channel:
         self._go_to(offset)
 
     def _go_to(self, offset: int) -> None:
+        self.finished.clear()
         for consumer in self.consumers:
             consumer.leases.clear()
         self.dead_letters.clear()
@@ -457,6 +480,7 @@ class Channel:
 
     def close(self) -> None:
         """Disconnect everybody; the state stays as it is."""
+        self.settle()
         self.exiting = True
         if self._timer is not None:
             self._timer.cancel()

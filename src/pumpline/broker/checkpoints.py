@@ -127,6 +127,7 @@ class Checkpoints:
         self._under_way_since_s, self._since_s = self._since_s, math.inf
         writes = []
         for channel in changed:
+            channel.settle()
             channel.changed = False
             file = channel.cursor_file
             if file is None or channel.deleted:

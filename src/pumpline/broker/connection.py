@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pumpline.broker.broker import Broker
     from pumpline.broker.topic import Topic
 
-RECEIVE_BYTES = 256 * 1024
 OUTPUT_BYTES_MAX = 512 * 1024  # messages a consumer is given in one tick
 WATER_MARK_BYTES = 512 * 1024  # unsent output at which a client counts as slow
 FLOOD_BYTES = 4 * WATER_MARK_BYTES  # and at which even a consumer is not read from
@@ -44,8 +43,6 @@ HANDSHAKE_S = 5.0
 LINGER_S = 30.0  # for a client to take what is left when its connection ends
 
 _LOG = logging.getLogger(__name__)
-_received = bytearray(RECEIVE_BYTES)
-_received_view = memoryview(_received)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -65,6 +62,8 @@ class Connection(asyncio.BufferedProtocol):
         self.output_room_bytes = OUTPUT_BYTES_MAX
         self._tick = broker.services.tick
         self._loop = broker.loop
+        self._received = broker.received
+        self._received_view = memoryview(broker.received)
         self._transport: asyncio.Transport
         self.protocol: Protocol
         self._pending = bytearray()  # an unfinished command
@@ -103,43 +102,50 @@ class Connection(asyncio.BufferedProtocol):
         self._heartbeat.start(self.protocol.settings.heartbeat_ms)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _received_view
+        return self._received_view
 
     def buffer_updated(self, count: int) -> None:
         if self._detour:
             self._receive(count)
-            return
-        pending = self._pending
-        if pending:
-            pending += _received_view[:count]
-            if len(pending) < self._need:
-                return
-            self._consume(pending, len(pending))
+        elif self._pending:
+            self._pending += self._received_view[:count]
+            if len(self._pending) >= self._need:
+                self._consume_pending()
         else:
-            self._consume(_received, count)
+            usual = self.protocol.usual
+            used = 0 if usual is None else usual(self._received, 0, count)
+            if used:
+                self.heard_s = self._loop.time()
+            if used < count:
+                used = self._feed(self._received, used, count)
+                if used < count:
+                    self._pending += self._received_view[used:count]
 
-    def _consume(self, buf: bytearray, end: int) -> None:
+    def _consume_pending(self) -> None:
+        pending = self._pending
+        used = self._feed(pending, 0, len(pending))
+        if used == len(pending):
+            self._pending = bytearray()
+        else:
+            del pending[:used]
+
+    def _feed(self, buf: bytearray, start: int, end: int) -> int:
+        """Carry out the commands in buf[start:end]; returns up to where that is done."""
         try:
-            used, self._need = self.protocol.feed(buf, end)
+            used, self._need = self.protocol.feed(buf, start, end)
         except Suspended as pause:
             used, self._need = pause.used, 0
             self._waiting = self._detour = True
             self._set_reading()
         except ProtocolError as error:
             self.fail(error)
-            return
+            return end
         except Dropped:
             self._end()
-            return
-        if used:
+            return end
+        if used > start:
             self.heard_s = self._loop.time()
-        if buf is self._pending:
-            if used == end:
-                self._pending = bytearray()
-            else:
-                del buf[:used]
-        elif used < end:
-            self._pending += _received_view[used:end]
+        return used
 
     def eof_received(self) -> bool:
         """The client says no more; what is due to it is still sent."""
@@ -205,9 +211,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing:
             return
         if self.layers is None:
-            self._pending += _received_view[:count]
+            self._pending += self._received_view[:count]
             return
-        self.layers.receive(_received_view[:count])
+        self.layers.receive(self._received_view[:count])
         self._advance(self.layers)
 
     def _go_on(self) -> None:
@@ -222,13 +228,13 @@ class Connection(asyncio.BufferedProtocol):
         self._turn = None
         if not layers.open and not self._shake_hands(layers):
             return
-        room = RECEIVE_BYTES
+        room = len(self._received)
         try:
             while room > 0 and not self._holds and (piece := layers.read(room)):
                 room -= len(piece)
                 self._pending += piece
                 if len(self._pending) >= self._need:
-                    self._consume(self._pending, len(self._pending))
+                    self._consume_pending()
         except EndOfStream:
             self._end_input()
         except UpgradeError as error:
@@ -340,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
         self._detour = self.layers is not None
         self.heard_s = self._loop.time()
         if self._pending:
-            self._consume(self._pending, len(self._pending))
+            self._consume_pending()
         self._go_on()
 
     def expire_in(self, ttl_s: float) -> None:
@@ -370,6 +376,14 @@ class Connection(asyncio.BufferedProtocol):
         self._output.append(data)
         self.output_room_bytes -= len(data)
         self._tick.write(self)
+
+    def send_last(self, data: Buffer) -> None:
+        """Messages after which this tick has no more: they need not wait for its end, unless
+        there is something to go before them."""
+        if self._output or self._replies or self._detour:
+            self.send_messages(data)
+        else:
+            self._transport.write(data)
 
     def identified(self, settings: Settings) -> None:
         self._heartbeat.start(settings.heartbeat_ms)
@@ -449,6 +463,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _settle_replies(self) -> list[Buffer]:
         """Take the replies, in order, up to the first whose outcome is not known."""
+        replies = self._replies
+        if len(replies) == 1 and isinstance(reply := replies[0], tuple) and reply[0].succeeded:
+            replies.clear()
+            return [frames.OK * reply[1]]
         output: list[Buffer] = []
         settled = 0
         for reply in self._replies:

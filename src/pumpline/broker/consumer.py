@@ -22,6 +22,8 @@ class Outlet(Protocol):
 
     def send_messages(self, data: Buffer) -> None: ...
 
+    def send_last(self, data: Buffer) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -58,13 +60,18 @@ class Consumer:
         self.leases = Leases()
         self.rdy = 0
         self.queued = False  # is in the channel's line of consumers to be served
-        self.closing = False  # after CLS: nothing new
+        self.closing = False  # asked for nothing new, and cannot take that back
         self.message_count = 0
         self.finish_count = 0
         self.requeue_count = 0
 
     @property
     def credit(self) -> int:
-        if self.outlet.output_room_bytes <= 0 or self.closing:
+        if self.outlet.output_room_bytes <= 0:
             return 0
         return self.rdy - len(self.leases.deadlines)
+
+    def stop(self) -> None:
+        """Nothing new from now on."""
+        self.closing = True
+        self.rdy = 0

@@ -75,15 +75,16 @@ def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     )
     channel.add(consumer)
     protocol.connection.consumer = consumer
+    protocol.usual = protocol.fin_run
     protocol.state = STATE_SUBSCRIBED
     protocol.connection.reply(OK)
     return pos
 
 
 def rdy(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
-    if protocol.state == STATE_CLOSING:
-        return pos
     consumer = protocol.connection.consumer
+    if protocol.state == STATE_CLOSING or (consumer is not None and consumer.closing):
+        return pos
     if consumer is None:
         raise ProtocolError(E_INVALID, "cannot RDY in current state")
     count = number(params[1]) if len(params) > 1 else 1
@@ -134,8 +135,7 @@ def cls(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     consumer = protocol.connection.consumer
     if consumer is None or protocol.state != STATE_SUBSCRIBED:
         raise ProtocolError(E_INVALID, "cannot CLS in current state")
-    consumer.closing = True
-    consumer.rdy = 0
+    consumer.stop()
     protocol.state = STATE_CLOSING
     protocol.connection.reply(CLOSE_WAIT)
     return pos

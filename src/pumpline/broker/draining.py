@@ -47,7 +47,7 @@ class Draining:
         for topic in self._broker.topics.values():
             for channel in topic.channels.values():
                 for consumer in channel.consumers:
-                    consumer.closing = True
+                    consumer.stop()
 
     async def wait(self, hurry: asyncio.Event) -> None:
         """Until nothing is in flight, the time is up, or somebody is in a hurry."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pumpline.broker.topic import Topic
 
 LINE_BYTES_MAX = 16_384  # with the newline
+FIN_BYTES = 21  # `FIN <id>` and a newline
 
 _SIZE_COUNT = Struct(">ii")
 _NO_LINE = b"\n\n"  # no command line looks like this
@@ -62,6 +63,7 @@ class Protocol:
         "needs_tls",
         "settings",
         "state",
+        "usual",
     )
 
     def __init__(self, connection: "Connection", peer: str) -> None:
@@ -72,27 +74,27 @@ class Protocol:
         self.greeted = False
         self.needs_tls = self.broker.options.tls_required is not TlsRequired.NO
         self.access = Access() if self.broker.options.auth_http_address else None
+        self.usual: Callable[[bytearray, int, int], int] | None = None
         self.incomplete: str | Callable[[], str] = ""
         self._pub_line = self._mpub_line = _NO_LINE
         self._pub_topic: Topic | None = None
 
-    def feed(self, buf: bytearray, end: int) -> tuple[int, int]:
-        """Carry out the whole commands in buf[:end].
+    def feed(self, buf: bytearray, pos: int, end: int) -> tuple[int, int]:
+        """Carry out the whole commands in buf[pos:end].
 
-        Returns how many bytes were used, and how many there must be from there on before it is
+        Returns where the rest begins, and how many bytes there must be from there on before it is
         worth calling again. ProtocolError and Dropped end the connection; Suspended means that
         there will be more to do with the rest, but not before the connection calls again.
         """
-        pos = 0
         try:
             if not self.greeted:
                 pos = self._greet(buf, end)
             while pos < end:
                 # The short way for runs of the usual commands, else the long way.
-                if buf.startswith(self._pub_line, pos):
+                if buf.startswith(b"FIN ", pos):
+                    after = self.fin_run(buf, pos, end)
+                elif buf.startswith(self._pub_line, pos):
                     after = self._pub_run(buf, pos, end)
-                elif buf.startswith(b"FIN ", pos):
-                    after = self._fin_run(buf, pos, end)
                 elif buf.startswith(self._mpub_line, pos):
                     after = self._mpub_whole(buf, pos, end)
                 else:
@@ -129,11 +131,13 @@ class Protocol:
     def forget_publish(self) -> None:
         """The next publish takes the long way, where all is checked."""
         self._pub_line = self._mpub_line = _NO_LINE
+        if self.usual != self.fin_run:
+            self.usual = None
 
     def cut_short(self, buf: bytearray) -> str:
         """The error that is due when the client closes after the unfinished command in `buf`."""
         self.incomplete = ""
-        self.feed(buf, len(buf))
+        self.feed(buf, 0, len(buf))
         return self.incomplete if isinstance(self.incomplete, str) else self.incomplete()
 
     def remember_publish(self, line: bytes, topic: "Topic") -> None:
@@ -141,8 +145,12 @@ class Protocol:
         self._pub_topic = topic
         if line.startswith(b"M"):
             self._mpub_line, self._pub_line = line, _NO_LINE
+            short_way = self._mpub_whole
         else:
             self._pub_line, self._mpub_line = line, _NO_LINE
+            short_way = self._pub_run
+        if self.connection.consumer is None:
+            self.usual = short_way
 
     # -- answers to AUTH ----------------------------------------------------------------------
 
@@ -166,7 +174,7 @@ class Protocol:
 
     def _pub_run(self, buf: bytearray, pos: int, end: int) -> int:
         topic = self._pub_topic
-        if topic is None or topic.exiting:
+        if topic is None or topic.exiting or not buf.startswith(self._pub_line, pos):
             return pos
         builder = topic.builder()
         first_id = topic.log.base_id + builder.end
@@ -189,6 +197,8 @@ class Protocol:
         topic = self._pub_topic
         body_at = pos + len(self._mpub_line) + 4
         if topic is None or topic.exiting or end - body_at < 4:
+            return pos
+        if not buf.startswith(self._mpub_line, pos):
             return pos
         size, count = _SIZE_COUNT.unpack_from(buf, body_at - 4)
         after: int = body_at + size
@@ -213,15 +223,15 @@ class Protocol:
         self.connection.reply_published(topic, count, "MPUB")
         return after
 
-    def _fin_run(self, buf: bytearray, pos: int, end: int) -> int:
+    def fin_run(self, buf: bytearray, pos: int, end: int) -> int:
         consumer = self.connection.consumer
         if consumer is None or consumer.channel.exiting:
             return pos
-        spans: list[tuple[int, int]] = []
         channel = consumer.channel
-        after = fins(buf, pos, end, channel.topic.log.base_id, consumer.leases.deadlines, spans)
-        if spans:
-            channel.finish(consumer, spans)
+        deadlines = consumer.leases.deadlines
+        after = fins(buf, pos, end, channel.base_id, deadlines, channel.finished)
+        if after > pos:
+            channel.answered(consumer, (after - pos) // FIN_BYTES)
         return after
 
     # -- the long way -------------------------------------------------------------------------

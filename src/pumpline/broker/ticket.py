@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 
 class Ticket:
-    __slots__ = ("_waiting", "done", "error")
+    __slots__ = ("_waiting", "done", "error", "succeeded")
 
     def __init__(self) -> None:
-        self.done = False
+        self.done = self.succeeded = False
         self.error: str | None = None  # why it failed, once done
         self._waiting: list[Callable[[], None]] = []
 
@@ -18,6 +18,7 @@ class Ticket:
     def settle(self, error: str | None) -> None:
         self.done = True
         self.error = error
+        self.succeeded = error is None
         waiting, self._waiting = self._waiting, []
         for callback in waiting:
             callback()

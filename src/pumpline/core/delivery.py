@@ -326,7 +326,7 @@ class Delivery:
         self.deferred_count += end - start
 
     def _step_over(self, spans: list[Span]) -> None:
-        self.skips = deque(_joined([*self.skips, *spans], self.next))
+        self.skips = deque(joined([*self.skips, *spans], self.next))
         self.fresh_until(self.next)
 
     def _forget(self, start: int, end: int) -> None:
@@ -350,11 +350,11 @@ def restore(journals: Iterable[Journal]) -> Delivery:
         pending.update((item.offset, item) for item in journal.pending)
     state = Delivery(low)
     state.next = max(after, low)
-    for start, end in _joined(spans, low):
+    for start, end in joined(spans, low):
         state.finished.add(start, end)
     ahead = _outside(sorted(o for o in pending if o >= state.next), state.finished.spans())
     skips = [span for span in state.finished.spans() if span[1] > state.next]
-    state.skips.extend(_joined(skips + [(o, o + 1) for o in ahead], state.next))
+    state.skips.extend(joined(skips + [(o, o + 1) for o in ahead], state.next))
     behind = state.finished.gaps(state.low, state.next)
     for offset in [*(o for start, end in behind for o in range(start, end)), *ahead]:
         item = pending.get(offset)
@@ -393,7 +393,7 @@ def _gaps(start: int, end: int, spans: Iterable[Span]) -> list[Span]:
     return result
 
 
-def _joined(spans: list[Span], low: int) -> list[Span]:
+def joined(spans: list[Span], low: int = 0) -> list[Span]:
     """The union of `spans` above `low`, in order and apart from each other."""
     result: list[Span] = []
     for start, end in sorted(spans):

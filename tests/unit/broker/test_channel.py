@@ -271,3 +271,14 @@ def test_channels_beyond_a_log_that_lost_its_end_go_on_with_new_messages(tmp_pat
         "behind": [b"new"],
     }
     assert behind.delivery.next == 0
+
+
+def test_a_sample_goes_on_after_messages_that_are_not_in_it(stage: Stage) -> None:
+    topic = stage.topic()
+    channel = topic.channel("c")
+    consumer, sink = stage.consume(channel, rdy=1, sample_rate=1)
+    stage.publish(topic, *[b"m"] * 2000)
+    while received := sink.take():
+        stage.finish(consumer, *(offset for offset, _, _ in received))
+    assert channel.depth == 0
+    assert channel.delivery.low == 2000

@@ -25,6 +25,7 @@ from pumpline.broker.consumer import Buffer, Consumer
 from pumpline.broker.heartbeat import Heartbeat
 from pumpline.broker.identify import Settings
 from pumpline.broker.protocol import Dropped, Protocol
+from pumpline.broker.replies import Reply, settle
 from pumpline.broker.ticket import Ticket
 from pumpline.broker.upgrades import new_layers
 from pumpline.core import frames
@@ -68,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self.protocol: Protocol
         self._pending = bytearray()  # an unfinished command
         self._need = 0  # bytes of it before it is worth looking at
-        self._replies: list[bytes | tuple[Ticket, int, str]] = []
+        self._replies: list[Reply] = []
         self._output: list[Buffer] = []
         self.blocked = False  # the transport's buffer is full
         self._closing = False
@@ -368,9 +369,11 @@ class Connection(asyncio.BufferedProtocol):
 
         An MPUB gets one answer, a run of PUBs one each.
         """
-        self._replies.append((topic.ticket(), 1 if verb == "MPUB" else count, verb))
+        ticket = topic.ticket()
+        if not self._replies:
+            self._wait_for(ticket)
+        self._replies.append((ticket, 1 if verb == "MPUB" else count, verb))
         self.pub_counts[topic.name] = self.pub_counts.get(topic.name, 0) + count
-        self._tick.write(self)
 
     def send_messages(self, data: Buffer) -> None:
         self._output.append(data)
@@ -419,7 +422,12 @@ class Connection(asyncio.BufferedProtocol):
         output = self._output
         if self._replies:
             # Commands were parsed before anything was shared: their replies come first.
-            output = self._settle_replies() + output
+            settled = settle(self._replies)
+            output = settled.output + output
+            if settled.refused:
+                self._closing = self._detour = True
+            elif settled.awaited is not None and not self._waits_for_ticket:
+                self._wait_for(settled.awaited)
         if output and not self._transport.is_closing():
             self._output = []
             if self.layers is not None:
@@ -461,45 +469,22 @@ class Connection(asyncio.BufferedProtocol):
         if self._linger is None:
             self._linger = self._loop.call_later(LINGER_S, self._transport.abort)
 
-    def _settle_replies(self) -> list[Buffer]:
-        """Take the replies, in order, up to the first whose outcome is not known."""
-        replies = self._replies
-        if len(replies) == 1 and isinstance(reply := replies[0], tuple) and reply[0].succeeded:
-            replies.clear()
-            return [frames.OK * reply[1]]
-        output: list[Buffer] = []
-        settled = 0
-        for reply in self._replies:
-            if isinstance(reply, bytes):
-                output.append(reply)
-            else:
-                ticket, count, verb = reply
-                if not ticket.done:
-                    self._wait_for(ticket)
-                    break
-                if ticket.error is not None:
-                    self._replies.clear()
-                    self._closing = self._detour = True
-                    output.append(_refusal(verb, ticket.error))
-                    return output
-                output.append(frames.OK * count)
-            settled += 1
-        del self._replies[:settled]
-        return output
-
     def _wait_for(self, ticket: Ticket) -> None:
-        if not self._waits_for_ticket:
-            self._waits_for_ticket = True
-            ticket.wait(self._ticket_done)
+        self._waits_for_ticket = True
+        ticket.wait(self._ticket_done)
 
     def _ticket_done(self) -> None:
+        """The outcome of the first publish that is not answered is known."""
         self._waits_for_ticket = False
-        self._tick.write(self)
-
-
-def _refusal(verb: str, reason: str) -> bytes:
-    error = ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {reason}")
-    return frames.encode_frame(frames.ERROR, error.data)
+        replies = self._replies
+        if len(replies) == 1 and not self._output and not self._detour:
+            reply = replies[0]
+            if isinstance(reply, tuple) and reply[0].succeeded:
+                replies.clear()
+                self._transport.write(frames.OK * reply[1])
+                return
+        if replies:
+            self.flush()
 
 
 def _peer_name(transport: asyncio.Transport) -> tuple[str, str]:

@@ -177,7 +177,7 @@ class Protocol:
         if topic is None or topic.exiting or not buf.startswith(self._pub_line, pos):
             return pos
         builder = topic.builder()
-        first_id = topic.log.base_id + builder.end
+        first_id = topic.log.base_id + builder.first + (len(builder.ends) >> 2)
         after, count = pubs(
             buf,
             pos,

@@ -1,6 +1,9 @@
 """A ticket: the outcome, still to come, of what a topic was given to publish in one tick."""
 
+import logging
 from collections.abc import Callable
+
+_LOG = logging.getLogger(__name__)
 
 
 class Ticket:
@@ -21,4 +24,7 @@ class Ticket:
         self.succeeded = error is None
         waiting, self._waiting = self._waiting, []
         for callback in waiting:
-            callback()
+            try:
+                callback()
+            except Exception:  # none should fail; if one does, the others still hear of it
+                _LOG.exception("somebody who published could not be answered")

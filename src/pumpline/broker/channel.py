@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Set
 from typing import TYPE_CHECKING, Protocol
 
-from pumpline.broker.consumer import Consumer
+from pumpline.broker.consumer import EXITING, NOT_IN_FLIGHT, NOT_OWNED, ChannelError, Consumer
 from pumpline.broker.dead_letters import DeadLetters
 from pumpline.broker.expiry import Expiry
 from pumpline.broker.latency import new_latency
@@ -35,15 +35,6 @@ _LOG = logging.getLogger(__name__)
 
 class TimerHandle(Protocol):
     def cancel(self) -> None: ...
-
-
-class ChannelError(Exception):
-    """A command about a message cannot be carried out; the text is the reason in NSQ's words."""
-
-
-NOT_IN_FLIGHT = "ID not in flight"
-NOT_OWNED = "client does not own message"
-EXITING = "exiting"
 
 
 class Channel:

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 Buffer = bytes | bytearray | memoryview
 
 
+class ChannelError(Exception):
+    """A command about a message cannot be carried out; the text is the reason in NSQ's words."""
+
+
+NOT_IN_FLIGHT = "ID not in flight"
+NOT_OWNED = "client does not own message"
+EXITING = "exiting"
+
+
 class Outlet(Protocol):
     """The connection behind a consumer."""
 

@@ -3,7 +3,6 @@ after its line, which it returns: none has a body."""
 
 from typing import TYPE_CHECKING
 
-from pumpline.broker.channel import ChannelError
 from pumpline.broker.commands import (
     STATE_CLOSING,
     STATE_INIT,
@@ -11,7 +10,7 @@ from pumpline.broker.commands import (
     number,
     text,
 )
-from pumpline.broker.consumer import Consumer
+from pumpline.broker.consumer import ChannelError, Consumer
 from pumpline.broker.topic import NameTaken
 from pumpline.broker.topology import locality_of
 from pumpline.core.errors import (

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from stage import NS_PER_S, Stage
 
-from pumpline.broker.channel import NOT_IN_FLIGHT, Channel, ChannelError
+from pumpline.broker.channel import Channel
+from pumpline.broker.consumer import NOT_IN_FLIGHT, ChannelError
 from pumpline.broker.options import Options
 
 BODIES = [b"%d" % number for number in range(10)]

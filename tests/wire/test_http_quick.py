@@ -8,8 +8,6 @@ from itertools import pairwise
 import pytest
 from daemons import Nsqd
 
-from pumpline.broker.http_quick import plain_publish
-
 from .admin import act, topic_stats
 from .session import Connect, bodies
 from .web import read_to_end, send_raw
@@ -105,37 +103,28 @@ def test_a_client_that_does_not_read_does_not_fill_the_memory(nsqd: Nsqd, topic:
 
 
 @pytest.mark.parametrize(
-    "head",
-    [
-        b"POST /pub?topic=t HTTP/1.0\r\nContent-Length: 1",
-        b"POST /pub?topic=t&defer=5 HTTP/1.1\r\nContent-Length: 1",
-        b"POST /pub?topic=t%23ephemeral HTTP/1.1\r\nContent-Length: 1",
-        b"POST /pub?topic=" + b"t" * 65 + b" HTTP/1.1\r\nContent-Length: 1",
-        b"GET /pub?topic=t HTTP/1.1\r\nContent-Length: 1",
-        b"POST /pub?topic=t HTTP/1.1",
-        b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1",
-        b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: +1",
-        b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
-        b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\nExpect: 100-continue",
-        b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\nConnection: close",
-        b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\nUpgrade: h2c",
-        b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\n folded: x",
-        b"POST /pub?topic=t HTTP/1.1\r\nContent-Length : 1",
-        b"POST /pub?topic=t HTTP/1.1\r\nX: a\nContent-Length: 1",
-        b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\nX: \x00",
-        b"",
-    ],
+    "query", ["topic={}&defer=5", "topic={}%23ephemeral", "topic={}&topic={}", "x=1&topic={}"]
 )
-def test_only_a_plain_head_takes_the_short_way(head: bytes) -> None:
-    assert plain_publish(head) is None
-
-
-def test_a_plain_head_tells_topic_and_length() -> None:
-    head = (
-        b"POST /pub?topic=a.b-c_9 HTTP/1.1\r\nhost: 127.0.0.1:4151\r\nuser-agent: curl/8\r\n"
-        b"accept: */*\r\nCONTENT-LENGTH:  12 \r\nconnection: Keep-Alive"
+def test_what_is_not_plain_is_published_all_the_same(nsqd: Nsqd, topic: str, query: str) -> None:
+    unusual = pub(topic, b"a").replace(
+        f"topic={topic}".encode(), query.format(topic, topic).encode()
     )
-    assert plain_publish(head) == ("a.b-c_9", 12)
+    raw = send_raw(nsqd, pub(topic, b"a") + unusual + pub(topic, b"a") + LAST)
+    assert [answer[-2:] for answer in replies(raw)] == [b"OK"] * 4
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [("topic=" + "t" * 65, 400), ("topic=a/b", 400), ("topic=", 400), ("", 400), ("tpoic=a", 400)],
+)
+def test_what_cannot_be_published_is_told_as_ever(
+    nsqd: Nsqd, topic: str, query: str, status: int
+) -> None:
+    wrong = pub(topic, b"a").replace(f"topic={topic}".encode(), query.encode())
+    raw = send_raw(nsqd, pub(topic, b"a") + wrong + LAST)
+    first, refused, _ = replies(raw)
+    assert b" 200 OK" in first
+    assert b" %d " % status in refused
 
 
 def nsqd_socket(nsqd: Nsqd) -> socket.socket:

@@ -23,7 +23,8 @@ import re
 from hashlib import sha256
 from typing import NamedTuple
 
-from pumpline.web.http import Access, HttpError, Request
+from pumpline.web.http import Access, Request
+from pumpline.web.replies import HttpError
 
 TOKEN_CHARS_MIN = 16
 TOKENS_MAX = 100  # every request is compared with all of them

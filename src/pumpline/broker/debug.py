@@ -28,8 +28,9 @@ import msgspec
 
 from pumpline.broker.memory import Memory
 from pumpline.broker.profile import Profile
-from pumpline.web.http import HTML, HttpError, Reply, Request, plain_reply
+from pumpline.web.http import Request
 from pumpline.web.pace import Pace
+from pumpline.web.replies import HTML, HttpError, Reply, plain_reply
 
 PROFILE_DEFAULT_S = 30.0
 PROFILE_MAX_S = 300.0

@@ -20,23 +20,16 @@ from pumpline.broker.http_holds import HoldEndpoints
 from pumpline.broker.http_log import LogEndpoints
 from pumpline.broker.http_peek import PeekEndpoints
 from pumpline.broker.http_publish import BOOLEANS, PublishEndpoints
+from pumpline.broker.http_quick import QuickPublish
 from pumpline.broker.http_settings import SettingsEndpoints
 from pumpline.broker.memory import Memory
 from pumpline.broker.metrics import Metrics
 from pumpline.broker.ports import Ports
 from pumpline.broker.stats import Selection, Stats, gather
 from pumpline.broker.stats_text import text_lines
-from pumpline.web.http import (
-    Access,
-    Endpoint,
-    Handler,
-    Reply,
-    Request,
-    json_reply,
-    plain_reply,
-    text_reply,
-)
+from pumpline.web.http import Access, Endpoint, Handler, Request
 from pumpline.web.pace import Pace
+from pumpline.web.replies import Reply, json_reply, plain_reply, text_reply
 from pumpline.web.routes import Routes
 
 if TYPE_CHECKING:
@@ -66,7 +59,7 @@ def nsqd_routes(
         ("GET", "/info"): Endpoint(figures.info),
         ("GET", "/stats"): Endpoint(figures.stats),
         ("GET", "/metrics"): Endpoint(metrics.get),
-        ("POST", "/pub"): Endpoint(publish.pub, quiet=True),
+        ("POST", "/pub"): Endpoint(publish.pub, quiet=True, short=QuickPublish(broker).choose),
         ("POST", "/mpub"): Endpoint(publish.mpub, quiet=True),
         ("GET", "/config/:opt"): Endpoint(config.get),
         ("PUT", "/config/:opt"): Endpoint(config.put),

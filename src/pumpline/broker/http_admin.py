@@ -16,7 +16,8 @@ from pumpline.broker.http_publish import topic_name
 from pumpline.broker.topic import NameTaken
 from pumpline.core.names import is_valid_name
 from pumpline.log.log import sync_paths
-from pumpline.web.http import NOTHING, HttpError, Reply, Request, json_reply
+from pumpline.web.http import Request
+from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker

@@ -8,7 +8,8 @@ import msgspec
 
 from pumpline.broker.options import LOOKUPDS_MAX, config_value
 from pumpline.core.flags import parse_log_level
-from pumpline.web.http import HttpError, Reply, Request, json_reply, text_reply
+from pumpline.web.http import Request
+from pumpline.web.replies import HttpError, Reply, json_reply, text_reply
 
 if TYPE_CHECKING:
     from pumpline.broker.options import Options

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from pumpline.core.durations import format_duration, parse_duration
-from pumpline.web.http import HttpError, Reply, Request, json_reply, plain_reply
+from pumpline.web.http import Request
+from pumpline.web.replies import HttpError, Reply, json_reply, plain_reply
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker

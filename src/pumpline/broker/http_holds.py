@@ -10,7 +10,8 @@ from pumpline.broker.holds import HOLDS_MAX
 from pumpline.broker.http_log import LogEndpoints, check_offset, number
 from pumpline.core.names import is_ephemeral, is_valid_name
 from pumpline.log.holds import StoredHold
-from pumpline.web.http import NOTHING, HttpError, Reply, Request, json_reply
+from pumpline.web.http import Request
+from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker

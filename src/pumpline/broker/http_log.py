@@ -16,7 +16,8 @@ from pumpline.broker.http_publish import topic_name
 from pumpline.core.dates import parse_time
 from pumpline.log import ranges
 from pumpline.log.log import Log
-from pumpline.web.http import HttpError, Reply, Request, json_reply, stream_reply
+from pumpline.web.http import Request
+from pumpline.web.replies import HttpError, Reply, json_reply, stream_reply
 from pumpline.web.streams import FileStream
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from pumpline.core.frames import ID_BYTES
 from pumpline.core.ids import offset_of
 from pumpline.log import ranges
 from pumpline.log.messages import Filter, Looked, Message, look
-from pumpline.web.http import HttpError, Reply, Request, json_reply, stream_reply
+from pumpline.web.http import Request
+from pumpline.web.replies import HttpError, Reply, json_reply, stream_reply
 from pumpline.web.streams import EventStream
 
 if TYPE_CHECKING:

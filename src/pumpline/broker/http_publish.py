@@ -19,8 +19,9 @@ from pumpline.broker.publishing import put_many
 from pumpline.core.errors import ProtocolError
 from pumpline.core.names import is_valid_name
 from pumpline.core.tokens import digest_of, is_valid_token
-from pumpline.web.http import OK, HttpError, Reply, Request, printable
+from pumpline.web.http import Request, printable
 from pumpline.web.pace import Pace
+from pumpline.web.replies import OK, HttpError, Reply
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker

@@ -11,7 +11,8 @@ import msgspec
 
 from pumpline.broker.http_publish import topic_name
 from pumpline.core.settings import SettingsError, TopicSettings
-from pumpline.web.http import HttpError, Reply, Request, json_reply
+from pumpline.web.http import Request
+from pumpline.web.replies import HttpError, Reply, json_reply
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker

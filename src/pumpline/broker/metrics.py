@@ -28,9 +28,10 @@ from pumpline.broker.topology import Locality
 from pumpline.core import kernels
 from pumpline.log.log import Log
 from pumpline.web.exposition import COUNTER, GAUGE, HISTOGRAM, Exposition, Family, labels
-from pumpline.web.http import HttpServer, Reply, Request
+from pumpline.web.http import HttpServer, Request
 from pumpline.web.pace import Pace
 from pumpline.web.process import LoopDelay, add_build, add_http, add_process
+from pumpline.web.replies import Reply
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker

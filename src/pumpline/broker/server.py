@@ -18,7 +18,6 @@ from pumpline.broker.checkpoints import Checkpoints
 from pumpline.broker.connection import Connection
 from pumpline.broker.endpoints import nsqd_routes, tls_refusal
 from pumpline.broker.health import Health
-from pumpline.broker.http_quick import QuickHttp
 from pumpline.broker.lookup_session import Identity
 from pumpline.broker.memory import Memory
 from pumpline.broker.metrics import Metrics
@@ -58,7 +57,6 @@ class Server:
         self._auth_servers: AuthServers | None = None
         self._gate: Gate | None = None
         self._https_tls: ssl.SSLContext | None = None
-        self._quick: QuickHttp | None = None
         self._listeners = Listeners(options.program)
         self._left_lookupds = False
         self._closed = False
@@ -132,8 +130,6 @@ class Server:
             await self._leave_lookupds(self.broker)
             for connection in list(self.broker.connections):
                 connection.close()
-            if self._quick is not None:
-                self._quick.close()
             await asyncio.sleep(0)
             await asyncio.gather(*(http.close() for http in self._http))
             await self.broker.close()
@@ -237,13 +233,11 @@ class Server:
             http = HttpServer(routes, refusal=refusal, gate=gate)
             self._http.append(http)
             guarded = refuses or gate is not None
-            if not guarded:
-                self._quick = QuickHttp(broker, http)
             self.ports.http = await self._listen(
-                "HTTP", self.options.http_address, self._quick or http, guarded=guarded
+                "HTTP", self.options.http_address, http, guarded=guarded
             )
         if self.options.https_address and self._https_tls is not None:
-            https = HttpServer(routes, gate=gate)
+            https = HttpServer(routes, gate=gate, tls=True)
             self._http.append(https)
             self.ports.https = await self._listen(
                 "HTTPS",

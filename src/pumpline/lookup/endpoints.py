@@ -19,20 +19,10 @@ import msgspec
 from pumpline import NSQ_VERSION
 from pumpline.core.names import is_valid_name
 from pumpline.lookup.registry import Node, Registry
-from pumpline.web.http import (
-    HTML,
-    NOTHING,
-    Endpoint,
-    Handler,
-    HttpError,
-    Reply,
-    Request,
-    json_reply,
-    plain_reply,
-    printable,
-)
+from pumpline.web.http import Endpoint, Handler, Request, printable
 from pumpline.web.pace import Pace
 from pumpline.web.query import parse_query
+from pumpline.web.replies import HTML, NOTHING, HttpError, Reply, json_reply, plain_reply
 from pumpline.web.routes import Routes
 
 ZERO_TIME_NS = -6795364578871345152

@@ -12,9 +12,10 @@ from typing import Protocol
 
 from pumpline.lookup.registry import Registry
 from pumpline.web.exposition import COUNTER, GAUGE, Exposition, Family, labels
-from pumpline.web.http import HttpServer, Reply, Request
+from pumpline.web.http import HttpServer, Request
 from pumpline.web.pace import Pace
 from pumpline.web.process import LoopDelay, add_build, add_http, add_process
+from pumpline.web.replies import Reply
 
 CONNECTIONS = Family("nsqlookupd_connections", GAUGE, "TCP connections.")
 REFUSED = Family("nsqlookupd_refused_connections", COUNTER, "Nodes over --max-connections.")

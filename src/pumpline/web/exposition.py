@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pumpline.core.histogram import Buckets
-from pumpline.web.http import Reply
 from pumpline.web.pace import Pace
+from pumpline.web.replies import Reply
 
 GAUGE = "gauge"
 COUNTER = "counter"

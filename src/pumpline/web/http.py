@@ -1,18 +1,8 @@
 """HTTP as NSQ's daemons speak it, over aiohttp's low-level server.
 
-| reply                   | status     | body                 | headers                          |
-|-------------------------|------------|----------------------|----------------------------------|
-| success with data       | 200        | JSON                 | Content-Type, X-NSQ-Content-Type |
-| success in words        | 200        | text                 | Content-Type, X-NSQ-Content-Type |
-| success with nothing    | 200        | none                 | X-NSQ-Content-Type               |
-| error                   | 4xx or 5xx | {"message":"<CODE>"} | Content-Type, X-NSQ-Content-Type |
-| wrong method            | 405        | as an error          | and Allow                        |
-| OPTIONS on a known path | 200        | none                 | Allow                            |
-| path almost right       | 301, 307   | none                 | Location (301 for GET)           |
-
 A handler gets a `Request` and returns a `Reply` or raises `HttpError`; anything else it raises is
 a 500 and a log line. Everything a client sends or fails to send is bounded: heads by aiohttp,
-bodies while they are read, and all waiting by the time limits below.
+bodies while they are read, and all waiting by `Patience`.
 
 Knows nothing of topics, channels or what the routes are for.
 """
@@ -21,148 +11,33 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from string import punctuation
 from urllib.parse import quote, urlsplit
 
-import msgspec
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from pumpline import __version__
-from pumpline.core.addresses import is_loopback, join_address
+from pumpline.core.addresses import is_loopback
 from pumpline.core.durations import format_duration
 from pumpline.web.half_open import HalfOpenHandler, begin_request
+from pumpline.web.patience import Patience, TimeLimits, peer_of
 from pumpline.web.query import QueryError, parse_query, unescape
+from pumpline.web.replies import SERVER, Encoder, HttpError, Reply, error_reply
 from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
-from pumpline.web.shortcut import DateHeader, Shortcuts
+from pumpline.web.shortcut import Later, Shortcuts, Take
 from pumpline.web.soon import LogSoon
-from pumpline.web.streams import Stream, stream_response
+from pumpline.web.streams import stream_response
 
-KEEPALIVE_S = 120.0  # between requests, and for the head of one to come
 SKIP_BYTES_MAX = 64 * 1024  # of a body nobody wants, read so that the connection can go on
-LINGER_S = 5.0  # to read what remains of a larger one, so that the reply is seen
-SEND_S = 60.0  # for a client to take its reply
-BODY_S = 60.0  # for a body to come, and in addition
-BODY_BYTES_PER_S = 64 * 1024  # what a client must manage on a larger one
-SWEEP_S = 5.0  # between looks at who takes too long
-STOP_S = 0.5  # for requests under way when the server stops, and as much to be cancelled
-
-JSON = "application/json; charset=utf-8"
-TEXT = "text/plain; charset=utf-8"
-HTML = "text/html; charset=utf-8"
-
-_NSQ_HEADERS = {"X-NSQ-Content-Type": "nsq; version=1.0"}
 _CAN_CONTINUE = "100-continue"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-SERVER = f"pumpline/{__version__}"
-_JSON_HEAD = (
-    f"HTTP/1.1 200 OK\r\nServer: {SERVER}\r\nX-NSQ-Content-Type: nsq; version=1.0\r\n"
-    f"Content-Type: {JSON}\r\nContent-Length: %d\r\nDate: %b\r\n\r\n"
-).encode()
 
 _LOG = logging.getLogger(__name__)
-
-
-class HttpError(Exception):
-    """A request cannot be done: a status, and NSQ's code for the reason; maybe details."""
-
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        details: Mapping[str, object] | None = None,
-    ) -> None:
-        super().__init__(code)
-        self.status = status
-        self.code = code
-        self.headers = headers or {}
-        self.details = details or {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    status: int = 200
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
-    stream: Stream | None = None  # instead of the body
-
-
-def json_reply(value: object, *, status: int = 200) -> Reply:
-    headers = {**_NSQ_HEADERS, "Content-Type": JSON}
-    return Reply(status=status, body=msgspec.json.encode(value), headers=headers)
-
-
-def text_reply(text: str) -> Reply:
-    body = text.encode("utf-8", "surrogateescape")
-    headers = {**_NSQ_HEADERS, "Content-Type": TEXT} if body else _NSQ_HEADERS
-    return Reply(body=body, headers=headers)
-
-
-def plain_reply(text: str, *, status: int = 200, content_type: str = TEXT) -> Reply:
-    """Text without NSQ's header, as /ping and /debug give it."""
-    body = text.encode("utf-8", "surrogateescape")
-    return Reply(status=status, body=body, headers={"Content-Type": content_type})
-
-
-def stream_reply(stream: Stream, headers: dict[str, str]) -> Reply:
-    return Reply(stream=stream, headers={**_NSQ_HEADERS, **headers})
-
-
-def error_reply(
-    status: int,
-    code: str,
-    headers: Mapping[str, str] | None = None,
-    details: Mapping[str, object] | None = None,
-) -> Reply:
-    reply = json_reply({"message": code, **(details or {})}, status=status)
-    return replace(reply, headers={**reply.headers, **headers}) if headers else reply
-
-
-OK = text_reply("OK")
-NOTHING = text_reply("")
-
-
-class TimeLimits:
-    """Ends the connections of clients that take too long over a body or a reply.
-
-    One timer for all: a timer each would cost a tenth of a small publish.
-    """
-
-    def __init__(self) -> None:
-        self.dropped_count = 0
-        self._ends_s: dict[web.RequestHandler, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
-
-    def set(self, connection: web.RequestHandler, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._ends_s[connection] = loop.time() + seconds
-        if self._timer is None:
-            self._timer = loop.call_later(SWEEP_S, self._sweep, loop)
-
-    def clear(self, connection: web.RequestHandler) -> None:
-        self._ends_s.pop(connection, None)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        now_s = loop.time()
-        for connection, end_s in list(self._ends_s.items()):
-            if end_s <= now_s:
-                del self._ends_s[connection]
-                self.dropped_count += 1
-                _LOG.error("HTTP: client (%s) takes too long, dropped", _peer(connection.transport))
-                if connection.transport is not None:
-                    connection.transport.abort()
-        self._timer = loop.call_later(SWEEP_S, self._sweep, loop) if self._ends_s else None
 
 
 class Request:
@@ -180,7 +55,7 @@ class Request:
 
     @property
     def peer(self) -> str:
-        return _peer(self._web.transport)
+        return peer_of(self._web.transport)
 
     def header(self, name: str) -> str:
         """Empty if there is none."""
@@ -226,7 +101,10 @@ class Request:
         self.check_length(bytes_max, too_big=too_big)
         self._invite_body()
         body = bytearray()
-        self._limits.set(self._web.protocol, BODY_S + bytes_max / BODY_BYTES_PER_S)
+        patience = self._limits.patience
+        self._limits.set(
+            self._web.protocol, patience.body_s + bytes_max / patience.body_bytes_per_s
+        )
         try:
             while chunk := await self._web.content.readany():
                 body += chunk
@@ -261,6 +139,8 @@ class Request:
 Handler = Callable[[Request], Awaitable[Reply]]
 Instant = Callable[[str], bytes]
 """The JSON of a success, given the query string; HttpError or QueryError if it is none."""
+Short = Callable[[str, int], Take | None]
+"""What takes requests with this query string and bodies of so many bytes; None: the handler."""
 
 
 class Access(Enum):
@@ -280,7 +160,9 @@ class Endpoint:
     handler: Handler
     quiet: bool = False  # requests are not logged
     access: Access | None = None  # none said: GET is open, any other method changes something
-    instant: Instant | None = None  # what the handler does, where nobody is to be waited for
+    # What the handler does, for plain requests (see `web.shortcut`) where everybody may do all:
+    instant: Instant | None = None  # of a GET that need not wait for anything
+    short: Short | None = None
 
     def access_by(self, method: str) -> Access:
         if self.access is not None:
@@ -297,13 +179,17 @@ class HttpServer:
         *,
         refusal: Callable[[], Reply] | None = None,
         gate: Gate | None = None,
+        tls: bool = False,
+        patience: Patience | None = None,
     ) -> None:
         """`refusal`, if given, answers everything. Without a `gate` anybody may do anything."""
+        patience = patience or Patience()
+        self._patience = patience
         self._routes = routes
         self._gate = gate
         self._refusal = refusal
         self.replies: Counter[int] = Counter()  # sent, by status
-        self._limits = TimeLimits()
+        self._limits = TimeLimits(patience)
         errors = logging.getLogger(f"{__name__}.errors")
         if not errors.filters:
             errors.addFilter(_shorten)
@@ -311,14 +197,22 @@ class HttpServer:
         self._how = {
             "logger": errors,
             "access_log": None,
-            "keepalive_timeout": KEEPALIVE_S,
-            "lingering_time": LINGER_S,
+            "keepalive_timeout": patience.keepalive_s,
+            "lingering_time": patience.linger_s,
             "auto_decompress": False,
         }
         self._instants = routes.targets("GET", lambda endpoint: endpoint.instant)
-        at_once = bool(self._instants) and gate is None and refusal is None
-        self._shortcuts = Shortcuts(self._answer_at_once, self._connection) if at_once else None
-        self._date = DateHeader()
+        self._shorts = routes.targets("POST", lambda endpoint: endpoint.short)
+        self._shortcuts: Shortcuts | None = None
+        if (self._instants or self._shorts) and not (gate or refusal or tls):
+            self._shortcuts = Shortcuts(
+                get=self._short_get,
+                post=self._short_post,
+                encode=self._encode_later,
+                long_way=self._connection,
+                patience=patience,
+            )
+        self._encoder = Encoder()
         self._log_soon = LogSoon(_LOG)
 
     def __call__(self) -> asyncio.Protocol:
@@ -336,9 +230,9 @@ class HttpServer:
         """Let requests under way finish, for a while, then close all connections."""
         self._log_soon.flush()
         if self._shortcuts is not None:
-            self._shortcuts.close()
+            await self._shortcuts.close()
         self._web.pre_shutdown()  # ends the idle ones, which `shutdown` would wait for
-        await self._web.shutdown(STOP_S)
+        await self._web.shutdown(self._patience.stop_s)
         self._limits.close()
 
     async def _serve(self, web_request: web.BaseRequest) -> web.StreamResponse:
@@ -362,22 +256,38 @@ class HttpServer:
             )
         return await self._send(web_request, request, reply)
 
-    def _answer_at_once(self, target: str, peer: str) -> bytes | None:
-        """The reply to a GET, if it needs no waiting and is a success."""
-        started_ns = time.monotonic_ns()
+    def _short_get(self, target: str, peer: str) -> Take | None:
         path, _, query = target.partition("?")
         instant = self._instants.get(path)
-        if instant is None:
-            return None
+        return None if instant is None else partial(self._at_once, instant, query, target, peer)
+
+    def _short_post(self, target: str, body_bytes: int) -> Take | None:
+        path, _, query = target.partition("?")
+        short = self._shorts.get(path)
+        return None if short is None else short(query, body_bytes)
+
+    def _at_once(
+        self, instant: Instant, query: str, target: str, peer: str, _: bytes
+    ) -> bytes | None:
+        """The reply to a GET, if it is a success."""
+        started_ns = time.monotonic_ns()
         try:
             body = instant(query)
-        except (HttpError, QueryError):
-            return None  # said by the handler
+        except Exception:
+            return None  # whatever is wrong with it, the handler finds it too, and says so
         self.replies[200] += 1
         if self._log_soon.enabled:
             elapsed = format_duration(time.monotonic_ns() - started_ns)
             self._log_soon.add(f"200 GET {target} ({peer}) {elapsed}")
-        return _JSON_HEAD % (len(body), self._date.now()) + body
+        return self._encoder.encode_json(body)
+
+    def _encode_later(self, later: Later, count: int) -> bytes:
+        try:
+            reply = later.reply()
+        except HttpError as error:
+            reply = error.reply()
+        self.replies[reply.status] += count
+        return self._encoder.encode(reply) * count
 
     async def _answer(self, request: Request) -> tuple[Reply, bool]:
         """The reply, and whether the log is to be spared it."""
@@ -393,7 +303,7 @@ class HttpServer:
             request.variable = found.variable
             return await found.target.handler(request), quiet
         except HttpError as error:
-            return error_reply(error.status, error.code, error.headers, error.details), quiet
+            return error.reply(), quiet
         except QueryError:
             return error_reply(400, "INVALID_REQUEST"), quiet
         except Exception:
@@ -418,7 +328,10 @@ class HttpServer:
         try:
             if not await request.skip_body():
                 response.force_close()  # or the rest of the body would be taken for a request
-            self._limits.set(web_request.protocol, SEND_S + length_bytes / BODY_BYTES_PER_S)
+            patience = self._patience
+            self._limits.set(
+                web_request.protocol, patience.send_s + length_bytes / patience.body_bytes_per_s
+            )
             await response.prepare(web_request)
             if stream is not None:
                 allow = partial(self._limits.set, web_request.protocol)
@@ -456,10 +369,6 @@ def _unfound(request: Request, found: Redirect | Allowed | None) -> Reply:
         return Reply(headers=allow)
     refused = error_reply(405, "METHOD_NOT_ALLOWED")
     return Reply(status=405, body=refused.body, headers={**refused.headers, **allow})
-
-
-def _peer(transport: asyncio.BaseTransport | None) -> str:
-    return "" if transport is None else join_address(transport.get_extra_info("peername"))
 
 
 def _origin_form(target: str) -> str:

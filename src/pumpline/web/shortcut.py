@@ -1,30 +1,36 @@
-"""HTTP requests that can be answered at once are, without the machinery for the others.
+"""The short way of HTTP: plain requests are answered without the machinery for the others.
 
-A connection begins as a `Shortcut`. While its requests are plain (a GET without a body, in one
-piece, with headers that change nothing) and there is an answer at once, they are answered where
-they come in. At the first other one the connection goes to the real protocol, for good, with the
-bytes that were not read. What is answered is the same; /lookup costs a fifth.
+A connection begins as a `Shortcut`. A request is plain if it is in one piece with its body, is a
+GET without one or a POST of a known length, and has only headers that change nothing. While its
+requests are plain and there is somebody to take them, they are answered in order where they come
+in. At the first other one the connection goes to the real protocol for good, with the bytes that
+were not read: that one knows all the rest, other routes and headers, bodies in pieces, and every
+error. What is answered is the same; a small request costs a fifth.
 
-Knows requests by their looks only; what to answer, if anything, is the caller's affair.
+Knows requests by their looks only; what to answer, and whether at once or a little later, is the
+affair of those who answer. Not for TLS, where a client cannot close its half of a connection.
 """
 
 import asyncio
 import re
-import time
 from collections.abc import Callable
-from email.utils import formatdate
-from typing import cast
+from contextlib import suppress
+from typing import Protocol, cast
 
 from pumpline.core.addresses import join_address
+from pumpline.web.patience import Patience
+from pumpline.web.replies import Reply
 
 HEAD_BYTES_MAX = 4096  # of a plain request
-REQUESTS_MAX = 100  # answered in one go; further ones take the long way,
-REPLIES_BYTES_MAX = 256 * 1024  # and so do those after so many bytes
-IDLE_S = 120.0  # after which a connection is closed, within twice the time
+DUE_MAX = 100  # answers made or waited for in one go; further requests take the long way,
+MADE_BYTES_MAX = 256 * 1024  # and so do those after so many bytes of answers
+NONE_TOLD = -1  # in place of the length of a body
 
 _HEAD_END = b"\r\n\r\n"
-_LINE = re.compile(rb"GET (/[!-~]*+) HTTP/1\.1")
-_HEADER = re.compile(rb"([A-Za-z-]++): *+([ -~]*+)")
+_HEAD_END_BYTES = len(_HEAD_END)
+_LINE = re.compile(rb"(GET|POST) (/[!-~]*+) HTTP/1\.1")
+_HEADER = re.compile(rb"([A-Za-z0-9-]++): *+([ -~]*+)")
+_LENGTH = re.compile(rb"[0-9]{1,10}")
 _HARMLESS = frozenset(
     (
         b"accept",
@@ -32,22 +38,59 @@ _HARMLESS = frozenset(
         b"accept-language",
         b"authorization",
         b"connection",
+        b"content-length",
+        b"content-type",
         b"host",
+        b"traceparent",
+        b"tracestate",
         b"user-agent",
     )
 )
+_HARMLESS_START = b"x-"
 
-Answer = Callable[[str, str], bytes | None]
-"""The whole reply to a request, given its target and who asks; None: not at once."""
+
+class Later(Protocol):
+    """An answer that is still to come, maybe to several requests."""
+
+    done: bool
+
+    def wait(self, connection: "Shortcut") -> None:
+        """Have `flush` of the connection called soon after it is done, which it is not yet."""
+
+    def reply(self) -> Reply:
+        """HttpError instead, if that is what came of it."""
+
+
+Take = Callable[[bytes], bytes | Later | None]
+"""Answers a request, given its body, at once or later; None: it is for the long way."""
+
+Get = Callable[[str, str], Take | None]
+"""What answers GETs of a target, from the client at an address; None: the long way."""
+
+Post = Callable[[str, int], Take | None]
+"""What answers POSTs to a target, with a body of so many bytes; None: the long way."""
 
 
 class Shortcuts:
     """A protocol factory, for a listener; `close` ends the connections that are still short."""
 
-    def __init__(self, answer: Answer, long_way: Callable[[], asyncio.Protocol]) -> None:
-        self.answer = answer
+    def __init__(
+        self,
+        *,
+        get: Get,
+        post: Post,
+        encode: Callable[[Later, int], bytes],
+        long_way: Callable[[], asyncio.Protocol],
+        patience: Patience,
+    ) -> None:
+        """`encode` makes so many replies of what is done."""
+        self._patience = patience
+        self.get = get
+        self.post = post
+        self.encode = encode
         self.long_way = long_way
         self.connections: set[Shortcut] = set()
+        self._empty = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
     def __call__(self) -> "Shortcut":
@@ -55,20 +98,37 @@ class Shortcuts:
             self._sweep()
         return Shortcut(self)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Let answers that are due be sent, for a while."""
         if self._timer is not None:
             self._timer.cancel()
         for connection in list(self.connections):
-            connection.transport.close()
+            connection.close()
+        if self.connections:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience.stop_s):
+                    await self._empty.wait()
+        for connection in list(self.connections):
+            connection.transport.abort()
+
+    def came(self, connection: "Shortcut") -> None:
+        self.connections.add(connection)
+        self._empty.clear()
+
+    def went(self, connection: "Shortcut") -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
 
     def _sweep(self) -> None:
-        """Nobody stays who has not been heard of since the last time, or does not take replies."""
+        """Nobody stays who has not been heard of since the last time, or does not take replies: a
+        silent client is gone within twice its time."""
         for connection in list(self.connections):
             if not connection.heard:
                 connection.transport.abort()
             connection.heard = False
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(IDLE_S, self._sweep)
+        self._timer = loop.call_later(self._patience.keepalive_s, self._sweep)
 
 
 class Shortcut(asyncio.Protocol):
@@ -78,31 +138,64 @@ class Shortcut(asyncio.Protocol):
         self.heard = True
         self._shortcuts = shortcuts
         self._peer = ""
-        self._headers = b""  # of the last request, known to be harmless
+        # Most clients send the same head, or at least the same headers, again and again.
+        self._head = b""  # of the last request, and what it means:
+        self._body_bytes = 0
+        self._take: Take | None = None
+        self._headers = b""  # of the last request, and
+        self._told_bytes: int | None = None  # what they tell
+        # Answers that cannot be sent yet, or are behind such, each to so many requests.
+        self._due: list[tuple[bytes | Later, int]] = []
+        self._rest = b""  # for the long way, when all answers are sent
+        self._ending = False  # nothing more is to be read
         self._full = False  # the other side does not take what is sent
+
+    # -- the socket ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         self._peer = join_address(transport.get_extra_info("peername"))
-        self._shortcuts.connections.add(self)
+        self._shortcuts.came(self)
 
     def data_received(self, data: bytes) -> None:
         self.heard = True
-        replies: list[bytes] = []
-        at = size = 0
-        while at < len(data) and len(replies) < REQUESTS_MAX and size < REPLIES_BYTES_MAX:
-            end = data.find(_HEAD_END, at, at + HEAD_BYTES_MAX)
-            target = self._target(data[at:end]) if end >= 0 else None
-            reply = self._shortcuts.answer(target, self._peer) if target else None
-            if reply is None:
+        made: list[bytes] = []  # what can be sent at the end of this, without more ado
+        due = self._due
+        made_bytes = at = 0
+        end = len(data)
+        while at < end and len(due) + len(made) < DUE_MAX and made_bytes < MADE_BYTES_MAX:
+            head_end = data.find(_HEAD_END, at, at + HEAD_BYTES_MAX)
+            if head_end < 0:
                 break
-            replies.append(reply)
-            size += len(reply)
-            at = end + len(_HEAD_END)
-        if replies:
-            self.transport.write(b"".join(replies))
-        if at < len(data):
-            self._take_long_way(data[at:])
+            head = data[at:head_end]
+            if head != self._head:
+                self._learn(head)
+            body_at = head_end + _HEAD_END_BYTES
+            after = body_at + self._body_bytes
+            if self._take is None or after > end:
+                break
+            answer = self._take(data[body_at:after])
+            if answer is None:
+                break
+            at = after
+            if due and due[-1][0] is answer:
+                due[-1] = (answer, due[-1][1] + 1)
+            elif due or not isinstance(answer, bytes):
+                self._expect(answer)
+            else:
+                made.append(answer)
+                made_bytes += len(answer)
+        if made:
+            self.transport.write(b"".join(made))
+        if at < end:
+            self._rest = data[at:]
+            self.transport.pause_reading()
+            self.flush()
+
+    def eof_received(self) -> bool:
+        """The client says no more; what is due to it is still sent."""
+        self._ending = True
+        return bool(self._due)
 
     def pause_writing(self) -> None:
         self._full = True
@@ -110,62 +203,102 @@ class Shortcut(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._full = False
-        self.transport.resume_reading()
+        if not self._rest and not self._ending:
+            self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._shortcuts.connections.discard(self)
+        self._due.clear()
+        self._shortcuts.went(self)
 
-    def _target(self, head: bytes) -> str | None:
-        """What a plain request is for; None if it is not plain."""
+    def close(self) -> None:
+        """Nothing more is read; what is due is sent."""
+        self._ending = True
+        self._rest = b""
+        self.transport.pause_reading()
+        if not self._due:
+            self.transport.close()
+
+    def _learn(self, head: bytes) -> None:
+        """Note what a head says, and who answers requests that have it."""
+        self._head, self._take = head, None
         line, _, headers = head.partition(b"\r\n")
-        plain = _LINE.fullmatch(line)
-        if plain is None:
-            return None
-        if headers != self._headers:  # most clients send the same again and again
-            if not are_harmless(headers):
-                return None
-            self._headers = headers
-        return plain[1].decode()
+        request = _LINE.fullmatch(line)
+        if headers != self._headers:
+            self._headers, self._told_bytes = headers, told_bytes(headers)
+        if request is None or self._told_bytes is None:
+            return
+        method, target = request.groups()
+        if method == b"POST" and self._told_bytes >= 0:
+            self._body_bytes = self._told_bytes
+            self._take = self._shortcuts.post(target.decode(), self._body_bytes)
+        elif method == b"GET" and self._told_bytes == NONE_TOLD:
+            self._body_bytes = 0
+            self._take = self._shortcuts.get(target.decode(), self._peer)
 
-    def _take_long_way(self, unread: bytes) -> None:
-        self._shortcuts.connections.discard(self)
+    # -- answers ------------------------------------------------------------------------------
+
+    def _expect(self, answer: bytes | Later) -> None:
+        self._due.append((answer, 1))
+        if not isinstance(answer, bytes):
+            answer.wait(self)
+
+    def flush(self) -> None:
+        """Send the answers that are there, in order. When no more are to come, do what is to be
+        done then."""
+        output = []
+        for answer, count in self._due:
+            if isinstance(answer, bytes):
+                output.append(answer * count)
+            elif answer.done:
+                output.append(self._shortcuts.encode(answer, count))
+            else:
+                break
+        del self._due[: len(output)]
         if self.transport.is_closing():
             return
+        if output:
+            self.transport.write(b"".join(output))
+        if self._due:
+            return
+        if self._rest:
+            self._take_long_way()
+        elif self._ending:
+            self.transport.close()
+
+    def _take_long_way(self) -> None:
+        rest, self._rest = self._rest, b""
+        ending, self._ending = self._ending, False
+        self._shortcuts.went(self)
         protocol = self._shortcuts.long_way()
         self.transport.set_protocol(protocol)
         protocol.connection_made(self.transport)
         if self._full:
             protocol.pause_writing()
-            self.transport.resume_reading()
-        protocol.data_received(unread)
+        self.transport.resume_reading()
+        protocol.data_received(rest)
+        if ending and not protocol.eof_received():
+            self.transport.close()
 
 
-class DateHeader:
-    """The value of the Date header, made once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._text = b""
-
-    def now(self) -> bytes:
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._text = formatdate(second, usegmt=True).encode()
-        return self._text
-
-
-def are_harmless(headers: bytes) -> bool:
-    """Whether they are those of an ordinary request that asks for nothing in particular."""
+def told_bytes(headers: bytes) -> int | None:
+    """The length of the body that headers tell, or NONE_TOLD. None if they are not those of an
+    ordinary request that asks for nothing in particular."""
+    length = NONE_TOLD
     seen = set()
     for line in headers.split(b"\r\n"):
         header = _HEADER.fullmatch(line)
-        name = header[1].lower() if header else b""
-        if header is None or name in seen or name not in _HARMLESS:
-            return False
-        if name == b"connection" and header[2].lower() != b"keep-alive":
-            return False
-        if name == b"host" and (not header[2] or b" " in header[2]):
-            return False
+        if header is None:
+            return None
+        name, value = header[1].lower(), header[2]
+        if name in seen or not (name in _HARMLESS or name.startswith(_HARMLESS_START)):
+            return None
+        if name == b"connection" and value.lower() != b"keep-alive":
+            return None
+        if name == b"host" and (not value or b" " in value):
+            return None
+        if name == b"content-length":
+            if not _LENGTH.fullmatch(value):
+                return None
+            length = int(value)
         seen.add(name)
-    return b"host" in seen
+    return length if b"host" in seen else None

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from serving import Talk, serving
 
-from pumpline.web.http import OK, Endpoint, HttpServer, Reply, Request
+from pumpline.web.http import Endpoint, HttpServer, Request
+from pumpline.web.replies import OK, Reply
 from pumpline.web.routes import Routes
 
-PATIENCE_S = 10.0
 GET = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
 
@@ -16,12 +17,13 @@ POST = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
 class Site:
     """A server with an endpoint that answers when told to."""
 
+    talk: Talk
+
     def __init__(self) -> None:
         self.asked = asyncio.Semaphore(0)
         self.go = asyncio.Event()
         routes = {("GET", "/slow"): Endpoint(self.slow), ("POST", "/echo"): Endpoint(self.echo)}
         self.server = HttpServer(Routes(routes))
-        self.clients: list[asyncio.StreamWriter] = []  # closed when nobody knows them any more
 
     async def slow(self, request: Request) -> Reply:
         self.asked.release()
@@ -39,37 +41,29 @@ class Site:
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
     made = Site()
-    yield made
-    for client in made.clients:
-        client.transport.abort()
-    await made.server.close()
+    async with serving(made.server) as made.talk:
+        yield made
 
 
 async def send_and_close(site: Site, *pieces: bytes) -> asyncio.StreamReader:
     """Sends the pieces, one by one, and closes that side."""
-    listener = await asyncio.get_running_loop().create_server(site.server, "127.0.0.1", 0)
-    port = listener.sockets[0].getsockname()[1]
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    site.clients.append(writer)
+    reader, writer = await site.talk(b"")
     for piece in pieces:
         writer.write(piece)
         await asyncio.sleep(0)
     writer.write_eof()
-    listener.close()
     return reader
 
 
 async def answers(reader: asyncio.StreamReader) -> list[bytes]:
     """The bodies of all answers, once the connection is closed."""
-    async with asyncio.timeout(PATIENCE_S):
-        data = await reader.read()
+    data = await reader.read()
     return [part.partition(b"\r\n\r\n")[2] for part in data.split(b"HTTP/1.1 ")[1:]]
 
 
 async def until_gone(site: Site) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while site.connections:
-            await asyncio.sleep(0.001)
+    while site.connections:
+        await asyncio.sleep(0.001)
 
 
 async def test_answer_comes_though_the_client_has_closed_its_side(site: Site) -> None:

@@ -2,20 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from serving import PATIENCE_S, serving
 
 from pumpline.web import http
-from pumpline.web.http import OK, Endpoint, HttpError, HttpServer, Reply, Request
+from pumpline.web.http import Endpoint, HttpServer, Request
+from pumpline.web.patience import Patience
+from pumpline.web.replies import OK, HttpError, Reply
 from pumpline.web.routes import Routes
 
 SHORT_S = 0.05
-PATIENCE_S = 10.0
 LARGE_BYTES = 50_000_000  # no socket buffer takes that
-
-Talk = Callable[[bytes], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
 async def ping(request: Request) -> Reply:
@@ -49,28 +49,8 @@ ROUTES = Routes(
 )
 
 
-@asynccontextmanager
-async def serving(routes: Routes[Endpoint] = ROUTES) -> AsyncIterator[Talk]:
-    """Gives a function that connects and sends."""
-    server = HttpServer(routes)
-    listener = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
-    port = listener.sockets[0].getsockname()[1]
-    writers: list[asyncio.StreamWriter] = []
-
-    async def talk(data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writers.append(writer)
-        writer.write(data)
-        return reader, writer
-
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            yield talk
-    finally:
-        listener.close()
-        await server.close()
-        for writer in writers:
-            writer.transport.abort()
+def server(**patience: float) -> HttpServer:
+    return HttpServer(ROUTES, patience=Patience(**patience))
 
 
 @asynccontextmanager
@@ -84,7 +64,7 @@ async def log_line(text: str) -> AsyncIterator[asyncio.Event]:
                 logged.set()
 
     listener = Listener()
-    logger = logging.getLogger(http.__name__)
+    logger = logging.getLogger("pumpline.web")
     logger.addHandler(listener)
     try:
         yield logged
@@ -99,39 +79,32 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-async def test_a_head_that_does_not_come_ends_the_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(http, "KEEPALIVE_S", SHORT_S)
-    async with serving() as talk:
+async def test_a_head_that_does_not_come_ends_the_connection() -> None:
+    async with serving(server(keepalive_s=SHORT_S)) as talk:
         for start in (b"", b"GET /ping HTTP/1.1\r\nHost: x\r\n"):
             reader, _ = await talk(start)
             assert await until_closed(reader) == b""
 
 
-async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "KEEPALIVE_S", SHORT_S)
-    async with serving() as talk:
+async def test_an_idle_connection_is_closed() -> None:
+    async with serving(server(keepalive_s=SHORT_S)) as talk:
         reader, _ = await talk(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await until_closed(reader)).endswith(b"\r\n\r\nOK")
 
 
 async def test_a_body_that_does_not_come_ends_the_connection(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for limit in ("BODY_S", "SWEEP_S"):
-        monkeypatch.setattr(http, limit, SHORT_S)
-    monkeypatch.setattr(http, "BODY_BYTES_PER_S", 1e9)
-    async with serving() as talk:
+    hasty = server(body_s=SHORT_S, body_bytes_per_s=1e9, sweep_s=SHORT_S)
+    async with serving(hasty) as talk:
         reader, _ = await talk(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf")
         assert await until_closed(reader) == b""
         assert "takes too long, dropped" in caplog.text
 
 
-async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("SEND_S", "SWEEP_S"):
-        monkeypatch.setattr(http, limit, SHORT_S)
-    async with serving() as talk, log_line("takes too long, dropped") as dropped:
+async def test_a_client_that_does_not_read_is_dropped() -> None:
+    hasty = server(send_s=SHORT_S, sweep_s=SHORT_S)
+    async with serving(hasty) as talk, log_line("takes too long, dropped") as dropped:
         reader, writer = await talk(b"")
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -143,7 +116,7 @@ async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.Monkey
 async def test_a_failing_handler_is_an_internal_error_and_a_log_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with serving() as talk:
+    async with serving(server()) as talk:
         once = b"GET /broken HTTP/1.1\r\nHost: x\r\n\r\n"
         last = b"GET /refused HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         reader, _ = await talk(once + last)
@@ -156,7 +129,7 @@ async def test_a_failing_handler_is_an_internal_error_and_a_log_line(
 
 
 async def test_a_large_body_that_is_refused_ends_the_connection_after_the_reply() -> None:
-    async with serving() as talk:
+    async with serving(server()) as talk:
         head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
         reader, writer = await talk(head + b"x" * 500)
         assert b" 413 " in await reader.readline()
@@ -170,7 +143,7 @@ async def test_a_large_body_that_is_refused_ends_the_connection_after_the_reply(
     "start", [b"POST /echo HTTP/1.1", b"GET /ping HTTP/1.1", b"PUT / HTTP/1.1"]
 )
 async def test_a_small_body_that_is_not_wanted_does_no_harm(start: bytes) -> None:
-    async with serving() as talk:
+    async with serving(server()) as talk:
         reader, writer = await talk(start + b"\r\nHost: x\r\nContent-Length: 1001\r\n\r\n")
         await asyncio.sleep(0)
         last = b"GET /refused HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -181,7 +154,7 @@ async def test_a_small_body_that_is_not_wanted_does_no_harm(start: bytes) -> Non
 
 
 async def test_what_is_no_http_costs_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async with serving() as talk:
+    async with serving(server()) as talk:
         reader, _ = await talk(b"GET /ping HTTP/1.1\r\nHost x\r\n\r\n")
         assert b" 400 " in await reader.readline()
         await until_closed(reader)
@@ -202,7 +175,7 @@ async def test_closing_waits_for_a_request_and_then_ends_it() -> None:
             cancelled.set()
         return OK
 
-    async with serving(Routes({("GET", "/"): Endpoint(endless)})) as talk:
+    async with serving(HttpServer(Routes({("GET", "/"): Endpoint(endless)}))) as talk:
         reader, _ = await talk(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await started.wait()
     async with asyncio.timeout(PATIENCE_S):

@@ -8,13 +8,15 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from serving import Talk, serving
 
-from pumpline.web import http, streams
-from pumpline.web.http import OK, Endpoint, HttpServer, Reply, Request, stream_reply
+from pumpline.web import streams
+from pumpline.web.http import Endpoint, HttpServer, Request
+from pumpline.web.patience import Patience
+from pumpline.web.replies import OK, Reply, stream_reply
 from pumpline.web.routes import Routes
 from pumpline.web.streams import FileStream
 
-PATIENCE_S = 10.0
 LARGE_BYTES = 50_000_000  # no socket buffer takes that
 SPANS = [(0, 1000), (5000, 1), (100_000, 200_000)]
 GET = b"GET /file HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -24,15 +26,17 @@ GET_AND_CLOSE = b"GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 class Place:
     """A server of one file, and what became of the streams it sent."""
 
-    def __init__(self, path: Path) -> None:
+    connect: Talk
+
+    def __init__(self, path: Path, patience: Patience) -> None:
         self.path = path
         self.spans = SPANS
         self.closed = 0
         self.all_closed = asyncio.Event()
         self.threads = ThreadPoolExecutor(2)
-        self.port = 0
         self.server = HttpServer(
-            Routes({("GET", "/file"): Endpoint(self.file), ("GET", "/ping"): Endpoint(self.ping)})
+            Routes({("GET", "/file"): Endpoint(self.file), ("GET", "/ping"): Endpoint(self.ping)}),
+            patience=patience,
         )
 
     async def ping(self, request: Request) -> Reply:
@@ -47,11 +51,6 @@ class Place:
         self.closed += 1
         self.all_closed.set()
 
-    async def connect(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(data)
-        return reader, writer
-
     def open_here(self) -> int:
         """Descriptors of the file that are open."""
         links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
@@ -64,24 +63,24 @@ class Place:
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(1 << 20) + bytes(LARGE_BYTES))
-    place = Place(path)
-    async with serving(place), asyncio.timeout(PATIENCE_S):
+    async with opened(Place(tmp_path / "file", Patience())) as place:
         yield place
-    place.threads.shutdown()
-    assert place.open_here() == 0
+
+
+@pytest.fixture
+async def hasty(tmp_path: Path) -> AsyncIterator[Place]:
+    patience = Patience(send_s=0.05, body_bytes_per_s=1e12, sweep_s=0.05, stop_s=0.05)
+    async with opened(Place(tmp_path / "file", patience)) as place:
+        yield place
 
 
 @asynccontextmanager
-async def serving(place: Place) -> AsyncIterator[None]:
-    listener = await asyncio.get_running_loop().create_server(place.server, "127.0.0.1", 0)
-    place.port = listener.sockets[0].getsockname()[1]
-    try:
-        yield
-    finally:
-        listener.close()
-        await place.server.close()
+async def opened(place: Place) -> AsyncIterator[Place]:
+    place.path.write_bytes(os.urandom(1 << 20) + bytes(LARGE_BYTES))
+    async with serving(place.server) as place.connect:
+        yield place
+    place.threads.shutdown()
+    assert place.open_here() == 0
 
 
 def expected(place: Place) -> bytes:
@@ -139,33 +138,27 @@ async def test_a_client_that_goes_away_leaves_nothing_open(place: Place) -> None
 
 
 async def test_a_client_that_does_not_read_is_dropped(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    hasty: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for limit in ("SEND_S", "SWEEP_S"):
-        monkeypatch.setattr(http, limit, 0.05)
-    monkeypatch.setattr(http, "BODY_BYTES_PER_S", 1e12)
     monkeypatch.setattr(streams, "WAIT_S", 0.01)
-    place.spans = [(0, LARGE_BYTES)]
-    reader, writer = await place.connect(b"")
+    hasty.spans = [(0, LARGE_BYTES)]
+    reader, writer = await hasty.connect(b"")
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     writer.write(GET)
-    await place.all_closed.wait()
-    await place.nothing_is_open()
+    await hasty.all_closed.wait()
+    await hasty.nothing_is_open()
     writer.transport.resume_reading()  # type: ignore[attr-defined]
     with suppress(ConnectionResetError):
         assert len(await reader.read()) < LARGE_BYTES
 
 
-async def test_a_stopping_server_ends_what_it_sends(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http, "STOP_S", 0.05)
-    place.spans = [(0, LARGE_BYTES)]
-    reader, _ = await place.connect(GET)
+async def test_a_stopping_server_ends_what_it_sends(hasty: Place) -> None:
+    hasty.spans = [(0, LARGE_BYTES)]
+    reader, _ = await hasty.connect(GET)
     await reader.readuntil(b"\r\n\r\n")
-    await place.server.close()
-    await place.all_closed.wait()
-    await place.nothing_is_open()
+    await hasty.server.close()
+    await hasty.all_closed.wait()
+    await hasty.nothing_is_open()
 
 
 async def test_a_file_that_got_shorter_ends_the_connection(

@@ -1,10 +1,12 @@
-"""Publishing chunks to nodes: at least once, and once where the node can tell a repeat.
+"""Publishing chunks to nodes: once to a node that remembers tokens, as ours, else at least once.
 
 One chunk is on its way to a node while the next is being encoded; more are never waiting, so a slow
 node slows Spark down. Every chunk carries a token made of who wrote it and what is in it. A node
 that knows tokens answers a repeat with OK and does nothing; any other publishes it again. Since the
 token covers the contents, rows that come in another order after a failure are published again
 rather than taken for those that were: twice is possible then, lost is not.
+
+A node that is away is waited for, and never replaced by another, which would not know the token.
 """
 
 import logging
@@ -106,5 +108,6 @@ class _Unwilling(NsqError):
 
 def token_of(writer: str, partition: int, number: int, chunk: Chunk) -> str:
     """The same for the same chunk of the same write, and for no other."""
-    said = f"{writer}/{partition}/{number}/{chunk.topic}/{crc32(chunk.body):08x}"
+    body = chunk.body
+    said = f"{writer}/{partition}/{number}/{chunk.topic}/{len(body)}/{crc32(body):08x}"
     return blake2b(said.encode(), digest_size=TOKEN_BYTES).hexdigest()

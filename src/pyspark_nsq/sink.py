@@ -3,7 +3,9 @@
 Every task publishes on its own; there is nothing to commit and nothing that an abort could take
 back. What makes a repeated task or micro-batch harmless is the token of each chunk (`publish`): in
 a stream it is made of the query and the batch, which Spark keeps in the checkpoint; in a batch
-write of its `writeId`, or a number drawn when the write is planned.
+write of its `writeId`, or a number drawn when the write is planned. The other half of it is that a
+chunk comes again as it was, to the node that had it: so a task must be given the same rows in the
+same order, and the nodes be the same. Else its rows are published again, and none is left out.
 """
 
 import logging
@@ -104,8 +106,8 @@ def publish_rows(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, writer: str, partition: int
 ) -> Published:
     """Publishes all rows; chunks go to the nodes in turn, each always to the same one, as only
-    that one will know it when it comes again."""
-    nodes = [NodePublisher(address, options.connecting) for address in options.nsqd]
+    that one will know it when it comes again, in whatever order the nodes are named then."""
+    nodes = [NodePublisher(address, options.connecting) for address in sorted(options.nsqd)]
     done = Published(0, 0)
     number = 0
     try:

@@ -49,9 +49,9 @@ class DefaultSource(DataSource):
 
     | option | meaning | default |
     |---|---|---|
-    | `nsqd` | HTTP addresses of nsqds; chunks go to them in turn | |
+    | `nsqd` | HTTP addresses of nsqds; chunks go to them in turn, and to no other while one is away | |
     | `topic` | where to publish | a column `topic` says it |
-    | `writeId` | of a batch write: a repeat under the same name is known as one | drawn |
+    | `writeId` | of a batch write: a repeat under the same name is known as one, and not published again | drawn |
     | `chunkBytes`, `chunkRows` | size of an MPUB at most | 2 MiB, 20,000 |
 
     Both:

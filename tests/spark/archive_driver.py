@@ -1,6 +1,6 @@
-"""A driver to be killed: streams topics into a Parquet table until it is told to stop.
+"""A driver to be killed: streams topics into a Parquet table, or a topic, until it is told to stop.
 
-    python archive_driver.py ADDRESSES PATTERN DIRECTORY ROWS_A_BATCH
+    python archive_driver.py ADDRESSES PATTERN DIRECTORY ROWS_A_BATCH [TOPIC]
 
 Prints a line when it is up and one for each batch. When its standard input ends, it reads what is
 left, and ends.
@@ -9,18 +9,19 @@ left, and ends.
 import sys
 import threading
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pyspark_nsq.session import local_session
 
 POLL_S = 0.05
+CHUNK_ROWS = 25  # many to a batch, so that a kill finds some of them published
 # Up in less time: C1 only, and no shared classes to look for.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def main() -> None:
-    addresses, pattern, directory, rows_max = sys.argv[1:]
+    addresses, pattern, directory, rows_max, *to = sys.argv[1:]
     spark = local_session(
         "archive driver",
         master="local[2,4]",
@@ -33,9 +34,13 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
 
     def writer() -> DataStreamWriter:
-        return archive(spark, addresses, pattern, directory, rows_max)
+        rows = messages(spark, addresses, pattern, rows_max)
+        made = rows.writeStream.option("checkpointLocation", f"{directory}/checkpoint")
+        if not to:
+            return made.format("parquet").option("path", f"{directory}/table")
+        return made.format("nsq").options(nsqd=addresses, topic=to[0], chunkRows=CHUNK_ROWS)
 
-    query = writer().start(f"{directory}/table")
+    query = writer().start()
     print("up", flush=True)
     over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
@@ -48,26 +53,20 @@ def main() -> None:
             done = progress["batchId"]
             print("batch", done, progress["numInputRows"], flush=True)
     query.stop()
-    query = writer().trigger(availableNow=True).start(f"{directory}/table")
+    query = writer().trigger(availableNow=True).start()
     query.awaitTermination()
     print("done", flush=True)
     spark.stop()
 
 
-def archive(
-    spark: SparkSession, addresses: str, pattern: str, directory: str, rows_max: str
-) -> DataStreamWriter:
+def messages(spark: SparkSession, addresses: str, pattern: str, rows_max: str) -> DataFrame:
     reader = spark.readStream.format("nsq").options(
         nsqd=addresses,
         subscribePattern=pattern,
         startingOffsets="earliest",
         maxOffsetsPerTrigger=rows_max,
     )
-    return (
-        reader.load()
-        .writeStream.format("parquet")
-        .option("checkpointLocation", f"{directory}/checkpoint")
-    )
+    return reader.load()
 
 
 if __name__ == "__main__":

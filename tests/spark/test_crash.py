@@ -21,7 +21,7 @@ from daemons import Nsqd, RawClient, wait_until
 from pyspark.sql import SparkSession
 
 from .streams import Stream, addresses, wait_for_rows
-from .topics import numbered, publish
+from .topics import end_of, numbered, publish, repeats
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash]
 
@@ -165,6 +165,39 @@ def test_a_driver_killed_ten_times_leaves_every_row_once(
     spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
 ) -> None:
     kill_drivers(spark, [start_nsqd(), start_nsqd()], topic, work, kills=10, count=400_000)
+
+
+def test_a_driver_killed_while_it_publishes_leaves_every_message_once(
+    spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
+) -> None:
+    """From topic to topic; a batch that is cut short is sent again, and the nodes know it."""
+    nodes = [start_nsqd("--max-bytes-per-file=100000"), start_nsqd()]
+    count, batch = 24_000, 6000
+    to = f"to-{topic}"
+    for number, node in enumerate(nodes):
+        publish(node, topic, numbered(count // 2, start=number * count // 2))
+    arguments = (addresses(*nodes), topic, str(work), str(batch), to)
+
+    def is_between(low: int, high: int) -> bool:
+        """In the middle of a batch; one that was missed is not waited for."""
+        try:
+            done = sum(end_of(node, to) for node in nodes)
+        except AssertionError:  # no topic yet
+            return False
+        return done > low and 0 < done % batch < batch - high
+
+    with (work / "driver.log").open("wb") as log:
+        for kill in range(2):
+            driver = Driver(*arguments, log=log)
+            wait_until(lambda: is_between(kill * batch, 500), START_S_MAX)  # noqa: B023
+            driver.kill()
+        driver = Driver(*arguments, log=log)
+        driver.wait_for("up", START_S_MAX)
+        driver.finish()
+    options = {"nsqd": addresses(*nodes), "subscribe": to}
+    rows = spark.read.format("nsq").options(**options).load().select("body").collect()
+    assert Counter(bytes(row.body) for row in rows) == Counter(numbered(count))
+    assert sum(repeats(node, to) for node in nodes) > 0, "no kill came in the middle of a batch"
 
 
 def test_a_node_killed_in_the_middle_of_a_stream_leaves_every_row_once(

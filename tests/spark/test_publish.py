@@ -3,14 +3,17 @@
 import threading
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 from daemons import Nsqd, wait_until
 
 from pyspark_nsq.chunks import Chunk
 from pyspark_nsq.errors import NsqError, Unreachable
-from pyspark_nsq.options import Connecting
+from pyspark_nsq.options import Connecting, parse_write
 from pyspark_nsq.publish import NodePublisher
+from pyspark_nsq.sink import publish_rows
 
+from .streams import addresses
 from .topics import end_of
 
 QUICK = Connecting(request_timeout_s=5, retry_s=0.3)
@@ -46,6 +49,48 @@ def test_a_chunk_waits_for_a_node_that_comes_back(
     restart.join()
     publisher.close()
     wait_until(lambda: end_of(node, topic) == 2)
+
+
+@pytest.mark.slow
+def test_a_node_killed_again_and_again_has_every_chunk_once(
+    start_nsqd: Callable[..., Nsqd], topic: str
+) -> None:
+    """Whether the answer to the chunk on its way was lost, or the chunk itself."""
+    node = start_nsqd("--max-bytes-per-file=5000")
+    publisher = NodePublisher(f"http://{node.http_address}", PATIENT)
+    over = threading.Event()
+
+    def torment() -> None:
+        for _ in range(4):
+            count = sent
+            wait_until(lambda: sent > count + 20)  # noqa: B023
+            node.kill()
+            node.start(tcp_port=node.tcp_port, http_port=node.http_port)
+        over.set()
+
+    sent = 0
+    thread = threading.Thread(target=torment)
+    thread.start()
+    while not over.is_set():
+        publisher.publish(chunk_of(topic, b"%d" % sent, b"x" * 100), f"{topic}:{sent}")
+        sent += 1
+    publisher.flush()
+    publisher.close()
+    thread.join()
+    assert end_of(node, topic) == 2 * sent
+
+
+def test_rows_are_known_at_their_node_in_whatever_order_nodes_are_named(
+    start_nsqd: Callable[..., Nsqd], topic: str
+) -> None:
+    one, two = start_nsqd(), start_nsqd()
+    rows = [pa.record_batch({"body": [b"%d" % n for n in range(100)]})]
+    for nodes in ((one, two), (two, one), (one, two, one)):
+        said = {"nsqd": addresses(*nodes), "topic": topic, "chunkRows": "3"}
+        publish_rows(iter(rows), parse_write(said), "write", 0)
+    assert sorted((end_of(one, topic), end_of(two, topic))) == [49, 51]
+    publish_rows(iter(rows), parse_write(said), "another write", 0)
+    assert end_of(one, topic) + end_of(two, topic) == 200
 
 
 def test_a_node_that_stays_away_is_told_with_what_was_not_published(topic: str) -> None:

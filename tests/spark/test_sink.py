@@ -1,17 +1,22 @@
 """Writes to real nodes: every row is published, and what cannot be is told."""
 
+import json
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
+import pyarrow as pa
 import pytest
 from daemons import Nsqd
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from .conftest import QUICK
 from .streams import addresses
-from .topics import end_of, numbered, publish
+from .topics import end_of, numbered, publish, repeats
 
 pytestmark = pytest.mark.slow
 
@@ -81,6 +86,50 @@ def test_a_stream_goes_from_topic_to_topic(
     assert query.awaitTermination(60)
     expected = Counter(b"got " + body for body in numbered(3000))
     assert published(spark, f"{topic}-out", nsqd) == expected
+
+
+def test_a_task_that_fails_halfway_and_is_repeated_publishes_every_row_once(
+    spark: SparkSession, nsqd: Nsqd, topic: str
+) -> None:
+    count, port = 50_000, nsqd.http_port
+
+    def is_there() -> bool:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/log/offsets?topic={topic}", timeout=5) as answer:
+                return bool(json.load(answer)["end"])
+        except OSError:  # no such topic yet
+            return False
+
+    def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        for number, batch in enumerate(batches):
+            if number == 2 and context is not None and context.attemptNumber() == 0:
+                deadline_s = time.monotonic() + 30
+                while not is_there() and time.monotonic() < deadline_s:
+                    time.sleep(0.02)
+                raise RuntimeError("the first attempt fails when some of it is published")
+            yield batch
+
+    padded = rows(spark, count).selectExpr("CAST(lpad(CAST(body AS STRING), 99, '0') AS BINARY) b")
+    frame = padded.withColumnRenamed("b", "body").mapInArrow(fail_once, "body BINARY")
+    write(frame, nsqd, topic=topic, chunkRows="100")
+    expected = Counter(body.rjust(99, b"0") for body in numbered(count))
+    assert published(spark, topic, nsqd) == expected
+    assert repeats(nsqd, topic) > 0
+
+
+def test_a_write_that_is_repeated_under_its_name_publishes_nothing_more(
+    spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str
+) -> None:
+    one, two = start_nsqd(), start_nsqd()
+    frame = rows(spark, 5000)
+    write(frame, one, two, topic=topic, writeId="daily-2026-11-16", chunkRows="100")
+    one.kill()
+    one.start(tcp_port=one.tcp_port, http_port=one.http_port)
+    write(frame, two, one, topic=topic, writeId="daily-2026-11-16", chunkRows="100")
+    assert published(spark, topic, one, two) == Counter(numbered(5000))
+    write(frame, one, two, topic=topic, chunkRows="100")
+    assert published(spark, topic, one, two) == Counter(numbered(5000) * 2)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Topics for Spark to read: publishing to them, and naming their nodes."""
 
 import json
+import re
 
 from daemons import Nsqd, Nsqlookupd
 
@@ -30,6 +31,14 @@ def first_of(node: Nsqd, topic: str) -> int:
     status, body = node.http("GET", f"/log/offsets?topic={topic}")
     assert status == 200, body
     return int(json.loads(body)["first"])
+
+
+def repeats(node: Nsqd, topic: str) -> int:
+    """Publishes that the node answered only, as it knew their tokens."""
+    status, body = node.http("GET", f"/metrics?topic={topic}")
+    found = re.search(rb"^nsqd_topic_publish_repeats_total{[^}]*} (\d+)", body, re.MULTILINE)
+    assert status == 200 and found, body
+    return int(found[1])
 
 
 def producers(lookupd: Nsqlookupd, topic: str) -> list[object]:

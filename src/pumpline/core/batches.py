@@ -168,7 +168,7 @@ def read_batch(data: memoryview, at: int) -> Batch:
     if crc32(data[at + CRC_END : end]) != crc:
         raise BadBatch("crc mismatch")
     frames_end = frames_at + _U32.unpack_from(data, frames_at - 4)[0]
-    if not frames_fit(frames_end, end, flags):
+    if (flags or frames_end != end) and not frames_fit(frames_end, end, flags):
         raise BadBatch("ends do not fit the frames")
     return Batch(
         first=first,

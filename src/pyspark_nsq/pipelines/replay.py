@@ -3,8 +3,8 @@
 The part is chosen by time (--since, --until), by offsets and by a condition in SQL (--where), and
 is fixed when the replay begins. It goes out in steps, each a range of offsets of one log, and a
 file (--state) says which are done: the same command again goes on with the first that is not. The
-step that a kill interrupts is sent again whole, so what of it had arrived is there twice; its
-chunks bear the same tokens again, which no nsqd remembers yet.
+step that a kill interrupts is sent again whole, in the same chunks with the same tokens, so that
+nsqd leaves out what of it had arrived (one that knows no tokens has that part twice).
 """
 
 import hashlib

@@ -3,7 +3,8 @@
 The query reads from `input`, which has the columns of a topic, `text` (the body as a string) and
 `event` (the body as JSON, by --schema, or by what the topic has when it starts). If its result has
 a column `body`, that is published; otherwise the whole row is, as JSON. A column `topic` in the
-result says where to, unless --to does.
+result says where to, unless --to does. A batch that a kill interrupts is sent again, and nsqd
+leaves out what of it had arrived, as long as the query gives the same rows in the same order.
 """
 
 import sys

@@ -5,6 +5,7 @@ many messages, then says where to go on. A page of a channel shows what it has n
 what state.
 """
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +20,7 @@ from pumpline.log import ranges
 from pumpline.log.messages import Filter, Looked, Message, look
 from pumpline.web.http import Request
 from pumpline.web.replies import HttpError, Reply, json_reply, stream_reply
-from pumpline.web.streams import EventStream
+from pumpline.web.streams import SIGN_OF_LIFE, EventStream
 
 if TYPE_CHECKING:
     from pumpline.broker.channel import Channel
@@ -31,6 +32,7 @@ PAGE_BYTES_MAX = 8 << 20  # of bodies; one message at least
 SCAN_BYTES_MAX = 64 << 20  # of the log, looked over for one page
 CHUNK_BYTES = 1 << 20
 TAILS_MAX = 100  # connections
+DISK_RETRY_S = 1.0  # of a tail, after a look that failed
 OFFSET_DIGITS = 19
 EVENT_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
 
@@ -106,12 +108,16 @@ class PeekEndpoints:
             check_offset(topic, start)
         if self.tails >= TAILS_MAX:
             raise HttpError(503, "TOO_MANY_TAILS")
-        self.tails += 1
         events = self._events(topic, start, Filter(_bytes(query.get("contains", ""))))
-        return stream_reply(EventStream(events, on_close=self._tail_closed), EVENT_HEADERS)
 
-    def _tail_closed(self) -> None:
-        self.tails -= 1
+        def close() -> None:
+            self.tails -= 1
+            topic.watchers.discard(stream.wake)
+
+        stream = EventStream(events, on_close=close)
+        self.tails += 1
+        topic.watchers.add(stream.wake)
+        return stream_reply(stream, EVENT_HEADERS)
 
     async def _events(self, topic: "Topic", at: int, wanted: Filter) -> AsyncIterator[bytes]:
         """What a tail is sent, piece by piece; empty while there is nothing."""
@@ -125,7 +131,8 @@ class PeekEndpoints:
             try:
                 looked = await self.look(topic, at, topic.visible_end, wanted)
             except HttpError:  # the disk, or the topic just went
-                yield b""
+                await asyncio.sleep(DISK_RETRY_S)
+                yield SIGN_OF_LIFE
                 continue
             at = looked.to
             for message in looked.messages:

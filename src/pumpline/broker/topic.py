@@ -10,6 +10,7 @@ is the topic's own depth, kept for whichever channels there are when it moves on
 """
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pumpline.broker.backlog import Backlog
@@ -60,6 +61,7 @@ class Topic:
         self.message_bytes = 0
         self.refused_count = 0  # messages, by a full backlog
         self.overflow_count = 0  # messages dropped from a full backlog before there were channels
+        self.watchers: set[Callable[[], None]] = set()  # called when more is visible, or it ends
         self.settings = NO_SETTINGS
         self.ttl_ns = 0  # 0: messages do not get too old
         self.attempts_max = 0  # 0: no dead letters
@@ -171,6 +173,8 @@ class Topic:
     def _show(self, end: int) -> None:
         """Messages below `end` may be delivered."""
         self._visible = end
+        if self.watchers:
+            self._wake_watchers()
         if self.channels and not self.paused and not self.awaits_channels:
             self._pump()
         else:
@@ -178,6 +182,10 @@ class Topic:
             self.share()
         if self._backlog is not None:
             self._backlog.make_room()
+
+    def _wake_watchers(self) -> None:
+        for wake in tuple(self.watchers):
+            wake()
 
     def _pump(self) -> None:
         self.pumped = self._visible
@@ -385,12 +393,14 @@ class Topic:
     def close(self) -> None:
         """Stop, with everything on disk; the caller writes the checkpoints first."""
         self.exiting = True
+        self._wake_watchers()
         if isinstance(self.log, Log) and self.log.mark() != self.clean_mark:
             self.write_manifest(clean=self.tokens.close())
         self.log.close()
 
     def delete(self) -> None:
         self.exiting = True
+        self._wake_watchers()
         for channel in list(self.channels.values()):
             channel.close()
             self.services.checkpoints.forget(channel)

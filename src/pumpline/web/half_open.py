@@ -7,6 +7,7 @@ connection.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import StreamReader, web
@@ -21,26 +22,26 @@ class HalfOpenHandler(web.RequestHandler):
     def __init__(self, server: web.Server, **how: Any) -> None:
         super().__init__(server, **how)
         self._body: StreamReader | None = None  # of the request being answered
-        self._endless = False  # is the answer
+        self._on_lost: Callable[[], None] | None = None  # of an answer that has no end
         self._half_closed = False
 
     def begin(self, body: StreamReader) -> None:
         self._body = body
 
-    def begin_endless(self) -> None:
+    def begin_endless(self, on_lost: Callable[[], None]) -> None:
         """The answer goes on as long as the client does: one that closes its side is gone."""
-        self._endless = True
+        self._on_lost = on_lost
 
     def end(self) -> None:
         """The answer was given; was it the last?"""
         self._body = None
-        self._endless = False
+        self._on_lost = None
         if self._half_closed and not self._messages:
             self.close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to keep the connection open for answers."""
-        if self.transport is None or self._endless:
+        if self.transport is None or self._on_lost is not None:
             return False
         if self.transport.get_extra_info("sslcontext") is not None:
             return False
@@ -49,6 +50,11 @@ class HalfOpenHandler(web.RequestHandler):
             bodies.append(self._body)
         self._half_closed = bool(bodies) and all(body.is_eof() for body in bodies)
         return self._half_closed
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        if self._on_lost is not None:
+            self._on_lost()
 
 
 def begin_request(

@@ -25,13 +25,13 @@ from aiohttp.http import HttpProcessingError
 from pumpline.core.addresses import is_loopback
 from pumpline.core.durations import format_duration
 from pumpline.web.half_open import HalfOpenHandler, begin_request
-from pumpline.web.patience import Patience, TimeLimits, peer_of
+from pumpline.web.patience import Allowance, Patience, TimeLimits, peer_of
 from pumpline.web.query import QueryError, parse_query, unescape
 from pumpline.web.replies import SERVER, Encoder, HttpError, Reply, error_reply
 from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
 from pumpline.web.shortcut import Later, Shortcuts, Take
 from pumpline.web.soon import LogSoon
-from pumpline.web.streams import stream_response
+from pumpline.web.streams import EventStream, stream_response
 
 SKIP_BYTES_MAX = 64 * 1024  # of a body nobody wants, read so that the connection can go on
 _CAN_CONTINUE = "100-continue"
@@ -322,20 +322,17 @@ class HttpServer:
             )
         else:
             response = stream_response(web_request, stream, reply.status, headers)
-            if stream.length_bytes is None and isinstance(web_request.protocol, HalfOpenHandler):
-                web_request.protocol.begin_endless()
-        length_bytes = stream.length_bytes or 0 if stream is not None else 0
+            connection = web_request.protocol
+            if isinstance(stream, EventStream) and isinstance(connection, HalfOpenHandler):
+                connection.begin_endless(stream.wake)
+        allowance = Allowance(self._limits, web_request.protocol)
         try:
             if not await request.skip_body():
                 response.force_close()  # or the rest of the body would be taken for a request
-            patience = self._patience
-            self._limits.set(
-                web_request.protocol, patience.send_s + length_bytes / patience.body_bytes_per_s
-            )
+            allowance.give(stream.length_bytes or 0 if stream is not None else 0)
             await response.prepare(web_request)
             if stream is not None:
-                allow = partial(self._limits.set, web_request.protocol)
-                await stream.send(web_request, response, allow)
+                await stream.send(web_request, response, allowance)
             await response.write_eof()
         except ConnectionError:
             _abort(web_request)  # nobody is there any more
@@ -344,7 +341,7 @@ class HttpServer:
             _LOG.error("HTTP: failed to send %s - %s", printable(request.target), error)
             _abort(web_request)
         finally:
-            self._limits.clear(web_request.protocol)
+            allowance.end()
             if stream is not None:
                 stream.close()
         return response

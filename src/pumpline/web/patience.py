@@ -24,6 +24,7 @@ class Patience:
     body_s: float = 60.0  # for a body to come, and in addition:
     body_bytes_per_s: float = 64 * 1024  # what a client must manage on a larger one
     sweep_s: float = 5.0  # between looks at who takes too long
+    heartbeat_s: float = 15.0  # of nothing to send on an endless reply, before a sign of life
     stop_s: float = 0.5  # for requests under way when the server stops, and to be cancelled
 
 
@@ -62,6 +63,23 @@ class TimeLimits:
                     connection.transport.abort()
         if self._ends_s:
             self._timer = loop.call_later(self.patience.sweep_s, self._sweep, loop)
+
+
+class Allowance:
+    """The time that one client has to take its reply."""
+
+    def __init__(self, limits: TimeLimits, connection: web.RequestHandler) -> None:
+        self.patience = limits.patience
+        self._limits = limits
+        self._connection = connection
+
+    def give(self, length_bytes: int) -> None:
+        """From now on, for a reply, or a piece of one, of that length."""
+        seconds = self.patience.send_s + length_bytes / self.patience.body_bytes_per_s
+        self._limits.set(self._connection, seconds)
+
+    def end(self) -> None:
+        self._limits.clear(self._connection)
 
 
 def peer_of(transport: asyncio.BaseTransport | None) -> str:

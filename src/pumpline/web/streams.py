@@ -6,7 +6,8 @@ so that a slow client holds a socket and descriptors but no thread. Over TLS the
 written. Whatever happens, the descriptors are closed, when no thread uses them any more.
 
 Events come from an iterator that is asked for more only when the client has taken what there was:
-a slow client is served at its own pace, and given up when it takes nothing for EVENT_S.
+a slow client is served at its own pace, and given up when it takes nothing for too long. While
+there is nothing to send nobody looks for it: `EventStream.wake` says when to.
 """
 
 import asyncio
@@ -23,24 +24,21 @@ from typing import Any, Protocol, TypeVar
 from aiohttp import web
 from aiohttp.http import HttpVersion11
 
+from pumpline.web.patience import Allowance
+
 SLICE_BYTES_MAX = 32 << 20  # sent by a thread before others have their turn
 READ_BYTES = 256 * 1024
 POLL_MS = 20
 WAIT_S = 1.0  # between looks at whether the connection is still there
-EVENT_S = 60.0  # for a client to take an event
-EVENTS_POLL_S = 0.1  # between looks for news
-HEARTBEAT_S = 15.0
 RETRY_MS = 1000  # a client waits before it comes back
 _FLUSH_S_MAX = 0.05
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _TCP_CONGESTION = 13  # of Linux; others refuse it, and nothing is lost
 _UNPACED = b"reno"
 
+SIGN_OF_LIFE = b":\n\n"  # a comment, to readers of events
+
 T = TypeVar("T")
-
-
-Allow = Callable[[float], None]
-"""Gives a client so many seconds, from now on, before it is dropped."""
 
 
 class Stream(Protocol):
@@ -52,7 +50,7 @@ class Stream(Protocol):
         ...
 
     async def send(
-        self, request: web.BaseRequest, response: web.StreamResponse, allow: "Allow"
+        self, request: web.BaseRequest, response: web.StreamResponse, allowance: Allowance
     ) -> None:
         """Send it all, after the head; ConnectionError when the client is gone."""
         ...
@@ -97,7 +95,7 @@ class FileStream:
         return sum(length for _, _, length in self._spans)
 
     async def send(
-        self, request: web.BaseRequest, response: web.StreamResponse, allow: Allow
+        self, request: web.BaseRequest, response: web.StreamResponse, allowance: Allowance
     ) -> None:
         transport = _transport(request)
         connection = transport.get_extra_info("socket")
@@ -147,30 +145,42 @@ class EventStream:
     def __init__(self, events: AsyncIterator[bytes], *, on_close: Callable[[], None]) -> None:
         self._events = events
         self._on_close = on_close
+        self._woken = asyncio.Event()
 
     @property
     def length_bytes(self) -> None:
         return None
 
     async def send(
-        self, request: web.BaseRequest, response: web.StreamResponse, allow: Allow
+        self, request: web.BaseRequest, response: web.StreamResponse, allowance: Allowance
     ) -> None:
-        loop = asyncio.get_running_loop()
-        allow(EVENT_S)
-        await response.write(b"retry: %d\n\n" % RETRY_MS)
-        written_s = loop.time()
-        async for piece in self._events:
+        piece = b"retry: %d\n\n" % RETRY_MS
+        while True:
+            if not piece:
+                piece = await self._wait(allowance.patience.heartbeat_s)
             _transport(request)
             if piece:
-                allow(EVENT_S)
+                allowance.give(len(piece))
                 await response.write(piece)
-                written_s = loop.time()
-                continue
-            if loop.time() - written_s >= HEARTBEAT_S:
-                await response.write(b":\n\n")
-                written_s = loop.time()
-            allow(EVENT_S)
-            await asyncio.sleep(EVENTS_POLL_S)
+                allowance.end()
+            try:
+                piece = await anext(self._events)
+            except StopAsyncIteration:
+                return
+
+    async def _wait(self, patience_s: float) -> bytes:
+        """Until `wake`; what to send if that takes too long."""
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._woken.wait()
+        except TimeoutError:
+            return SIGN_OF_LIFE
+        self._woken.clear()
+        return b""
+
+    def wake(self) -> None:
+        """There may be news, or nobody to tell them to."""
+        self._woken.set()
 
     def close(self) -> None:
         self._on_close()

@@ -305,3 +305,26 @@ def test_a_lost_manifest_costs_nothing_but_the_place_of_the_pump(tmp_path: Path)
     again = Stage(tmp_path)
     _, sink = again.consume(again.load()["t"].channels["c"], rdy=9)
     assert sink.take() == [(0, 1, b"a"), (1, 1, b"b")]
+
+
+# -- watching -------------------------------------------------------------------------------------
+
+
+def test_watchers_are_called_once_a_batch_when_it_may_be_seen(grouped: Stage) -> None:
+    topic = grouped.topic()
+    seen: list[int] = []
+    topic.watchers.add(lambda: seen.append(topic.visible_end))
+    topic.put(b"a")
+    topic.put(b"b")
+    grouped.tick.run()
+    assert seen == []  # it is not on the disk yet
+    grouped.settle()
+    assert seen == [2]
+
+
+def test_watchers_are_told_that_a_topic_ends(stage: Stage) -> None:
+    topic = stage.topic()
+    ended: list[bool] = []
+    topic.watchers.add(lambda: ended.append(topic.exiting))
+    topic.delete()
+    assert ended == [True]

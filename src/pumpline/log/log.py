@@ -238,8 +238,17 @@ class Log:
         return tail[bisect_right(tail, offset, key=_END)]
 
     def trim(self, lowest: int, *, messages_max: int, bytes_max: int) -> None:
-        """Forget the part of the tail below `lowest`, and what exceeds the bounds."""
+        """Forget the part of the tail below `lowest`, and what exceeds the bounds: then an eighth
+        of them at once, as each time all the rest has to move up."""
         tail = self.tail
+        if not tail:
+            return
+        exceeds = self._tail_bytes > bytes_max or tail[-1].end - tail[0].first > messages_max
+        if exceeds:
+            messages_max -= messages_max >> 3
+            bytes_max -= bytes_max >> 3
+        elif tail[0].end > lowest:
+            return
         drop = bisect_right(tail, lowest, key=_END)
         kept_bytes = self._tail_bytes - sum(len(batch.frames) for batch in tail[:drop])
         while drop < len(tail) and (

@@ -325,13 +325,24 @@ def test_the_tail_keeps_what_somebody_still_wants_within_its_bounds(disk: Disk) 
     assert [batch.first for batch in log.tail] == [2, 4, 6, 8]
     log.trim(3, messages_max=6, bytes_max=10_000)
     assert [batch.first for batch in log.tail] == [4, 6, 8]
-    log.trim(3, messages_max=6, bytes_max=400)
+    log.trim(3, messages_max=6, bytes_max=500)
     assert [batch.first for batch in log.tail] == [6, 8]
     append(log, bytes(66), bytes(66))
     log.trim(0, messages_max=100, bytes_max=600)
     assert [batch.first for batch in log.tail] == [6, 8, 10]
     log.trim(12, messages_max=100, bytes_max=600)
     assert log.tail == []
+
+
+def test_a_tail_that_exceeds_its_bounds_loses_an_eighth_of_them(disk: Disk) -> None:
+    log = disk.open()
+    for _ in range(16):
+        append(log, b"a")
+    log.trim(0, messages_max=16, bytes_max=10_000)
+    assert len(log.tail) == 16
+    append(log, b"a")
+    log.trim(0, messages_max=16, bytes_max=10_000)
+    assert [batch.first for batch in log.tail] == list(range(3, 17))
 
 
 def test_the_tail_answers_for_every_offset_it_holds(disk: Disk) -> None:

@@ -1,8 +1,9 @@
 """A client's connection: bytes from a socket to the protocol, replies and messages back.
 
-All connections receive into one buffer, which is parsed before anybody else can be served; only an
-unfinished command is copied and kept, and no more of it than the protocol's limits allow. Output
-is collected during a tick and written once, at its end. A client that does not read is noticed by
+All connections of a broker receive into one buffer, which is parsed before anybody else can be
+served; only an unfinished command is copied and kept, and no more of it than the protocol's limits
+allow. Output is collected during a tick and written once, at its end, unless it is known before
+that no more will come. A client that does not read is noticed by
 the transport's water marks: a consumer loses its credit until the socket drains, a publisher is
 not read from until then, and either is dropped when that lasts a heartbeat interval.
 

@@ -3,8 +3,9 @@
 1. Connections have parsed the commands they received (that part runs in `buffer_updated`).
 2. Every topic published to seals what it was given and appends it to its log, in one write.
 3. Only then are publishers answered and channels shown the batch.
-4. Every channel with news shares it among its consumers with credit.
-5. Every connection with output writes it, in one write.
+4. Every channel with news settles what was finished, and shares what is ready among its consumers
+   with credit. One whose credit is used up gets its messages at once.
+5. Every connection with more output writes it, in one write.
 
 Work for a tick is announced with `publish`, `share` and `write`; the first announcement schedules
 the tick, once. The clocks are read at most once a tick.

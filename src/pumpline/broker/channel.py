@@ -110,6 +110,9 @@ class Channel:
             return
         del self.consumers[consumer]
         consumer.rdy = 0
+        if consumer.queued:
+            self._line.remove(consumer)
+            consumer.queued = False
         if isinstance(self._line, Tiers):
             self._line.note_gone(consumer)
         if self.exiting:

@@ -63,6 +63,9 @@ class Tiers:
     def append(self, consumer: "Consumer") -> None:
         self._tiers[consumer.locality].append(consumer)
 
+    def remove(self, consumer: "Consumer") -> None:
+        self._tiers[consumer.locality].remove(consumer)
+
     def popleft(self) -> "Consumer":
         return self._first().popleft()
 

@@ -1,5 +1,7 @@
 """A channel shares the log among its consumers, with time and threads moved by hand."""
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -282,3 +284,13 @@ def test_a_sample_goes_on_after_messages_that_are_not_in_it(stage: Stage) -> Non
         stage.finish(consumer, *(offset for offset, _, _ in received))
     assert channel.depth == 0
     assert channel.delivery.low == 2000
+
+
+def test_consumers_that_come_and_go_without_a_message_leave_nothing_behind(stage: Stage) -> None:
+    channel = stage.topic().channel("c")
+    consumer, sink = stage.consume(channel, rdy=1)
+    gone = weakref.ref(sink)
+    channel.remove(consumer)
+    del consumer, sink
+    gc.collect()
+    assert gone() is None

@@ -254,11 +254,9 @@ class Shortcut(asyncio.Protocol):
             else:
                 break
         del self._due[: len(output)]
-        if self.transport.is_closing():
-            return
-        if output:
+        if output and not self.transport.is_closing():
             self.transport.write(b"".join(output))
-        if self._due:
+        if self._due or self.transport.is_closing():  # writing may have shown that nobody is there
             return
         if self._rest:
             self._take_long_way()

@@ -1,8 +1,11 @@
 """Plain requests are answered as the others are, and lead to the others when need be."""
 
 import asyncio
+import gc
 import random
 import re
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -426,6 +429,26 @@ async def test_a_client_that_leaves_is_not_waited_for() -> None:
         promises[0].settle()
         reader, _ = await talk(get("a"))
         assert (await read_reply(reader))[0] == 200
+
+
+async def test_a_client_found_gone_when_it_is_answered_does_not_take_the_long_way() -> None:
+    failures: list[dict[str, object]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: failures.append(context))
+    promises.append(Promise())
+    async with serving() as talk:
+        _, writer = await talk(post(b"1") + post(b"2", "TE: trailers"))
+        await until(1)
+        client = writer.get_extra_info("socket")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()  # with a reset, which the server does not see: it reads no more
+        await writer.wait_closed()
+        promises[0].settle()
+        reader, _ = await talk(get("a"))
+        await read_reply(reader)
+    gc.collect()  # of tasks whose failure nobody has seen
+    assert failures == []
+    assert kept == [b"1"]
 
 
 async def test_a_stopping_server_sends_what_is_due() -> None:

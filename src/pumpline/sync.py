@@ -20,22 +20,35 @@ anew when it first uses them. What was under way in the parent stays the parent'
 """
 
 import asyncio
+import atexit
 import os
+import sys
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+)
 from concurrent.futures import Future
-from contextlib import suppress
-from itertools import islice
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
+from weakref import WeakSet
 
 from pumpline import client
 from pumpline.client.connection import sockets_of
 from pumpline.client.consumer import BATCH_SIZE
 from pumpline.client.errors import NotSent, PublishError
-from pumpline.client.message import Batch, Message
-from pumpline.client.producer import BATCH_MESSAGES_MAX, Body, Delay
+from pumpline.client.message import Batch, Delay, Message
+from pumpline.client.producer import BODY_BYTES_MAX, Body, blocks
 from pumpline.client.settings import Settings
+from pumpline.client.subscription import Counters
+
+__all__ = ["Batch", "Consumer", "ConsumerArguments", "Message", "Producer", "ProducerOptions"]
 
 CHUNKS_UNDER_WAY_MAX = 4  # of publish_many: enough that neither thread waits for the other
 
@@ -45,13 +58,28 @@ T = TypeVar("T")
 class _LoopThread:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, name="pumpline", daemon=True).start()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="pumpline", daemon=True)
+        self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError(
+                "called on the event loop of pumpline.sync: it would wait for itself"
+            )
         return _result(self.submit(work))
+
+    def end(self, work: Coroutine[Any, Any, None]) -> None:
+        """For what ends a generator, wherever and whenever that is collected."""
+        if sys.is_finalizing():  # the thread runs no more
+            work.close()
+        elif threading.current_thread() is self._thread:
+            self.submit(work)
+        else:
+            self.run(work)
 
 
 def _result(future: "Future[T]", timeout_s: float | None = None) -> T:
@@ -95,36 +123,47 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+class _Over(Exception):
+    """What is not to be started again was asked for."""
+
+
 class _PerProcess(Generic[T]):
     """A client that is started when it is first used, and anew in a process that was forked."""
 
     def __init__(self, start: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._start = start
         self._pid = 0
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
         self._running: tuple[_LoopThread, T] | None = None
+        self._is_over = False
 
     def get(self) -> tuple[_LoopThread, T] | None:
         """None if it does not run in this process."""
         return self._running if self._pid == os.getpid() else None
 
-    def take(self) -> tuple[_LoopThread, T] | None:
-        """The same, for who ends it."""
-        running = self.get()
-        self._running = None
-        return running
+    def take(self, *, for_ever: bool = False) -> tuple[_LoopThread, T] | None:
+        """The same, for who ends it; `for_ever`: it is not to be started again."""
+        with self._lock_here():
+            self._is_over |= for_ever
+            running, self._running = self._running, None
+            return running
 
     def started(self) -> tuple[_LoopThread, T]:
-        with _lock:
-            if self._pid != os.getpid():  # new, or a copy of what the parent had
-                self._pid = os.getpid()
-                self._starting = threading.Lock()
-                self._running = None
-        with self._starting:
+        with self._lock_here():
+            if self._is_over:
+                raise _Over
             if self._running is None:
                 thread = _loop_thread()
                 self._running = (thread, thread.run(self._start()))
             return self._running
+
+    def _lock_here(self) -> AbstractContextManager[object]:
+        with _lock:
+            if self._pid != os.getpid():  # new, or a copy of what the parent had
+                self._pid = os.getpid()
+                self._starting = threading.RLock()
+                self._running = None
+            return self._starting
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -155,7 +194,7 @@ class Producer:
             return producer
 
         self._client = _PerProcess(start)
-        self._is_closed = False
+        self._body_bytes_max = options.get("body_bytes_max", BODY_BYTES_MAX)
 
     def __enter__(self) -> Self:
         self.start()
@@ -170,8 +209,7 @@ class Producer:
 
     def close(self) -> None:
         """Wait for what is pending, and disconnect."""
-        self._is_closed = True
-        if running := self._client.take():
+        if running := self._client.take(for_ever=True):
             thread, producer = running
             thread.run(producer.close())
 
@@ -181,13 +219,15 @@ class Producer:
         thread.run(producer.publish(topic, body, defer=defer))
 
     def publish_many(self, topic: str, bodies: Iterable[Body]) -> None:
-        """Publish messages by MPUB. They are taken from `bodies` in this thread."""
+        """Publish messages by MPUB. They are taken from `bodies` in this thread.
+
+        `confirmed` of the exception is how many are known to be published, if it fails.
+        """
         thread, producer = self._started()
         under_way: deque[tuple[int, Future[None]]] = deque()
         confirmed = 0
-        remaining = iter(bodies)
         try:
-            while chunk := list(islice(remaining, BATCH_MESSAGES_MAX)):
+            for chunk in blocks(bodies, self._body_bytes_max // 2):
                 under_way.append((len(chunk), thread.submit(producer.publish_many(topic, chunk))))
                 if len(under_way) == CHUNKS_UNDER_WAY_MAX:
                     confirmed += _count(under_way)
@@ -212,10 +252,17 @@ class Producer:
         running = self._client.get()
         return [] if running is None else running[1].connected
 
+    @property
+    def published(self) -> int:
+        """Messages confirmed, since it connected in this process."""
+        running = self._client.get()
+        return 0 if running is None else running[1].published
+
     def _started(self) -> tuple[_LoopThread, client.Producer]:
-        if self._is_closed:
-            raise NotSent("not sent: the producer is closed")
-        return self._client.started()
+        try:
+            return self._client.started()
+        except _Over:
+            raise NotSent("not sent: the producer is closed") from None
 
 
 class ConsumerArguments(TypedDict, total=False):
@@ -244,6 +291,9 @@ class Consumer:
         nsqds = [nsqd] if isinstance(nsqd, str) else list(nsqd)
         lookupds = [lookupd] if isinstance(lookupd, str) else list(lookupd)
 
+        if (giving_up := options.get("giving_up")) is not None:
+            options["giving_up"] = _in_a_thread(giving_up)
+
         def make() -> client.Consumer:
             return client.Consumer(topic, channel, nsqd=nsqds, lookupd=lookupds, **options)
 
@@ -257,22 +307,31 @@ class Consumer:
         self._client = _PerProcess(start)
 
     def __enter__(self) -> Self:
-        self._client.started()
+        self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Waits for messages in hand, unless an exception ended the block that had them."""
         self.stop(timeout_s=None if kind is None else 0)
 
+    def start(self) -> None:
+        """Connect in the background. Iterating and `run` do it, too."""
+        self._started()
+
     def __iter__(self) -> Iterator[Message]:
         return self.messages()
 
     def messages(self, *, idle_s: float | None = None) -> Iterator[Message]:
         """Messages as they come, until `stop`, or until none has come for idle_s seconds."""
-        for batch in self.batches(idle_s=idle_s):
+        return _watched(self._messages(idle_s))
+
+    def _messages(self, idle_s: float | None) -> Generator[Message, None, None]:
+        for batch in self._batches(BATCH_SIZE, 0.0, idle_s):
             remaining = iter(batch)
             try:
-                yield from remaining
+                for message in remaining:
+                    if not message.is_over:  # it may have waited too long for those before it
+                        yield message
             finally:
                 for message in remaining:  # whoever iterates has had enough
                     message.requeue(0, backoff=False)
@@ -281,28 +340,36 @@ class Consumer:
         self, size_max: int = BATCH_SIZE, *, wait_s: float = 0.0, idle_s: float | None = None
     ) -> Iterator[Batch]:
         """Messages at hand, up to size_max; wait_s is how long a batch may wait to become full."""
+        return _watched(self._batches(size_max, wait_s, idle_s))
+
+    def _batches(
+        self, size_max: int, wait_s: float, idle_s: float | None
+    ) -> Generator[Batch, None, None]:
         owns = self._client.get() is None
-        thread, consumer = self._client.started()
+        thread, consumer = self._started()
         source = consumer.batches(size_max, wait_s=wait_s)
         try:
             while (batch := thread.run(_next(source, idle_s))) is not None:
                 yield batch
         finally:
-            thread.run(source.aclose())
-            if owns:
-                self.stop(timeout_s=0)
+            thread.end(source.aclose())
+            if owns and (running := self._client.take()):
+                thread.end(running[1].stop(timeout_s=0))
 
     def run(self, handler: Callable[[Message], object], *, concurrency: int = 1) -> None:
         """Handle messages, in so many threads, until `stop`: finish each when the handler returns,
         requeue it and back off when it raises."""
-        thread, consumer = self._client.started()
+        thread, consumer = self._started()
         try:
             thread.run(consumer.run(handler, concurrency=concurrency, threads=True))
         finally:
             self.stop()
 
     def stop(self, *, timeout_s: float | None = None) -> None:
-        """Take no more messages, wait until those in hand are answered, and close."""
+        """Take no more messages, wait until those in hand are answered, and close. Handlers, for
+        which it would wait, call `stop_soon` instead."""
+        if (running := self._client.get()) and running[1].is_in_handler:
+            raise RuntimeError("a handler cannot wait for its own end: call stop_soon")
         if running := self._client.take():
             thread, consumer = running
             thread.run(consumer.stop(timeout_s=timeout_s))
@@ -312,6 +379,56 @@ class Consumer:
         if running := self._client.get():
             thread, consumer = running
             thread.loop.call_soon_threadsafe(consumer.stop_soon)
+
+    @property
+    def counters(self) -> Counters:
+        """Since it was started; all 0 while it is not running."""
+        running = self._client.get()
+        return Counters() if running is None else running[1].counters
+
+    @property
+    def connections(self) -> list[str]:
+        """Addresses of the nsqds it is subscribed to at this moment."""
+        running = self._client.get()
+        return [] if running is None else running[1].connections
+
+    @property
+    def in_flight(self) -> int:
+        """Messages received and not answered."""
+        running = self._client.get()
+        return 0 if running is None else running[1].in_flight
+
+    def _started(self) -> tuple[_LoopThread, client.Consumer]:
+        _consumers.add(self)
+        return self._client.started()
+
+
+_consumers: WeakSet[Consumer] = WeakSet()  # that were started
+_iterations: WeakSet[Generator[Any, None, None]] = WeakSet()  # that may not be at their end
+
+
+def _watched(iteration: Generator[T, None, None]) -> Generator[T, None, None]:
+    _iterations.add(iteration)
+    return iteration
+
+
+@atexit.register
+def _stop_all() -> None:
+    """What nobody stopped gives its messages back, instead of letting others wait for them."""
+    for iteration in list(_iterations):
+        with suppress(ValueError):  # a thread is in the middle of it
+            iteration.close()
+    for consumer in list(_consumers):
+        consumer.stop(timeout_s=0)
+
+
+def _in_a_thread(giving_up: Callable[[Message], object]) -> Callable[[Message], Awaitable[object]]:
+    """It may block, and publish, for which the event loop is needed that it would hold up."""
+
+    async def give_up(message: Message) -> object:
+        return await asyncio.to_thread(giving_up, message)
+
+    return give_up
 
 
 async def _next(source: AsyncGenerator[Batch, None], idle_s: float | None) -> Batch | None:

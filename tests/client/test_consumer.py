@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,18 @@ async def test_leaving_a_bare_iteration_closes_the_connection_and_puts_back_the_
     assert (stats["depth"], stats["in_flight_count"]) == (49, 0)
 
 
+async def test_a_stopped_consumer_says_that_it_does_not_start_again(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+) -> None:
+    publish(nsqd, topic, numbered(2))
+    consumer = new_consumer()
+    await finish_all(consumer, 1)
+    await until(lambda: nsqd.channel_stats(topic, CHANNEL)["client_count"] == 0)
+    for again in (finish_all(consumer, 1), consumer.__aenter__()):
+        with pytest.raises(RuntimeError, match="make a new one"):
+            await again
+
+
 async def test_the_first_answer_counts(nsqd: Nsqd, topic: str, new_consumer: NewConsumer) -> None:
     publish(nsqd, topic, [b"m"])
     async with new_consumer() as consumer:
@@ -115,6 +128,23 @@ async def test_requeues_are_deferred_by_their_delay(
         [message] = await take(consumer, 1)
         message.requeue(60, backoff=False)
         await until(lambda: nsqd.channel_stats(topic, CHANNEL)["deferred_count"] == 1)
+
+
+async def test_a_delay_that_is_none_is_refused_and_the_message_can_still_be_answered(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+) -> None:
+    publish(nsqd, topic, [b"m"])
+    async with new_consumer() as consumer:
+        [message] = await take(consumer, 1)
+        for delay in (-1, float("inf"), float("nan")):
+            with pytest.raises(ValueError, match="delayed"):
+                message.requeue(delay)
+        with pytest.raises(TypeError):
+            message.requeue("soon")  # type: ignore[arg-type]
+        assert message.requeue(timedelta(0), backoff=False)
+        [again] = await take(consumer, 1)
+        assert again.finish()
+    assert left(nsqd, topic) == 0
 
 
 async def test_no_more_than_max_in_flight_are_in_hand(
@@ -195,6 +225,23 @@ async def test_auto_touch_keeps_messages_until_they_are_answered(
             assert message.finish()
         await finish_all(consumer, 1)
     assert left(hasty_nsqd, topic) == 0
+
+
+async def test_a_message_at_the_end_of_its_time_does_not_delay_the_touch_of_others(
+    tmp_path: Path, topic: str
+) -> None:
+    flags = ["--msg-timeout=600ms", "--max-msg-timeout=900ms"]
+    with Nsqd(tmp_path / "data", flags) as nsqd:
+        publish(nsqd, topic, [b"old"])
+        async with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, auto_touch=True) as consumer:
+            [old] = await take(consumer, 1)
+            await until(lambda: consumer.counters.touched == 1)  # as often as nsqd allows it
+            publish(nsqd, topic, [b"new"])
+            [new] = await take(consumer, 1)
+            await until(lambda: consumer.counters.touched == 2)
+            assert not old.is_over
+            assert old.finish()
+            assert new.finish()
 
 
 async def test_auto_touch_ends_where_nsqd_allows_no_more(tmp_path: Path, topic: str) -> None:
@@ -388,6 +435,7 @@ async def test_an_nsqd_that_refuses_the_subscription_is_tried_again(
         {"lookupd": ["nowhere"]},
         {"max_in_flight": -1},
         {"max_attempts": -1},
+        {"settings": Settings(heartbeat_interval_s=-1)},
     ],
     ids=str,
 )

@@ -242,6 +242,26 @@ async def test_an_nsqd_no_lookupd_names_any_more_is_left(
             assert await finish_all(consumer, 1) == [b"n"]
 
 
+async def test_a_stop_waits_for_messages_of_an_nsqd_that_is_being_left(
+    tmp_path: Path, two_lookupds: list[Nsqlookupd], topic: str
+) -> None:
+    lookupd = two_lookupds[0]
+    with Nsqd(tmp_path / "data", registering(lookupd)) as nsqd:
+        publish(nsqd, topic, [b"m"])
+        consumer = Consumer(topic, CHANNEL, lookupd=lookupd.http_address, options=ATTENTIVE)
+        consumer.start()
+        [message] = await take(consumer, 1)
+        tombstone = f"/topic/tombstone?topic={topic}&node={nsqd.http_address}"
+        assert lookupd.http("POST", tombstone)[0] == 200
+        await until(lambda: not consumer.connections)
+        stopping = asyncio.create_task(consumer.stop())
+        while not consumer._is_over:
+            await asyncio.sleep(0)
+        assert message.finish()
+        await stopping
+        assert left(nsqd, topic) == 0
+
+
 async def test_the_loss_of_every_lookupd_leaves_connections_as_they_are(
     tmp_path: Path, two_lookupds: list[Nsqlookupd], topic: str
 ) -> None:

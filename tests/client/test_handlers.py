@@ -326,3 +326,19 @@ async def test_a_cancellation_inside_a_handler_is_a_failure_like_any_other(
     await consumer.stop()
     await running
     assert consumer.counters.requeued == 1
+
+
+async def test_a_handler_that_waits_for_its_own_end_is_told(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(nsqd, topic, [b"m"])
+    consumer = new_consumer()
+
+    async def handle(message: Message) -> None:
+        consumer.stop_soon()
+        await consumer.stop()
+
+    async with asyncio.timeout(5):
+        await consumer.run(handle)
+    assert "call stop_soon" in caplog.text
+    assert left(nsqd, topic) == 1

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +18,10 @@ from pumpline.client import (
     Settings,
     Unconfirmed,
 )
+from pumpline.client.producer import TAKEN_AT_ONCE
+from pumpline.core.frames import OK
+
+from .scripted import Client, scripted
 
 CHANNEL = "ch"
 
@@ -139,9 +143,28 @@ async def test_what_can_be_no_message_is_not_sent(
         await producer.publish_many(topic, [b"fine", body] if topic == "t" else [body])
 
 
-async def test_a_negative_delay_is_none(producer: Producer) -> None:
-    with pytest.raises(ValueError, match="deferred"):
-        await producer.publish("t", b"m", defer=-1)
+@pytest.mark.parametrize("defer", [-1, float("inf"), float("nan"), timedelta(seconds=-1)])
+async def test_a_delay_that_is_none(producer: Producer, defer: float | timedelta) -> None:
+    with pytest.raises(ValueError, match="delayed"):
+        await producer.publish("t", b"m", defer=defer)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"timeout_s": 0},
+        {"confirm_timeout_s": -1},
+        {"batch_delay_s": -1},
+        {"message_bytes_max": 0},
+        {"body_bytes_max": 0},
+        {"pending_bytes_max": 0},
+    ],
+    ids=str,
+)
+def test_options_nothing_could_be_published_with_are_refused(words: dict[str, float]) -> None:
+    [name] = words
+    with pytest.raises(ValueError, match=name):
+        Producer("127.0.0.1:4150", **words)  # type: ignore[arg-type]
 
 
 # -- refusals -----------------------------------------------------------------------------------
@@ -167,7 +190,46 @@ async def test_one_bad_message_does_not_take_its_batch_with_it(nsqd: Nsqd, topic
     assert set(received) == {b"a", b"b", b"c"}
 
 
+async def test_what_came_behind_a_refused_message_was_not_published_and_is_sent_again(
+    nsqd: Nsqd, topic: str
+) -> None:
+    bodies = [b"x" * (3 << 19), b"a", b"b"]
+    async with Producer(
+        nsqd.tcp_address, message_bytes_max=2 << 20, batching=False, retry_unconfirmed=False
+    ) as producer:
+        outcomes = await asyncio.gather(
+            *(producer.publish(topic, body) for body in bodies), return_exceptions=True
+        )
+    assert isinstance(outcomes[0], Refused)
+    assert outcomes[1:] == [None, None]
+    assert drain(nsqd, topic, 2) == Counter([b"a", b"b"])
+
+
 # -- what the network does ----------------------------------------------------------------------
+
+
+async def test_a_start_that_failed_can_be_tried_again(own_nsqd: Nsqd, topic: str) -> None:
+    own_nsqd.stop()
+    producer = Producer(own_nsqd.tcp_address)
+    with pytest.raises(ConnectError):
+        await producer.start()
+    own_nsqd.restart()
+    async with producer:
+        await producer.publish(topic, b"m")
+    assert drain(own_nsqd, topic, 1) == Counter([b"m"])
+
+
+async def test_an_nsqd_that_is_slow_to_confirm_is_only_waited_for() -> None:
+    async def confirm_slowly(client: Client) -> None:
+        while True:
+            await client.command()
+            await asyncio.sleep(0.1)
+            client.send(OK)
+
+    async with scripted(confirm_slowly) as slow:
+        async with Producer(slow, batching=False, confirm_timeout_s=0.4) as producer:
+            await asyncio.gather(*(producer.publish("t", b"m") for _ in range(8)))
+        assert (producer.published, producer.retried) == (8, 0)
 
 
 async def test_nobody_there() -> None:
@@ -322,6 +384,23 @@ async def test_publishes_wait_when_there_is_no_room(proxy: Proxy, nsqd: Nsqd, to
     assert drain(nsqd, topic, 200) == Counter({b"x" * 800: 200})
 
 
+async def test_publish_many_takes_no_more_than_there_is_room_for(proxy: Proxy, topic: str) -> None:
+    taken = 0
+
+    def bodies() -> Iterator[bytes]:
+        nonlocal taken
+        for _ in range(1000):
+            taken += 1
+            yield b"x" * 500_000
+
+    async with Producer(proxy.address, pending_bytes_max=1 << 20, timeout_s=0.3) as producer:
+        proxy.stall()
+        with pytest.raises((NotSent, Unconfirmed)):
+            await producer.publish_many(topic, bodies())
+        proxy.resume()
+    assert taken <= 2 * TAKEN_AT_ONCE
+
+
 async def test_waiting_for_room_ends_in_time(proxy: Proxy, topic: str) -> None:
     async with Producer(proxy.address, pending_bytes_max=500, timeout_s=0.3) as producer:
         proxy.stall()
@@ -353,6 +432,27 @@ async def test_closing_waits_for_what_is_pending(nsqd: Nsqd, topic: str) -> None
     await producer.close()
     await publishing
     assert drain(nsqd, topic, 1) == Counter([b"m"])
+
+
+async def test_closing_does_not_wait_for_those_who_go_on_publishing(nsqd: Nsqd, topic: str) -> None:
+    producer = Producer(nsqd.tcp_address, pending_bytes_max=1000)  # so that some wait for room
+    confirmed = 0
+
+    async def go_on() -> None:
+        nonlocal confirmed
+        while True:
+            await producer.publish(topic, b"x" * 100)
+            confirmed += 1
+
+    await producer.start()
+    publishing = asyncio.gather(*(go_on() for _ in range(20)), return_exceptions=True)
+    while confirmed < 100:
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await producer.close()
+        outcomes = await publishing
+    assert {str(each) for each in outcomes} == {"not sent: the producer is closed"}
+    assert topic_stats(nsqd, topic)["message_count"] == confirmed == producer.published
 
 
 async def test_a_producer_that_is_not_open_says_so(nsqd: Nsqd) -> None:

@@ -5,12 +5,16 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 from daemons import Nsqd, wait_until
 
 from pumpline.client import ConnectError, Message, NotSent, Refused, Settings
-from pumpline.sync import Consumer, Producer
+from pumpline.sync import Consumer, Producer, _loop_thread
+from pumpline.testing import LocalNsqd
 
 CHANNEL = "ch"
 
@@ -82,6 +86,58 @@ def test_publish_many_says_how_many_are_published(nsqd: Nsqd, topic: str) -> Non
             producer.publish_many(topic, bodies)
         assert caught.value.confirmed == 2000
     assert sum(drain(nsqd, topic, 2000).values()) == 2000
+
+
+def test_publish_many_takes_large_messages_a_few_at_a_time(nsqd: Nsqd, topic: str) -> None:
+    def bodies() -> Iterator[bytes]:
+        for _ in range(400):
+            yield b"x" * 200_000
+        raise ZeroDivisionError
+
+    with Producer(nsqd.tcp_address, pending_bytes_max=1 << 20) as producer:
+        with pytest.raises(ZeroDivisionError):
+            producer.publish_many(topic, bodies())
+        assert producer.published > 0  # the first before the last was taken
+
+
+def test_a_producer_that_is_closed_while_others_publish_stays_closed(
+    own_nsqd: Nsqd, topic: str
+) -> None:
+    producer = Producer(own_nsqd.tcp_address)
+    outcomes: list[Exception] = []
+    begun = threading.Barrier(9)
+
+    def publish_on() -> None:
+        begun.wait()
+        try:
+            while True:
+                producer.publish(topic, b"m")
+        except NotSent as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=publish_on) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    producer.close()  # as they start it
+    for thread in threads:
+        thread.join(10)
+    assert len(outcomes) == 8
+    wait_until(lambda: not own_nsqd.stats()["producers"])
+
+
+def test_a_call_that_could_never_return_is_refused(nsqd: Nsqd, topic: str) -> None:
+    outcome: Future[str] = Future()
+    with Producer(nsqd.tcp_address) as producer:
+
+        def on_the_loop() -> None:
+            try:
+                producer.publish(topic, b"m")
+            except RuntimeError as error:
+                outcome.set_result(str(error))
+
+        _loop_thread().loop.call_soon_threadsafe(on_the_loop)
+        assert "event loop" in outcome.result(10)
 
 
 FORKS = """
@@ -230,6 +286,83 @@ def test_heartbeats_are_answered_while_a_message_is_handled(nsqd: Nsqd, topic: s
         assert message.finish()
     wait_until(lambda: unfinished(nsqd, topic) == 0)
     assert nsqd.channel_stats(topic, CHANNEL)["timeout_count"] == 0
+
+
+def test_messages_that_waited_too_long_are_not_shown(tmp_path: Path, topic: str) -> None:
+    with LocalNsqd("--msg-timeout=200ms", data_path=tmp_path) as nsqd:
+        nsqd.publish(topic, b"1", b"2", b"3")
+        seen = []
+        with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address) as consumer:
+            for message in consumer.messages(idle_s=1.0):
+                seen.append((message.body, message.attempts))
+                if len(seen) == 1:
+                    wait_until(lambda: consumer.counters.expired == 3)
+                assert message.finish() == (len(seen) > 1)
+        assert seen[0][1] == 1
+        assert sorted(seen[1:]) == [(b"1", 2), (b"2", 2), (b"3", 2)]
+
+
+def test_giving_up_may_publish(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, b"bad")
+    with Producer(nsqd.tcp_address) as producer:
+
+        def keep(message: Message) -> None:
+            producer.publish(f"{topic}_failed", message.body)
+
+        consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_attempts=1, giving_up=keep)
+        for message in consumer.messages(idle_s=1.0):
+            message.requeue(0, backoff=False)
+    wait_until(lambda: unfinished(nsqd, topic) == 0)
+    assert drain(nsqd, f"{topic}_failed", 1) == Counter([b"bad"])
+
+
+def test_a_handler_that_waits_for_its_own_end_is_told(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, b"m")
+    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address)
+    told: list[str] = []
+
+    def handle(message: Message) -> None:
+        try:
+            consumer.stop()
+        except RuntimeError as error:
+            told.append(str(error))
+            consumer.stop_soon()
+
+    consumer.run(handle)
+    assert told == ["a handler cannot wait for its own end: call stop_soon"]
+    assert unfinished(nsqd, topic) == 0
+
+
+def test_what_it_is_doing_can_be_seen(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, b"1", b"2")
+    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address)
+    assert (consumer.connections, consumer.in_flight, consumer.counters.received) == ([], 0, 0)
+    with consumer:
+        messages = iter(consumer)
+        next(messages).finish()
+        assert consumer.connections == [nsqd.tcp_address]
+        wait_until(lambda: (consumer.in_flight, consumer.counters.finished) == (1, 1))
+        next(messages).finish()
+
+
+LEFT_OPEN = """
+import sys
+from pumpline.sync import Consumer
+address, topic = sys.argv[1:]
+messages = iter(Consumer(topic, "ch", nsqd=address, max_in_flight=5))
+next(messages).finish()
+"""
+
+
+def test_a_program_that_ends_amid_an_iteration_ends_and_gives_the_rest_back(
+    nsqd: Nsqd, topic: str
+) -> None:
+    publish(nsqd, topic, *(b"%d" % number for number in range(10)))
+    program = [sys.executable, "-c", LEFT_OPEN, nsqd.tcp_address, topic]
+    done = subprocess.run(program, check=True, timeout=30, capture_output=True)
+    assert done.stderr == b""
+    stats = nsqd.channel_stats(topic, CHANNEL)
+    assert (stats["depth"], stats["in_flight_count"]) == (9, 0)
 
 
 def test_a_consumer_that_cannot_be() -> None:

@@ -17,6 +17,7 @@ SECONDS_VARIABLE = "FUZZ_SECONDS"
 SECONDS_DEFAULT = 600.0
 SEED_VARIABLE = "FUZZ_SEED"
 SEED_BITS = 32
+SHARE_S_MAX = 240.0  # of one test: pytest cuts off what takes 300 s
 
 FIXED, FRESH = "fixed", "fresh"
 
@@ -70,7 +71,8 @@ def rounds(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -
         return
     first = secrets.randbits(SEED_BITS)
     total_s = float(os.environ.get(SECONDS_VARIABLE) or SECONDS_DEFAULT)
-    played = Rounds(_fresh_seeds(first, total_s / request.config.stash[_fresh_tests]))
+    share_s = min(total_s / request.config.stash[_fresh_tests], SHARE_S_MAX)
+    played = Rounds(_fresh_seeds(first, share_s))
     yield played
     with capsys.disabled():
         print(f"\n{request.node.name}: {played.count} rounds, seeds from {first} on")

@@ -78,17 +78,19 @@ def write_segments(rng: random.Random, disk: Disk) -> dict[Path, list[Batch]]:
 
 
 def whole_batches(data: bytes, batches: list[Batch]) -> list[Batch]:
-    """Those that can still be found, in order; none if one is there twice (see test_found)."""
+    """Those that can still be found; none if one is there twice (see test_found), or if a later one
+    has come to be before an earlier one: then one of the two is out of place, and nobody can say
+    which."""
     found = []
-    at = 0
+    end = 0
     for batch in batches:
         raw = bytes_of(batch)
-        position = data.find(raw, at)
-        if data.count(raw) > 1:
+        position = data.find(raw)
+        if data.count(raw) > 1 or 0 <= position < end:
             return []
         if position >= 0:
             found.append(batch)
-            at = position + batch.size_bytes
+            end = position + batch.size_bytes
     return found
 
 

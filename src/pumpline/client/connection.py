@@ -28,6 +28,7 @@ from pumpline.client.errors import (
 from pumpline.client.greeting import Greeting
 from pumpline.client.settings import Negotiated, Settings
 from pumpline.core import commands
+from pumpline.core.errors import E_BAD_BODY, E_BAD_CHANNEL, E_BAD_MESSAGE, E_BAD_TOPIC, E_INVALID
 from pumpline.core.frames import ERROR, MAGIC_V2
 from pumpline.core.incoming import Frame, FrameError, Incoming, Message
 from pumpline.core.layers import EndOfStream, Layers, UpgradeError
@@ -35,6 +36,9 @@ from pumpline.core.layers import EndOfStream, Layers, UpgradeError
 WATER_MARK_BYTES = 1 << 20  # unsent output at which it is no longer writable
 READ_BYTES = 256 * 1024  # taken out of the layers at once
 CLOSE_TIMEOUT_S = 5.0  # for the server to take what is left
+
+# What these are said of is not read to its end, nor is anything behind it.
+_MALFORMED = frozenset({E_INVALID, E_BAD_TOPIC, E_BAD_CHANNEL, E_BAD_MESSAGE, E_BAD_BODY})
 
 OnMessages = Callable[["Connection", list[Message]], None]
 OnError = Callable[["Connection", ServerError], None]
@@ -93,6 +97,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         self._ended = asyncio.Event()
         self._is_opened = False
+        self._is_cut_off = False  # nsqd does not get to what is expected still
         self._closing = False
         self._reading = True
         self._heard = True
@@ -133,6 +138,8 @@ class Connection(asyncio.Protocol):
                 raise ConnectError(str(error)) from error
             if isinstance(error, OSError | PumplineError | UpgradeError | EndOfStream):
                 raise ConnectError(f"{address}: {_cause(error)}") from error
+            if isinstance(error, UnicodeError):
+                raise ConnectError(f"{address}: that is no name of a host") from error
             raise
         return connection
 
@@ -359,6 +366,7 @@ class Connection(asyncio.Protocol):
         if error.fatal:
             self.reason = self.reason or error  # nsqd will close the connection
             if self._expected:
+                self._is_cut_off = error.code in _MALFORMED
                 self._expected.popleft()(b"", error)
                 return
         self._on_error(self, error)
@@ -376,7 +384,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         if self._greeting is not None:
             self._greeting.end(self.reason)
-        sent = len(self._expected) - self._unsent_requests
+        sent = 0 if self._is_cut_off else len(self._expected) - self._unsent_requests
         expected, self._expected = self._expected, deque()
         for position, on_answer in enumerate(expected):
             on_answer(b"", self._closed_error(sent=position < sent))

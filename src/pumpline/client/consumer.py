@@ -24,6 +24,7 @@ from pumpline.client.address import parse_address
 from pumpline.client.backoff import Backoff
 from pumpline.client.discovery import Discovery
 from pumpline.client.flow import Flow
+from pumpline.client.greeting import new_compression
 from pumpline.client.handling import Handler, Handling, put_back
 from pumpline.client.message import Batch, Delivery, Message, Record, ThreadMessage
 from pumpline.client.options import ConsumerOptions
@@ -74,12 +75,14 @@ class Consumer:
         """
         for kind, name in (("topic", topic), ("channel", channel)):
             if not is_valid_name(name):
-                raise ValueError(f"{name!r} is no name of a {kind}")
+                raise ValueError(f"{name!r} is not a valid {kind} name")
         if max_in_flight < 0 or max_attempts < 0:
             raise ValueError("max_in_flight and max_attempts must not be negative")
         self.topic = topic
         self.channel = channel
         self.settings = settings or Settings()
+        if self.settings.heartbeat_interval_s < 0:
+            raise ValueError("a consumer must have heartbeats: nsqd lets nobody subscribe without")
         self.options = options or ConsumerOptions()
         self.auto_touch = auto_touch
         self.counters = Counters()
@@ -98,6 +101,7 @@ class Consumer:
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._message_type: type[Message] = Message
         self._subscriptions: dict[str, Subscription] = {}
+        self._retiring: set[Subscription] = set()
         self._flow: Flow | None = None
         self._main: asyncio.Task[None] | None = None
         self._handled: asyncio.Task[None] | None = None
@@ -105,6 +109,7 @@ class Consumer:
         self._tasks: asyncio.TaskGroup
         self._poll_now = asyncio.Event()
         self._is_over = False  # iterations end
+        self._is_owned = False  # by an iteration
 
     def _new_discovery(self, lookupds: list[str]) -> Discovery | None:
         if not lookupds:
@@ -134,9 +139,7 @@ class Consumer:
         return self._iterate()
 
     async def _iterate(self) -> AsyncIterator[Message]:
-        owns = self._main is None
-        if owns:
-            self.start()
+        owns = self._own()
         try:
             while (message := await self._take()) is not None:
                 yield message
@@ -160,9 +163,9 @@ class Consumer:
         self, size_max: int = BATCH_SIZE, *, wait_s: float = 0.0
     ) -> AsyncGenerator[Batch, None]:
         """Messages at hand, up to size_max; wait_s is how long a batch may wait to become full."""
-        owns = self._main is None
-        if owns:
-            self.start()
+        if size_max < 1:
+            raise ValueError("a batch has at least 1 message")
+        owns = self._own()
         try:
             while (message := await self._take()) is not None:
                 batch = Batch([message])
@@ -175,6 +178,16 @@ class Consumer:
         finally:
             if owns:
                 await self.stop(timeout_s=0)
+
+    def _own(self) -> bool:
+        """Whether it is the iteration that starts the consumer, and is to stop it at its end."""
+        if self._main is not None:
+            if self._is_owned and self._stopping is not None:
+                self.start()  # which says that it cannot
+            return False
+        self.start()
+        self._is_owned = True
+        return True
 
     def handler(self, *, concurrency: int = 1, threads: bool | None = None) -> Callable[[H], H]:
         """Decorator: the function that `run` gives messages to. See `run`."""
@@ -223,8 +236,11 @@ class Consumer:
 
     def start(self) -> None:
         """Connects in the background; needs a running event loop."""
+        if self._stopping is not None:
+            raise RuntimeError("a consumer that was stopped does not start again: make a new one")
         if self._main is not None:
             return
+        new_compression(self.settings)  # what is not installed is told now, and not to the log
         options = self.options
         backoff = Backoff(
             multiplier_s=options.backoff_multiplier_s,
@@ -235,16 +251,19 @@ class Consumer:
         self._main = asyncio.get_running_loop().create_task(self._run())
 
     def stop_soon(self) -> None:
-        """Begins a stop; for signal handlers."""
+        """Begins a stop; for handlers, and for signals."""
         if self._main is not None:
             self._begin_stop(self._main, self.options.stop_timeout_s)
 
     async def stop(self, *, timeout_s: float | None = None) -> None:
         """Takes no more messages, puts back those nobody has taken, waits until those in hand are
-        answered (for options.stop_timeout_s if no time is given), and closes."""
+        answered (for options.stop_timeout_s if no time is given), and closes. Handlers, for which
+        it would wait, call `stop_soon` instead."""
         main = self._main
         if main is None:
             return
+        if self.is_in_handler:
+            raise RuntimeError("a handler cannot wait for its own end: call stop_soon")
         if timeout_s is None:
             timeout_s = self.options.stop_timeout_s
         await asyncio.shield(self._begin_stop(main, timeout_s))
@@ -275,7 +294,13 @@ class Consumer:
         return [s.address for s in self._subscriptions.values() if s.connection is not None]
 
     @property
+    def is_in_handler(self) -> bool:
+        """Whether the caller is a handler of this consumer."""
+        return self._handling is not None and self._handling.is_here
+
+    @property
     def is_backing_off(self) -> bool:
+        """Whether it takes fewer messages, or none, as some have failed."""
         return self._flow is not None and self._flow.is_backing_off
 
     @property
@@ -385,9 +410,9 @@ class Consumer:
 
     async def _discover(self, discovery: Discovery) -> None:
         while True:
-            await discovery.poll()
-            self._follow(discovery.nodes)
             self._poll_now.clear()
+            await discovery.poll(lambda: self._follow(discovery.nodes))
+            self._follow(discovery.nodes)
             with suppress(TimeoutError):
                 async with asyncio.timeout(discovery.pause_s()):
                     await self._poll_now.wait()
@@ -403,13 +428,16 @@ class Consumer:
             subscription.task = self._tasks.create_task(subscription.run())
         for address in sorted(self._subscriptions.keys() - wanted):
             logger.info("%s: no nsqlookupd names it any more", address)
-            self._tasks.create_task(self._retire(self._subscriptions.pop(address)))
+            retired = self._subscriptions.pop(address)
+            self._retiring.add(retired)
+            self._tasks.create_task(self._retire(retired))
 
     async def _retire(self, subscription: Subscription) -> None:
         subscription.leave()
         await subscription.drain(self.options.stop_timeout_s)
         await subscription.close()
         subscription.task.cancel()
+        self._retiring.discard(subscription)
 
     def connection_ended(self) -> None:
         self._poll_now.set()
@@ -429,7 +457,7 @@ class Consumer:
         ends_at = loop.time() + timeout_s
         if self._flow is not None:
             self._flow.stop()
-        subscriptions = list(self._subscriptions.values())
+        subscriptions = [*self._subscriptions.values(), *self._retiring]
         for subscription in subscriptions:
             subscription.leave()  # before anything is put back, or it would come here again
         self._end_iterations()

@@ -39,6 +39,10 @@ class Sightings:
         self._views: dict[str, frozenset[str]] = {}
         self._absent_polls: dict[str, int] = {}
 
+    def add(self, named: frozenset[str]) -> None:
+        """Some of a poll whose outcome is not known yet."""
+        self.nodes = set(sorted(self.nodes | named)[:NODES_MAX])
+
     def merge(self, answers: Mapping[str, frozenset[str] | None]) -> None:
         """The outcome of one poll, by nsqlookupd; None from one that gave no answer."""
         for source, answer in answers.items():
@@ -83,8 +87,17 @@ class Discovery:
         """Addresses of the nsqds that have the topic, as of the last poll."""
         return self.sightings.nodes
 
-    async def poll(self) -> None:
-        answers = await asyncio.gather(*(self._ask(name) for name in self._urls))
+    async def poll(self, on_found: Callable[[], None] = lambda: None) -> None:
+        """Asks everybody; `on_found` is called at once when nsqds are named that were not known."""
+
+        async def ask(lookupd: str) -> frozenset[str] | None:
+            answer = await self._ask(lookupd)
+            if answer is not None and not answer <= self.nodes:
+                self.sightings.add(answer)
+                on_found()
+            return answer
+
+        answers = await asyncio.gather(*map(ask, self._urls))
         self.sightings.merge(dict(zip(self._urls, answers, strict=True)))
         self.polls += 1
 

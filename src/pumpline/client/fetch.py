@@ -36,6 +36,8 @@ async def get(
         raise FetchError(f"a line is over {LINE_BYTES_MAX} bytes") from error
     except OSError as error:
         raise FetchError(str(error) or type(error).__name__) from error
+    except UnicodeError as error:
+        raise FetchError("that is no name of a host, or no path") from error
 
 
 async def _get(

@@ -54,7 +54,7 @@ class Greeting:
 
     async def run(self, host: str) -> None:
         settings = self._settings
-        compression = _new_compression(settings)
+        compression = new_compression(settings)
         self._send(commands.identify(settings.identify_body()))
         try:
             granted = self.negotiated = Negotiated.parse(await self._answer())
@@ -154,7 +154,8 @@ class Greeting:
         return ConnectError(f"{self._address}: not the answer of an nsqd: {what}")
 
 
-def _new_compression(settings: Settings) -> Compression | None:
+def new_compression(settings: Settings) -> Compression | None:
+    """What they ask for; MissingExtra if its library is not installed."""
     try:
         if settings.snappy:
             return Snappy()

@@ -41,6 +41,18 @@ class Handling:
         self._concurrency = concurrency
         self._is_async = is_async
         self._uses_threads = not is_async if threads is None else threads
+        self._tasks: list[asyncio.Task[None]] = []
+        self._threads: Threads | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is asked from inside a handler."""
+        if self._threads is not None:
+            return self._threads.is_one_of_them()
+        try:
+            return asyncio.current_task() in self._tasks
+        except RuntimeError:  # a thread without an event loop
+            return False
 
     @property
     def message_type(self) -> type[Message]:
@@ -52,8 +64,8 @@ class Handling:
             await self._run_threads(take)
             return
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(self._concurrency):
-                tasks.create_task(self._work(take))
+            work = (self._work(take) for _ in range(self._concurrency))
+            self._tasks = [tasks.create_task(each) for each in work]
 
     async def _work(self, take: Take) -> None:
         handler, is_async = self._handler, self._is_async
@@ -81,6 +93,7 @@ class Handling:
 
     async def _run_threads(self, take: Take) -> None:
         threads = Threads(self._handler, count=self._concurrency, on_outcome=settle)
+        self._threads = threads
         try:
             while True:
                 await threads.room()

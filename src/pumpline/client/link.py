@@ -8,10 +8,11 @@ import asyncio
 import logging
 import random
 from collections import deque
+from math import inf
 from typing import Protocol
 
 from pumpline.client.connection import Connection
-from pumpline.client.errors import ConnectError, ServerError, Stalled
+from pumpline.client.errors import ConnectError, ConnectionClosed, ServerError, Stalled
 from pumpline.client.publication import Publication
 from pumpline.client.settings import Settings
 
@@ -41,6 +42,7 @@ class Link:
         self._confirm_timeout_s = confirm_timeout_s
         self._loop = asyncio.get_running_loop()
         self._under_way: deque[Publication] = deque()
+        self._answered_s = -inf  # the last time
         self._watch: asyncio.TimerHandle | None = None
         self._lost = asyncio.Event()
         self._failures = 0  # since something was confirmed
@@ -113,6 +115,10 @@ class Link:
     def _on_answer(self, data: bytes, failure: Exception | None) -> None:
         publication = self._under_way.popleft()
         publication.under_way = False
+        self._answered_s = self._loop.time()
+        if failure is None and data != b"OK":
+            failure = ConnectionClosed(f"{self.address}: nsqd answered {data[:64]!r}")
+            self.drop(failure)  # nothing more it says can be relied on
         if failure is None:
             self._failures = 0
         elif isinstance(failure, ServerError):
@@ -120,11 +126,12 @@ class Link:
         self._owner.answered(publication, failure)
 
     def _look(self) -> None:
-        """Drop a connection whose oldest publication has waited too long."""
+        """Drop a connection on which nothing is answered; one that is slow may go on."""
         self._watch = None
         if not self._under_way:
             return
-        left_s = self._under_way[0].sent_s + self._confirm_timeout_s - self._loop.time()
+        since_s = max(self._under_way[0].sent_s, self._answered_s)
+        left_s = since_s + self._confirm_timeout_s - self._loop.time()
         if left_s > 0:
             self._watch = self._loop.call_later(left_s, self._look)
         else:

@@ -9,10 +9,16 @@ counting and timing are done by the chunk. Knows no socket: a `Link` carries the
 """
 
 from collections.abc import Callable
+from datetime import timedelta
+from math import inf
 from typing import Protocol
 
 Record = tuple[int, int, bytes, bytes]
 """Publish time in nanoseconds, attempts, id, body."""
+
+
+Delay = float | timedelta
+"""Seconds, or a timedelta."""
 
 
 class Link(Protocol):
@@ -22,7 +28,7 @@ class Link(Protocol):
     """Ids to finish with the next flush."""
 
     def flush_soon(self) -> None: ...
-    def requeue(self, record: Record, delay_s: float | None, *, backoff: bool) -> None: ...
+    def requeue(self, record: Record, delay_ms: int | None, *, backoff: bool) -> None: ...
     def touch(self, message: "Message") -> None: ...
     def call_from_thread(self, function: Callable[[], object]) -> None: ...
 
@@ -88,16 +94,17 @@ class Message:
         finished.append(self._record[2])
         return True
 
-    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> bool:
-        """Not now: nsqd delivers it again after the delay, by default the consumer's
-        requeue_delay_s times its attempts. `backoff` says that the whole consumer should hold
-        back, as something is wrong with the world and not just with this message."""
+    def requeue(self, delay_s: Delay | None = None, *, backoff: bool = True) -> bool:
+        """Not now: nsqd delivers it again after the delay (seconds or a timedelta), by default the
+        consumer's requeue_delay_s times its attempts. `backoff` says that the whole consumer should
+        hold back, as something is wrong with the world and not just with this message."""
+        delay_ms = None if delay_s is None else milliseconds(delay_s)
         delivery = self._delivery
         if self.is_answered or delivery.is_over:
             return False
         self.is_answered = True
         delivery.outstanding -= 1
-        delivery.link.requeue(self._record, delay_s, backoff=backoff)
+        delivery.link.requeue(self._record, delay_ms, backoff=backoff)
         return True
 
     def touch(self) -> bool:
@@ -123,7 +130,9 @@ class ThreadMessage(Message):
     def finish(self) -> bool:
         return self._answer(super().finish)
 
-    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> bool:
+    def requeue(self, delay_s: Delay | None = None, *, backoff: bool = True) -> bool:
+        if delay_s is not None:
+            milliseconds(delay_s)  # a wrong one is told here, and not where nobody sees it
         requeue = super().requeue
         return self._answer(lambda: requeue(delay_s, backoff=backoff))
 
@@ -149,10 +158,18 @@ class Batch(list[Message]):
         for message in self:
             message.finish()
 
-    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
+    def requeue(self, delay_s: Delay | None = None, *, backoff: bool = True) -> None:
         for message in self:
             message.requeue(delay_s, backoff=backoff)
 
     def touch(self) -> None:
         for message in self:
             message.touch()
+
+
+def milliseconds(delay: Delay) -> int:
+    """ValueError for what is no delay."""
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if not 0 <= seconds < inf:
+        raise ValueError(f"a message cannot be delayed by {seconds} s")
+    return round(seconds * 1000)

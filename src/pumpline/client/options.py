@@ -2,6 +2,7 @@
 
 import ssl
 from dataclasses import dataclass
+from math import inf
 
 from pumpline.client.backoff import MULTIPLIER_S, WAIT_MAX_S
 from pumpline.client.discovery import POLL_INTERVAL_S, POLL_JITTER, POLL_TIMEOUT_S
@@ -44,11 +45,11 @@ class ConsumerOptions:
 
     def __post_init__(self) -> None:
         for name in _NOT_NEGATIVE:
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative")
+            if not 0 <= getattr(self, name) < inf:
+                raise ValueError(f"{name} must be a number of seconds, and not negative")
         for name in _POSITIVE:
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive")
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name} must be a positive number of seconds")
         if not 0 <= self.poll_jitter <= 1:
             raise ValueError("poll_jitter is not in 0-1")
 

@@ -18,7 +18,6 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import timedelta
 from functools import lru_cache
 from itertools import islice
 from types import TracebackType
@@ -33,6 +32,7 @@ from pumpline.client.errors import (
     ServerError,
 )
 from pumpline.client.link import Link
+from pumpline.client.message import Delay, milliseconds
 from pumpline.client.publication import MESSAGE_COST_BYTES, Publication, Waiter, cost_bytes
 from pumpline.client.room import Room
 from pumpline.client.settings import Settings
@@ -50,12 +50,11 @@ MESSAGE_BYTES_MAX = 1 << 20  # nsqd's --max-msg-size, unless told otherwise
 BODY_BYTES_MAX = 5 << 20  # and its --max-body-size
 BATCH_MESSAGES_MAX = 2000
 PENDING_BYTES_MAX = 32 << 20
+TAKEN_AT_ONCE = 50  # messages, before a look at their size
 _PASSING_CODES = frozenset({E_PUB_FAILED, E_DPUB_FAILED, E_MPUB_FAILED})  # a full disk, an exit
 _BODY_CODES = frozenset({E_BAD_MESSAGE, E_BAD_BODY})
 
 Body = bytes | bytearray | memoryview
-Delay = float | timedelta
-"""Seconds, or a timedelta."""
 
 
 class Producer:
@@ -93,6 +92,17 @@ class Producer:
             raise ValueError("a producer needs the address of an nsqd")
         for address in self.addresses:
             parse_address(address)
+        for name, value in (
+            ("timeout_s", timeout_s),
+            ("confirm_timeout_s", confirm_timeout_s),
+            ("message_bytes_max", message_bytes_max),
+            ("body_bytes_max", body_bytes_max),
+            ("pending_bytes_max", pending_bytes_max),
+        ):
+            if not value > 0:
+                raise ValueError(f"{name} must be positive")
+        if not batch_delay_s >= 0:
+            raise ValueError("batch_delay_s must not be negative")
         self.published = 0  # messages confirmed
         self.retried = 0  # publications sent again
         self.waits = 0  # publishes that had to wait for room
@@ -117,7 +127,7 @@ class Producer:
         self._expiry: asyncio.TimerHandle | None = None
         self._changed: asyncio.Event  # a link, or what is pending
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_open = False
+        self._is_open = False  # takes messages
 
     @property
     def connected(self) -> list[str]:
@@ -158,13 +168,15 @@ class Producer:
                 await self._change()
         except BaseException:
             await self._close_links()
+            self._loop = None  # it may be tried again
             raise
         self._is_open = True
 
     async def close(self) -> None:
-        """Wait for what is pending, as long as its time allows, and disconnect."""
-        if not self._is_open:
+        """Take no more, wait for what is pending, as long as its time allows, and disconnect."""
+        if not self._links:
             return
+        self._is_open = False
         try:
             while self._pending:
                 await self._change()
@@ -194,7 +206,7 @@ class Producer:
         Raises NotSent, Refused or Unconfirmed; ValueError for what can be no message.
         """
         message = self._checked(topic, body)
-        defer_ms = None if defer is None else _milliseconds(defer)
+        defer_ms = None if defer is None else milliseconds(defer)
         cost = MESSAGE_COST_BYTES + len(message)
         if not self._room.try_take(cost):
             await self._wait_for_room(cost)
@@ -207,7 +219,8 @@ class Producer:
         """Publish messages by MPUB, in as few commands as nsqd's limits allow.
 
         Not all or nothing: `confirmed` of the exception is how many are known to be published.
-        What it was raised for is the first failure; no more is sent after it.
+        What it was raised for is the first failure; no more is taken from `bodies` after it. When
+        a body can be no message, or `bodies` raises, those before it may have been published.
         """
         waiters: deque[tuple[int, Waiter]] = deque()
         confirmed = 0
@@ -248,8 +261,7 @@ class Producer:
 
     def _chunks(self, topic: str, bodies: Iterable[Body]) -> Iterator[list[bytes]]:
         """What goes into one MPUB each, checked."""
-        remaining = iter(bodies)
-        while block := list(islice(remaining, BATCH_MESSAGES_MAX)):
+        for block in blocks(bodies, self._body_bytes_max // 2):
             checked = [self._checked(topic, body) for body in block[:1]]
             if self._fits(block):
                 yield cast(list[bytes], block)
@@ -277,6 +289,9 @@ class Producer:
         except TimeoutError:
             text = f"not sent: no room for {self._timeout_s:g} s, as nothing was confirmed"
             raise NotSent(text) from None
+        if not self._is_open:  # it has closed in the meantime: let the next one know
+            self._room.give(cost)
+            raise self._not_open()
 
     def _enqueue(
         self, topic: str, bodies: list[bytes], cost: int, *, defer_ms: int | None = None
@@ -439,6 +454,24 @@ class Producer:
             self._give_up(publication)
 
 
+def blocks(bodies: Iterable[Body], bytes_max: int) -> Iterator[list[Body]]:
+    """At most BATCH_MESSAGES_MAX at a time, and at most TAKEN_AT_ONCE after bytes_max."""
+    remaining = iter(bodies)
+    while True:
+        block: list[Body] = []
+        size_bytes = 0
+        while len(block) < BATCH_MESSAGES_MAX and size_bytes < bytes_max:
+            some = list(islice(remaining, TAKEN_AT_ONCE))
+            if not some:
+                break
+            with suppress(TypeError):  # what has no length is no message, as will be said
+                size_bytes += sum(map(len, some))
+            block += some
+        if not block:
+            return
+        yield block
+
+
 def _portions(bodies: list[bytes], size_max: int) -> Iterator[list[bytes]]:
     portion: list[bytes] = []
     size = MPUB_OVERHEAD_BYTES
@@ -471,10 +504,3 @@ def _bytes_of(body: object) -> bytes:
 def _check_topic(topic: str) -> None:
     if not is_valid_name(topic):
         raise ValueError(f"{topic!r} is not a valid topic name")
-
-
-def _milliseconds(delay: Delay) -> int:
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if not seconds >= 0:
-        raise ValueError(f"a message cannot be deferred by {seconds} s")
-    return round(seconds * 1000)

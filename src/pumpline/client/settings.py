@@ -15,6 +15,9 @@ from pumpline.core.incoming import FRAME_BYTES_MAX
 
 HEARTBEATS_OFF_S = -1.0
 MAX_RDY_COUNT_DEFAULT = 2500
+GRANTED_MAX = 1 << 53  # of a number a server says: of milliseconds, 285,000 years
+
+_COUNTED_ON = ("max_rdy_count", "max_msg_timeout_ms", "msg_timeout_ms")
 
 
 def _hostname() -> str:
@@ -55,7 +58,10 @@ class Settings:
     snappy: bool = False
     deflate: bool = False
     deflate_level: int = 6
-    auth_secret: str | bytes = b""
+    auth_secret: str | bytes = field(default=b"", repr=False)
+    topology_region: str = ""
+    topology_zone: str = ""
+    """Where this client is, for an nsqd that prefers consumers near by."""
     frame_bytes_max: int = FRAME_BYTES_MAX
     """A larger frame ends the connection: a limit on what a server can make us keep."""
 
@@ -70,6 +76,11 @@ class Settings:
             raise ValueError("heartbeat_interval_s must not be more than read_timeout_s")
         if not self.heartbeat_interval_s > 0 and self.heartbeat_interval_s != HEARTBEATS_OFF_S:
             raise ValueError("heartbeat_interval_s must be positive, or -1 for none")
+        for name in ("connect_timeout_s", "write_timeout_s", "frame_bytes_max"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive")
+        if not self.msg_timeout_s >= 0:
+            raise ValueError("msg_timeout_s must not be negative")
 
     def identify_body(self) -> bytes:
         asked: dict[str, Any] = {
@@ -89,6 +100,9 @@ class Settings:
             "sample_rate": self.sample_rate,
             "msg_timeout": _ms(self.msg_timeout_s),
         }
+        if self.topology_region or self.topology_zone:  # not every nsqd knows them
+            asked["topology_region"] = self.topology_region
+            asked["topology_zone"] = self.topology_zone
         return json.dumps(asked).encode()
 
     def secret(self) -> bytes:
@@ -131,6 +145,8 @@ class Negotiated:
                 continue
             if type(value) is not type(default):
                 raise ValueError(f"{name} {value!r} is no {type(default).__name__}")
+            if name in _COUNTED_ON and not 0 <= value <= GRANTED_MAX:
+                raise ValueError(f"{name} {str(value)[:32]} makes no sense")
             known[name] = value
         return cls(**known)
 

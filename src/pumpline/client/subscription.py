@@ -16,7 +16,7 @@ from typing import Protocol
 from pumpline.client.connection import Connection
 from pumpline.client.errors import ConnectionClosed, PumplineError, ServerError
 from pumpline.client.flow import Flow
-from pumpline.client.message import Delivery, Message, Record
+from pumpline.client.message import Delivery, Message, Record, milliseconds
 from pumpline.client.rdy import RDY_MAX, Credit
 from pumpline.client.settings import Settings
 from pumpline.core import commands
@@ -72,8 +72,10 @@ class Subscription:
         self._owner = owner
         self._flow = flow
         self._loop = asyncio.get_running_loop()
-        self._deliveries: deque[Delivery] = deque()
+        self._deliveries: deque[Delivery] = deque()  # the next to be looked at is the first
+        self._last: deque[Delivery] = deque()  # those that no touch makes last any longer
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._sweep_at = inf
         self._timeout_s = self._timeout_max_s = inf
         self._ended = asyncio.Event()
         self._answered = asyncio.Event()  # all of it, while leaving
@@ -96,6 +98,8 @@ class Subscription:
                     await self._ended.wait()
                 except PumplineError as error:
                     logger.warning("%s", self._say(error))
+                except Exception:  # the root of a task: the other nsqds are to go on
+                    logger.exception("%s", self.address)
                 if self._is_leaving:
                     return
                 self._owner.connection_ended()
@@ -121,7 +125,7 @@ class Subscription:
             return
         try:
             async with asyncio.timeout(CLS_TIMEOUT_S):
-                await self._left
+                await asyncio.shield(self._left)
             self._look_answered()
             async with asyncio.timeout(timeout_s):
                 await self._answered.wait()
@@ -171,17 +175,16 @@ class Subscription:
         if self.connection is connection:
             self.connection = None
             self._flow.remove(self.credit)
-            if not self._is_leaving:
+            if reason is not None and not self._is_leaving:
                 text = "%s; %d messages in flight will be delivered again"
                 logger.warning(text, self._say(reason), self.credit.in_flight)
-            for delivery in self._deliveries:
-                self._owner.counters.expired += delivery.outstanding
-                delivery.is_over = True
-            self._deliveries.clear()
+            for deliveries in (self._deliveries, self._last):
+                for delivery in deliveries:
+                    self._owner.counters.expired += delivery.outstanding
+                    delivery.is_over = True
+                deliveries.clear()
             self.finished.clear()
-            if self._sweep_timer is not None:
-                self._sweep_timer.cancel()
-                self._sweep_timer = None
+            self._sweep_soon(inf)
             self._answered.set()
         self._ended.set()
 
@@ -192,15 +195,18 @@ class Subscription:
     # -- messages and their answers -----------------------------------------------------------
 
     def _receive(self, connection: Connection, records: list[Record]) -> None:
+        if connection is not self.connection:
+            connection.abort(ConnectionClosed("nsqd sent messages before it was asked for any"))
+            return
         in_flight = self.credit.in_flight + len(records)
         if in_flight > FLOOD_FACTOR * self._rdy_highest + FLOOD_SPARE:
             text = f"nsqd sent {in_flight} messages, and was allowed {self._rdy_highest}"
             connection.abort(ConnectionClosed(text))
             return
         now = self._loop.time()
-        deliveries = self._deliveries
-        while deliveries and not deliveries[0].outstanding:
-            deliveries.popleft()
+        for deliveries in (self._deliveries, self._last):
+            while deliveries and not deliveries[0].outstanding:
+                deliveries.popleft()
         delivery = self._new_delivery(len(records), now, now + self._timeout_max_s)
         self._owner.counters.received += len(records)
         self._flow.received(self.credit, len(records), now)
@@ -226,19 +232,19 @@ class Subscription:
         self.connection.write(b"FIN %b\n" % b"\nFIN ".join(ids))
         self.connection.flush()  # it is the end of an iteration already
 
-    def requeue(self, record: Record, delay_s: float | None, *, backoff: bool) -> None:
+    def requeue(self, record: Record, delay_ms: int | None, *, backoff: bool) -> None:
         if self.connection is None:
             return
         now = self._loop.time()
-        if delay_s is None:
-            delay_s = self._owner.requeue_delay_s(record[1])
+        if delay_ms is None:
+            delay_ms = milliseconds(self._owner.requeue_delay_s(record[1]))
         self._owner.counters.requeued += 1
         if backoff:
             self._flow.failed(now)
         else:
             self._flow.passed(now)
         self._count_answered(1, now)
-        self.connection.write(commands.req(record[2], max(0, round(delay_s * 1000))))
+        self.connection.write(commands.req(record[2], delay_ms))
 
     def touch(self, message: Message) -> None:
         """The message leaves those it came with, as its time is another now."""
@@ -266,9 +272,10 @@ class Subscription:
     def _new_delivery(self, count: int, now: float, ends_at: float) -> Delivery:
         expires_at = min(now + self._timeout_s, ends_at)
         delivery = Delivery(self, count, expires_at=expires_at, ends_at=ends_at)
-        self._deliveries.append(delivery)
-        if self._sweep_timer is None:
-            self._sweep_timer = self._loop.call_at(self._look_at(delivery), self._sweep)
+        self._keep(delivery)
+        look_at = self._look_at(delivery)
+        if look_at < self._sweep_at:
+            self._sweep_soon(look_at)
         return delivery
 
     def _count_answered(self, count: int, now: float) -> None:
@@ -282,36 +289,51 @@ class Subscription:
 
     # -- time ---------------------------------------------------------------------------------
 
+    def _keep(self, delivery: Delivery) -> None:
+        """Until it is answered, or its time is up. Each of the two is in order of time by itself:
+        nobody may have to wait behind one that has longer."""
+        is_last = delivery.expires_at >= delivery.ends_at
+        (self._last if is_last else self._deliveries).append(delivery)
+
     def _look_at(self, delivery: Delivery) -> float:
         """When to touch its messages, or to write them off."""
         if self._owner.auto_touch and delivery.expires_at < delivery.ends_at:
             return delivery.expires_at - self._timeout_s / 2
         return delivery.expires_at
 
+    def _sweep_soon(self, at: float) -> None:
+        """At inf, never."""
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._sweep_timer = None if at == inf else self._loop.call_at(at, self._sweep)
+        self._sweep_at = at
+
     def _sweep(self) -> None:
-        self._sweep_timer = None
-        now = self._loop.time()
-        deliveries = self._deliveries
-        expired = 0
-        while deliveries:
-            delivery = deliveries[0]
-            if not delivery.outstanding:
-                deliveries.popleft()
-            elif self._look_at(delivery) > now:
-                self._sweep_timer = self._loop.call_at(self._look_at(delivery), self._sweep)
-                break
-            elif now < delivery.expires_at:
-                deliveries.rotate(-1)  # to the end: it has the most time now
-                self._touch_all(delivery, now)
-            else:
-                deliveries.popleft()
-                delivery.is_over = True
-                expired += delivery.outstanding
+        now = max(self._loop.time(), self._sweep_at)  # timers may be early by a hair
+        expired = self._sweep_some(self._deliveries, now) + self._sweep_some(self._last, now)
+        heads = [self._look_at(each[0]) for each in (self._deliveries, self._last) if each]
+        self._sweep_soon(min(heads, default=inf))
         if expired:
             self._owner.counters.expired += expired
             text = "%s: %d messages were not answered within %g s, and will be delivered again"
             logger.warning(text, self.address, expired, self._timeout_s)
             self._count_answered(expired, now)
+
+    def _sweep_some(self, deliveries: deque[Delivery], now: float) -> int:
+        """How many messages have had their time."""
+        expired = 0
+        while deliveries:
+            delivery = deliveries[0]
+            if delivery.outstanding:
+                if self._look_at(delivery) > now:
+                    break
+                if now < delivery.expires_at:
+                    self._touch_all(deliveries.popleft(), now)
+                    continue
+                delivery.is_over = True
+                expired += delivery.outstanding
+            deliveries.popleft()
+        return expired
 
     def _touch_all(self, delivery: Delivery, now: float) -> None:
         delivery.messages = [m for m in delivery.messages if not m.is_answered]
@@ -319,6 +341,7 @@ class Subscription:
         for message in delivery.messages:
             if message._delivery is delivery:
                 self._send_touch(message)
+        self._keep(delivery)
 
     def _send_touch(self, message: Message) -> None:
         assert self.connection is not None

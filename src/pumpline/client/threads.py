@@ -41,6 +41,10 @@ class Threads:
         for thread in self._threads:
             thread.start()
 
+    def is_one_of_them(self) -> bool:
+        """Whether the caller runs in one of these threads."""
+        return threading.current_thread() in self._threads
+
     async def room(self) -> None:
         """Waits until another message may be put."""
         while self.backlog >= self.backlog_max:

@@ -18,7 +18,7 @@ from pumpline.client import (
     Settings,
     Unconfirmed,
 )
-from pumpline.client.producer import TAKEN_AT_ONCE
+from pumpline.client.bodies import TAKEN_AT_ONCE
 from pumpline.core.frames import OK
 
 from .scripted import Client, scripted

@@ -73,9 +73,7 @@ class Consumer:
         settings        of each connection: TLS, compression, AUTH, timeouts
         options         the finer points
         """
-        for kind, name in (("topic", topic), ("channel", channel)):
-            if not is_valid_name(name):
-                raise ValueError(f"{name!r} is not a valid {kind} name")
+        _check_names(topic, channel)
         if max_in_flight < 0 or max_attempts < 0:
             raise ValueError("max_in_flight and max_attempts must not be negative")
         self.topic = topic
@@ -477,3 +475,9 @@ class Consumer:
         self._ready.clear()
         while self._waiters:
             self._wake()
+
+
+def _check_names(topic: str, channel: str) -> None:
+    for kind, name in (("topic", topic), ("channel", channel)):
+        if not is_valid_name(name):
+            raise ValueError(f"{name!r} is not a valid {kind} name")

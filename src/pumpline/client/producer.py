@@ -18,12 +18,18 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import lru_cache
-from itertools import islice
 from types import TracebackType
 from typing import Self, cast
 
 from pumpline.client.address import parse_address
+from pumpline.client.bodies import (
+    BATCH_MESSAGES_MAX,
+    Body,
+    blocks,
+    bytes_of,
+    check_topic,
+    portions,
+)
 from pumpline.client.errors import (
     ConnectError,
     ConnectionClosed,
@@ -44,17 +50,12 @@ from pumpline.core.errors import (
     E_MPUB_FAILED,
     E_PUB_FAILED,
 )
-from pumpline.core.names import is_valid_name
 
 MESSAGE_BYTES_MAX = 1 << 20  # nsqd's --max-msg-size, unless told otherwise
 BODY_BYTES_MAX = 5 << 20  # and its --max-body-size
-BATCH_MESSAGES_MAX = 2000
 PENDING_BYTES_MAX = 32 << 20
-TAKEN_AT_ONCE = 50  # messages, before a look at their size
 _PASSING_CODES = frozenset({E_PUB_FAILED, E_DPUB_FAILED, E_MPUB_FAILED})  # a full disk, an exit
 _BODY_CODES = frozenset({E_BAD_MESSAGE, E_BAD_BODY})
-
-Body = bytes | bytearray | memoryview
 
 
 class Producer:
@@ -87,22 +88,12 @@ class Producer:
         body_bytes_max      nsqd's --max-body-size
         pending_bytes_max   of messages not confirmed yet; beyond it publish waits
         """
-        self.addresses = [addresses] if isinstance(addresses, str) else list(addresses)
-        if not self.addresses:
-            raise ValueError("a producer needs the address of an nsqd")
-        for address in self.addresses:
-            parse_address(address)
-        for name, value in (
-            ("timeout_s", timeout_s),
-            ("confirm_timeout_s", confirm_timeout_s),
-            ("message_bytes_max", message_bytes_max),
-            ("body_bytes_max", body_bytes_max),
-            ("pending_bytes_max", pending_bytes_max),
-        ):
-            if not value > 0:
-                raise ValueError(f"{name} must be positive")
+        self.addresses = _checked_addresses(addresses)
         if not batch_delay_s >= 0:
             raise ValueError("batch_delay_s must not be negative")
+        _check_positive(timeout_s=timeout_s, confirm_timeout_s=confirm_timeout_s)
+        _check_positive(message_bytes_max=message_bytes_max, body_bytes_max=body_bytes_max)
+        _check_positive(pending_bytes_max=pending_bytes_max)
         self.published = 0  # messages confirmed
         self.retried = 0  # publications sent again
         self.waits = 0  # publishes that had to wait for room
@@ -249,14 +240,14 @@ class Producer:
         if not self._is_open:
             raise self._not_open()
         if not isinstance(body, bytes):
-            body = _bytes_of(body)
+            body = bytes_of(body)
         if not body:
             raise ValueError("a message cannot be empty")
         if len(body) > self._message_bytes_max:
             raise ValueError(
                 f"a message of {len(body)} bytes, over the limit of {self._message_bytes_max}"
             )
-        _check_topic(topic)
+        check_topic(topic)
         return body
 
     def _chunks(self, topic: str, bodies: Iterable[Body]) -> Iterator[list[bytes]]:
@@ -267,7 +258,7 @@ class Producer:
                 yield cast(list[bytes], block)
             else:
                 checked += [self._checked(topic, body) for body in block[1:]]
-                yield from _portions(checked, self._body_bytes_max)
+                yield from portions(checked, self._body_bytes_max)
 
     def _fits(self, block: list[Body]) -> bool:
         """Whether it can go as it is: a few passes of C, instead of a look at each message."""
@@ -454,35 +445,19 @@ class Producer:
             self._give_up(publication)
 
 
-def blocks(bodies: Iterable[Body], bytes_max: int) -> Iterator[list[Body]]:
-    """At most BATCH_MESSAGES_MAX at a time, and at most TAKEN_AT_ONCE after bytes_max."""
-    remaining = iter(bodies)
-    while True:
-        block: list[Body] = []
-        size_bytes = 0
-        while len(block) < BATCH_MESSAGES_MAX and size_bytes < bytes_max:
-            some = list(islice(remaining, TAKEN_AT_ONCE))
-            if not some:
-                break
-            with suppress(TypeError):  # what has no length is no message, as will be said
-                size_bytes += sum(map(len, some))
-            block += some
-        if not block:
-            return
-        yield block
+def _checked_addresses(given: str | Iterable[str]) -> list[str]:
+    addresses = [given] if isinstance(given, str) else list(given)
+    if not addresses:
+        raise ValueError("a producer needs the address of an nsqd")
+    for address in addresses:
+        parse_address(address)
+    return addresses
 
 
-def _portions(bodies: list[bytes], size_max: int) -> Iterator[list[bytes]]:
-    portion: list[bytes] = []
-    size = MPUB_OVERHEAD_BYTES
-    for body in bodies:
-        size += MPUB_MESSAGE_OVERHEAD_BYTES + len(body)
-        if portion and size > size_max:
-            yield portion
-            portion = []
-            size = MPUB_OVERHEAD_BYTES + MPUB_MESSAGE_OVERHEAD_BYTES + len(body)
-        portion.append(body)
-    yield portion
+def _check_positive(**limits: float) -> None:
+    for name, value in limits.items():
+        if not value > 0:
+            raise ValueError(f"{name} must be positive")
 
 
 async def _outcome(count: int, waiter: Waiter) -> int:
@@ -492,15 +467,3 @@ async def _outcome(count: int, waiter: Waiter) -> int:
 
 def _is_for_one_message(failure: Exception) -> bool:
     return isinstance(failure, ServerError) and failure.code in _BODY_CODES
-
-
-def _bytes_of(body: object) -> bytes:
-    if isinstance(body, bytearray | memoryview):
-        return bytes(body)
-    raise TypeError(f"a message is bytes, not {type(body).__name__}")
-
-
-@lru_cache(maxsize=1024)
-def _check_topic(topic: str) -> None:
-    if not is_valid_name(topic):
-        raise ValueError(f"{topic!r} is not a valid topic name")

@@ -64,21 +64,23 @@ class Builder:
         self.ends += _U32.pack(len(self.frames))
 
     def seal(self) -> "Batch":
-        return Batch(
+        batch = Batch(
             first=self.first,
             count=self.count,
             timestamp_ns=self.timestamp_ns,
             due_ns=self.due_ns,
             ends=memoryview(self.ends),
             frames=memoryview(self.frames),
-            tokens=self.tokens,
         )
+        return TokenBatch(batch, self.tokens) if self.tokens else batch
 
 
 class Batch:
     """A sealed batch; `ends` and `frames` are views that pin the memory they came from."""
 
-    __slots__ = ("count", "due_ns", "end", "ends", "first", "frames", "timestamp_ns", "tokens")
+    __slots__ = ("count", "due_ns", "end", "ends", "first", "frames", "timestamp_ns")
+
+    tokens: bytes | memoryview = b""  # of all but a few
 
     def __init__(
         self,
@@ -89,7 +91,6 @@ class Batch:
         due_ns: int,
         ends: memoryview,
         frames: memoryview,
-        tokens: bytes | memoryview = b"",
     ) -> None:
         self.first = first
         self.count = count
@@ -98,7 +99,6 @@ class Batch:
         self.due_ns = due_ns
         self.ends = ends
         self.frames = frames
-        self.tokens = tokens
 
     @property
     def body_bytes(self) -> int:
@@ -107,7 +107,7 @@ class Batch:
     @property
     def size_bytes(self) -> int:
         """What the batch takes in a segment."""
-        return HEADER_BYTES + len(self.ends) + len(self.frames) + len(self.tokens)
+        return HEADER_BYTES + len(self.ends) + len(self.frames)
 
     def position(self, offset: int) -> int:
         """Where the frame of `offset` begins; `end` is allowed."""
@@ -131,13 +131,35 @@ class Batch:
         return frame
 
     def head(self) -> bytes:
-        """The header as written to a segment, with the crc over all four parts."""
-        tokens = self.tokens
-        flags = TOKENS if tokens else 0
-        rest = _REST.pack(self.first, self.timestamp_ns, self.due_ns, self.count, flags)
+        """The header as written to a segment, with the crc over all parts."""
+        rest = _REST.pack(self.first, self.timestamp_ns, self.due_ns, self.count, 0)
         crc = crc32(self.frames, crc32(self.ends, crc32(rest)))
-        if tokens:
-            crc = crc32(tokens, crc)
+        return _LENGTH_CRC.pack(self.size_bytes - 4, crc) + rest
+
+
+class TokenBatch(Batch):
+    """One with tokens. A class of its own, so that the others cost nothing more."""
+
+    __slots__ = ("tokens",)
+
+    def __init__(self, batch: Batch, tokens: bytes | memoryview) -> None:
+        super().__init__(
+            first=batch.first,
+            count=batch.count,
+            timestamp_ns=batch.timestamp_ns,
+            due_ns=batch.due_ns,
+            ends=batch.ends,
+            frames=batch.frames,
+        )
+        self.tokens = tokens
+
+    @property
+    def size_bytes(self) -> int:
+        return HEADER_BYTES + len(self.ends) + len(self.frames) + len(self.tokens)
+
+    def head(self) -> bytes:
+        rest = _REST.pack(self.first, self.timestamp_ns, self.due_ns, self.count, TOKENS)
+        crc = crc32(self.tokens, crc32(self.frames, crc32(self.ends, crc32(rest))))
         return _LENGTH_CRC.pack(self.size_bytes - 4, crc) + rest
 
 
@@ -170,15 +192,15 @@ def read_batch(data: memoryview, at: int) -> Batch:
     frames_end = frames_at + _U32.unpack_from(data, frames_at - 4)[0]
     if (flags or frames_end != end) and not frames_fit(frames_end, end, flags):
         raise BadBatch("ends do not fit the frames")
-    return Batch(
+    batch = Batch(
         first=first,
         count=count,
         timestamp_ns=timestamp_ns,
         due_ns=due_ns,
         ends=data[at + HEADER_BYTES : frames_at],
         frames=data[frames_at:frames_end],
-        tokens=data[frames_end:end] if flags else b"",
     )
+    return TokenBatch(batch, data[frames_end:end]) if flags else batch
 
 
 def frames_fit(frames_end: int, end: int, flags: int) -> bool:

@@ -101,7 +101,8 @@ class DefaultSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = parse_write(self.options)
         check_columns(schema, options, overwrite=overwrite)
-        check_nodes(options)
+        if options.write_id is None:  # with a name it is a step of something that can wait
+            check_nodes(options)
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_nsq.session import local_session
 
-from .topics import first_of, publish
+from .topics import end_of, first_of, publish
 
 RETENTION_S_MAX = 30.0  # nsqd looks every 10 s
 
@@ -87,6 +87,19 @@ class Retiring:
             client.rdy(100)
             for _ in range(250):
                 client.fin(client.read_message().id)
+
+    def pass_by(self, topic: str, count: int) -> None:
+        """Publishes to a topic, and consumes all that is in it."""
+        publish(self.nsqd, topic, [b"x" * 1000] * count, batch=10)
+        with self.nsqd.connect() as client:
+            client.sub(topic, "c")
+            client.rdy(100)
+            for _ in range(end_of(self.nsqd, topic)):
+                client.fin(client.read_message().id)
+
+    def retires(self, topic: str, until: int) -> None:
+        """Waits until nsqd has let go of everything before an offset."""
+        wait_until(lambda: first_of(self.nsqd, topic) >= until, RETENTION_S_MAX)
 
     def first(self) -> int:
         """The oldest offset there is, once nsqd has looked what it may retire."""

@@ -1,18 +1,24 @@
 """transform, replay, metrics and sql: each does what it says, and goes on where it was."""
 
 import json
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
+from daemons import Nsqd, wait_until
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_nsq.errors import NsqError
-from pyspark_nsq.pipelines import archive, metrics, replay, sql, transform
+from pyspark_nsq.options import parse_read
+from pyspark_nsq.pipelines import archive, events, metrics, replay, sql, transform
+from pyspark_nsq.pipelines.outbox import is_repeatable
+from pyspark_nsq.pipelines.redeliveries import Redeliveries
 from pyspark_nsq.pipelines.replay import Plan
 
+from .conftest import QUICK, Retiring
 from .pipelines import lines_of, orders, run, table
 from .streams import addresses
 from .topics import end_of, publish
@@ -81,7 +87,8 @@ def test_a_replay_goes_on_with_the_first_step_that_is_not_done(
     state = work / "state.json"
     asked = (*source(nsqd, topic), "--to", f"{topic}-again", "--state", str(state), "--rate", "20")
     run(replay, *asked)
-    plan = Plan.load(state)
+    name = json.loads(state.read_text())["id"].partition("-")[0]
+    plan = Plan.load(state, name)
     assert (plan.done, plan.rows, plan.step_rows) == (2, 40, 20)
     plan.done = 1  # as a kill after the first of two steps leaves it
     plan.save(state)
@@ -107,17 +114,152 @@ def test_history_and_the_live_tail_are_one_table_with_no_row_twice(
     run(archive, *source(nsqd, topic), "--table", str(work / "t"), "--once")
     publish(nsqd, topic, [*orders(range(30, 40)), b"broken"])
     options = {"nsqd": addresses(nsqd)}
-    (view,) = sql.views(spark, options, [str(work / "t")])
+    view, quarantine = sql.views(spark, options, [str(work / "t")])
     ids = [row[0] for row in spark.sql(f"SELECT event.order_id FROM {view}").collect()]
     assert sorted(ids) == list(range(40))
     run(archive, *source(nsqd, topic), "--table", str(work / "t"), "--once")
     ids = [row[0] for row in spark.sql(f"SELECT event.order_id FROM {view}").collect()]
     assert sorted(ids) == list(range(40))  # the view of before, while the archive went on
-    (view,) = sql.views(spark, options, [str(work / "t")])
+    reason = [{"reason": "not JSON: Expecting value: line 1 column 1 (char 0)"}]
+    assert lines_of(spark.sql(f"SELECT reason FROM {quarantine}")) == reason
+    sql.views(spark, options, [str(work / "t")])
     counted = spark.sql(f"SELECT count(*) AS n, count(DISTINCT node, topic, id) AS d FROM {view}")
     assert lines_of(counted) == [{"n": 40, "d": 40}]
+    assert lines_of(spark.sql(f"SELECT reason FROM {quarantine}")) == reason
     sql.views(spark, {}, [str(work / "t")])
     assert lines_of(spark.sql(f"SELECT count(*) AS n FROM {view}")) == [{"n": 40}]
+    assert lines_of(spark.sql(f"SELECT reason FROM {quarantine}")) == reason
+    nsqd.http("POST", f"/topic/delete?topic={topic}")
+    sql.views(spark, options, [str(work / "t")])
+    assert lines_of(spark.sql(f"SELECT count(*) AS n FROM {view}")) == [{"n": 40}]
+
+
+def test_repeats_that_the_archive_leaves_out_are_not_in_the_live_tail_either(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    misfit = b'{"order_id": "seven", "amount": 1}'
+    publish(nsqd, topic, [*orders([1, 2, 2]), misfit])
+    kept = (*source(nsqd, topic), "--table", str(work / "t"), "--once")
+    kept += ("--dedupe", "order_id", "--schema", "order_id BIGINT")
+    run(archive, *kept)
+    publish(nsqd, topic, [*orders([2, 3, 3, 4]), b'{"city": "Rome"}', misfit])
+    view, quarantine = sql.views(spark, {"nsqd": addresses(nsqd)}, [str(work / "t")])
+    ids = [row[0] for row in spark.sql(f"SELECT event.order_id FROM {view}").collect()]
+    assert Counter(ids) == Counter([1, 2, 3, 4, None])
+    assert spark.table(quarantine).count() == 1
+    run(archive, *kept)
+    archived = table(spark, work / "t").select("event.order_id").collect()
+    assert Counter(row[0] for row in archived) == Counter(ids)
+
+
+def test_rows_that_neither_the_table_nor_a_node_has_are_told(
+    spark: SparkSession, retiring: Retiring, work: Path
+) -> None:
+    """An archive without a hold that was stopped for too long."""
+    node, topic = retiring.nsqd, "left-behind"
+    publish(node, topic, orders(range(10)))
+    asked = (*source(node, topic), "--table", str(work / "t"), "--once", "--hold", "")
+    run(archive, *asked)
+    retiring.pass_by(topic, 400)
+    retiring.retires(topic, 11)
+    sql.views(spark, {"nsqd": addresses(node)}, [str(work / "t")])
+    with pytest.raises(PySparkException, match="offset 10 is retired, the oldest is"):
+        spark.table(sql.view_name(topic)).count()
+
+
+def test_names_that_would_be_one_view_are_told(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, f"{topic}.a", orders([1]))
+    publish(nsqd, f"{topic}_a", orders([1]))
+    both = {"nsqd": addresses(nsqd), "subscribe": f"{topic}.a,{topic}_a"}
+    with pytest.raises(NsqError, match="both have a view"):
+        sql.views(spark, both, [])
+
+
+def test_a_state_of_another_replay_is_not_taken_for_this_one_s(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, orders(range(5)))
+    state = ("--state", str(work / "state.json"))
+    run(replay, *source(nsqd, topic), "--to", f"{topic}-again", *state)
+    with pytest.raises(NsqError, match="is of another replay"):
+        run(replay, *source(nsqd, topic), "--to", f"{topic}-elsewhere", *state)
+    (work / "state.json").write_text("{")
+    with pytest.raises(NsqError, match="is not the state of a replay"):
+        run(replay, *source(nsqd, topic), "--to", f"{topic}-again", *state)
+    with pytest.raises(NsqError, match="cannot be written"):
+        run(replay, *source(nsqd, topic), "--to", "t", "--state", str(work / "no" / "such"))
+
+
+def test_a_replay_does_not_go_on_in_a_topic_that_was_created_again(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, orders(range(40)))
+    state = work / "state.json"
+    asked = (*source(nsqd, topic), "--to", f"{topic}-again", "--state", str(state), "--rate", "20")
+    run(replay, *asked)
+    state.write_text(state.read_text().replace('"done": 2', '"done": 1'))
+    nsqd.http("POST", f"/topic/delete?topic={topic}")
+    publish(nsqd, topic, orders(range(40)))
+    with pytest.raises(NsqError, match="deleted and created again since it was planned"):
+        run(replay, *asked)
+
+
+@pytest.mark.parametrize(
+    ("query", "repeats"),
+    [
+        ("SELECT body FROM input WHERE event.order_id > 3", True),
+        ("SELECT upper(text) AS body, explode(sequence(1, 3)) AS n FROM input", True),
+        ("SELECT current_timestamp() AS now, body FROM input", True),
+        ("SELECT uuid() AS id, body FROM input", False),
+        ("SELECT event.city, count(*) AS n FROM input GROUP BY 1", False),
+        ("SELECT DISTINCT body FROM input", False),
+        ("SELECT body FROM input WHERE event.order_id IN (SELECT id FROM range(3))", False),
+        ("SELECT body FROM input JOIN range(3) AS r ON r.id = event.order_id", False),
+    ],
+)
+def test_what_may_differ_when_it_is_repeated_is_known(
+    spark: SparkSession, nsqd: Nsqd, topic: str, query: str, repeats: bool
+) -> None:
+    publish(nsqd, topic, orders([1]))
+    options = {"nsqd": addresses(nsqd), "subscribe": topic}
+    messages = spark.readStream.format("nsq").options(**options).load()
+    schema = events.schema_from_ddl("order_id BIGINT, city STRING")
+    transform.with_event(messages, schema).createOrReplaceTempView("input")
+    assert is_repeatable(spark.sql(query)) is repeats
+
+
+def test_a_query_that_may_differ_is_published_from_files(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, [*orders([1, 1, 2]), b"broken"])
+    query = "SELECT event.order_id, uuid() AS u FROM input WHERE event.order_id IS NOT NULL"
+    asked = (*source(nsqd, topic), "--to", f"{topic}-out", "--sql", query, "--once")
+    asked = (*asked, "--checkpoint", str(work / "c"), "--start", "earliest")
+    run(transform, *asked)
+    first = bodies(spark, nsqd, f"{topic}-out")
+    for path in (work / "c" / "commits").iterdir():
+        path.unlink()  # as if the driver had died before Spark noted the batch
+    publish(nsqd, topic, orders([5]))
+    run(transform, *asked)
+    assert first < bodies(spark, nsqd, f"{topic}-out")
+    assert sum(bodies(spark, nsqd, f"{topic}-out").values()) == sum(first.values()) + 1
+
+
+def test_a_schema_that_was_inferred_stays_when_a_transform_is_started_again(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    asked = (*source(nsqd, topic), "--to", f"{topic}-out", "--sql", "SELECT event.* FROM input")
+    asked = (*asked, "--checkpoint", str(work / "c"), "--start", "earliest", "--once")
+    publish(nsqd, topic, [b"broken"])
+    with pytest.raises(NsqError, match="no message so far is a JSON object: give a --schema"):
+        run(transform, *asked)
+    publish(nsqd, topic, [b'{"a": 1}'])
+    run(transform, *asked)
+    publish(nsqd, topic, [b'{"a": 2, "b": 3}'])
+    run(transform, *asked)
+    assert bodies(spark, nsqd, f"{topic}-out") == Counter([b"{}", b'{"a":1}', b'{"a":2}'])
 
 
 def test_sql_prints_what_it_found(
@@ -145,10 +287,67 @@ def test_metrics_are_shown_and_final_windows_kept_and_published(
     run(metrics, *asked, "--quiet")
     rows = table(spark, work / "t").where(f"topic = '{topic}'").collect()
     assert sum(row.messages for row in rows) == 30
+    assert [row.redeliveries for row in rows] == [None] * len(rows)  # nobody was watching yet
     assert {row.size_p50 for row in rows} == {10}
     assert sum(row.bytes for row in rows) == 300
     assert all(row.latency_ms_p99 >= row.latency_ms_p50 > 0 for row in rows)
     assert end_of(nsqd, f"{topic}-metrics") == len(rows)
+
+
+def requeue(nsqd: Nsqd, topic: str, count: int) -> None:
+    with nsqd.connect() as client:
+        client.sub(topic, "c")
+        client.rdy(1)
+        for _ in range(count):
+            client.req(client.read_message().id)
+        client.fin(client.read_message().id)
+    wait_until(lambda: nsqd.channel_stats(topic, "c")["requeue_count"] == count)
+
+
+def test_nodes_are_asked_for_redeliveries(start_nsqd: Callable[..., Nsqd], topic: str) -> None:
+    node = start_nsqd()
+    publish(node, topic, [b"x"])
+    options = {"nsqd": f"{addresses(node)},127.0.0.1:1", "subscribe": topic, **QUICK}
+    with metrics.Sampler(parse_read(options, streaming=True), Redeliveries()) as sampler:
+        began_s = time.time()
+        requeue(node, topic, 7)
+        sampler.sample()
+        known = sampler.known()
+    assert known.so_far(topic, began_s, began_s + 3600) == 7
+    assert known.so_far("other", began_s, began_s + 3600) is None
+
+
+def test_windows_get_the_redeliveries_of_their_time(spark: SparkSession) -> None:
+    known = Redeliveries()
+    for at_s in range(11):
+        known.add(at_s, {"a": {"n/c": at_s * at_s}})
+    windows = spark.sql(
+        "SELECT 'a' AS topic, timestamp_seconds(id) AS start, timestamp_seconds(id + 1) AS end "
+        "FROM range(9, 12)"
+    )
+    rows = metrics.with_redeliveries(windows, known).sort("start").collect()
+    assert [row.redeliveries for row in rows] == [19, None, None]
+
+
+def test_redeliveries_are_in_the_table_and_in_the_topic_by_window(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    asked = (*source(nsqd, topic), "--window", "1 second", "--watermark", "0 seconds", "--once")
+    asked = (*asked, "--checkpoint", str(work / "c"), "--table", str(work / "t"))
+    asked = (*asked, "--to", f"{topic}-metrics", "--quiet")
+    publish(nsqd, topic, [b"x"])
+    run(metrics, *asked)  # from now on they are watched
+    requeue(nsqd, topic, 7)
+    for body in (b"y", b"z"):
+        time.sleep(1.1)  # in a window of its own
+        publish(nsqd, topic, [body])
+    run(metrics, *asked)
+    rows = table(spark, work / "t").collect()
+    sent = [json.loads(body) for body in bodies(spark, nsqd, f"{topic}-metrics")]
+    assert rows and all(row.redeliveries is not None for row in rows)
+    assert [row.redeliveries for row in sorted(rows)] == [
+        window["redeliveries"] for window in sorted(sent, key=lambda window: window["start"])
+    ]
 
 
 @pytest.mark.parametrize(

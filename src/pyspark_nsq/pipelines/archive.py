@@ -8,7 +8,7 @@ kept as it was published. With --dedupe, of messages with the same key only the 
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,7 +21,7 @@ from pyspark_nsq.errors import BadOption
 from pyspark_nsq.pipelines import command, events
 from pyspark_nsq.pipelines.compaction import FILE_BYTES
 from pyspark_nsq.pipelines.lake import DELTA, ICEBERG, LakeTable
-from pyspark_nsq.pipelines.storage import Storage
+from pyspark_nsq.pipelines.storage import Storage, checkpoint_id
 from pyspark_nsq.pipelines.table import ParquetTable
 from pyspark_nsq.pipelines.watch import Stop, Watch
 
@@ -33,6 +33,7 @@ EXAMPLES = """
 """
 
 PARQUET = "parquet"
+CHECKPOINT = "_checkpoint"  # in the table, unless it has another
 PARTITION_BY = ("topic", "date", "hour")
 COLUMNS = ("topic", "node", "offset", "timestamp", "id", "attempts", "body")
 DUPLICATES = "numDroppedDuplicateRows"  # as Spark calls it in its progress
@@ -42,11 +43,27 @@ class Table(Protocol):
     compacted_files: int
 
     def claim(self, checkpoint: str, query_id: str | None) -> None: ...
+    def keep_settings(self, text: str) -> None: ...
     def event_schema(self) -> StructType: ...
     def keep_event_schema(self, batch: int, schema: StructType) -> None: ...
     def append(
         self, batch: int, rows: DataFrame | None, *, query_id: str, checkpoint: str
     ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How rows came into a table, for who makes the same of what is not in it yet."""
+
+    is_json: bool = True
+    keeps_body: bool = True
+    dedupe: str | None = None
+    watermark: str = "1 hour"
+    quarantine: str = ""
+
+    @classmethod
+    def from_json(cls, text: str | None) -> "Settings":
+        return cls(**json.loads(text)) if text else cls()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,9 +83,11 @@ class Archive:
     quarantined: int = 0
 
     def start(self, options: dict[str, str], *, every: str, once: bool) -> StreamingQuery:
+        self.checkpoint = Storage(self.spark, self.checkpoint).root  # whoever reads it, and where
         query_id = checkpoint_id(self.spark, self.checkpoint)
         self.table.claim(self.checkpoint, query_id)
         self.quarantine.claim(self.checkpoint, query_id)
+        self.table.keep_settings(json.dumps(asdict(self._settings())))
         messages = self._first_only(command.stream(self.spark, options))
         writer = messages.writeStream.foreachBatch(self.add).queryName("archive")
         writer = writer.option("checkpointLocation", self.checkpoint)
@@ -79,9 +98,9 @@ class Archive:
         """A batch of messages into the table; the same batch again changes nothing."""
         query_id = self.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         whence = {"query_id": query_id or "", "checkpoint": self.checkpoint}
-        rows = _placed(messages)
+        rows = placed(messages)
         if not self.is_json:
-            self.table.append(batch, rows, **whence)
+            self._add_raw(batch, rows, whence)
             return
         if self.schema is None:
             rows = rows.persist()  # read twice: for its schema, and by it
@@ -96,6 +115,28 @@ class Archive:
         finally:
             both.unpersist()
             rows.unpersist()
+
+    def _add_raw(self, batch: int, rows: DataFrame, whence: dict[str, str]) -> None:
+        if self.dedupe is None:
+            self.table.append(batch, rows, **whence)
+            return
+        # Read whether the table takes them or has them: the stream's state moves on by that.
+        rows = rows.persist()
+        try:
+            rows.count()
+            self.table.append(batch, rows, **whence)
+        finally:
+            rows.unpersist()
+
+    def _settings(self) -> Settings:
+        quarantine = self.quarantine
+        return Settings(
+            is_json=self.is_json,
+            keeps_body=self.keeps_body,
+            dedupe=self.dedupe,
+            watermark=self.watermark,
+            quarantine=quarantine.storage.root if isinstance(quarantine, ParquetTable) else "",
+        )
 
     def note(self) -> str:
         """For who watches."""
@@ -127,20 +168,14 @@ class Archive:
         )
 
 
-def key_of(path: str) -> Column:
-    """The business key; a message without one is like no other."""
-    text = path if path.startswith("$") else f"$.{path}"
-    key = F.get_json_object(events.text_of(), text)
+def key_of(path: str, text: Column | None = None) -> Column:
+    """The business key in the body, or another text; a message without one is like no other."""
+    named = path if path.startswith("$") else f"$.{path}"
+    key = F.get_json_object(events.text_of() if text is None else text, named)
     return F.coalesce(F.concat(F.lit("key:"), key), F.concat_ws("/", F.lit("id:"), "node", "id"))
 
 
-def checkpoint_id(spark: SparkSession, checkpoint: str) -> str | None:
-    """The id of the stream that a checkpoint belongs to; None if it is new."""
-    text = Storage(spark, checkpoint).read_text("metadata")
-    return str(json.loads(text)["id"]) if text else None
-
-
-def _placed(messages: DataFrame) -> DataFrame:
+def placed(messages: DataFrame) -> DataFrame:
     """The message's columns, and the place of the row in the table."""
     rows = messages.select(*COLUMNS)
     rows = rows.withColumn("date", F.to_date("timestamp"))
@@ -181,7 +216,7 @@ def run(arguments: Namespace, console: Console) -> int:
         spark=spark,
         table=_table(spark, arguments, arguments.table),
         quarantine=_table(spark, arguments, quarantine_of(arguments)),
-        checkpoint=arguments.checkpoint or f"{arguments.table}/_checkpoint",
+        checkpoint=arguments.checkpoint or f"{arguments.table}/{CHECKPOINT}",
         schema=events.schema_from_ddl(arguments.schema) if arguments.schema else None,
         hints=events.schema_from_ddl(arguments.hints) if arguments.hints else StructType(),
         is_json=arguments.body == "json",

@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Protocol, cast
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.console import Console
 
 from pyspark_nsq.errors import BadOption, NsqError
+from pyspark_nsq.options import parse_write
 from pyspark_nsq.pipelines.cluster import ship_code
 from pyspark_nsq.pipelines.watch import first_sentence
 from pyspark_nsq.session import local_session
+from pyspark_nsq.sink import check_nodes
 
 EXIT_OK, EXIT_FAILED = 0, 1
 LOCAL = "local"
@@ -51,9 +54,15 @@ def main(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     console = Console(stderr=True)
     try:
         return pipeline.run(arguments, console)
-    except (NsqError, PySparkException) as error:
-        print(f"pumpline pipeline {name}: {first_sentence(str(error))}", file=sys.stderr)
+    except (NsqError, PySparkException, Py4JJavaError) as error:
+        print(f"pumpline pipeline {name}: {_said(error)}", file=sys.stderr)
         return EXIT_FAILED
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, Py4JJavaError):  # of a file system, say, and as Java puts it
+        return str(error.java_exception.toString()).splitlines()[0]
+    return first_sentence(str(error))
 
 
 def add_source(parser: ArgumentParser) -> None:
@@ -132,6 +141,10 @@ def writing(arguments: Namespace, options: dict[str, str]) -> dict[str, str]:
         target["nsqd"] = arguments.to_nsqd
     if "nsqd" not in target:
         raise BadOption("say where to publish: --to-nsqd host:4151,... (HTTP addresses of nsqds)")
+    if arguments.to:
+        target["topic"] = arguments.to
+    # Told now: once it runs, a node that is away is waited for.
+    check_nodes(parse_write(target))
     return target
 
 

@@ -55,6 +55,9 @@ class LakeTable:
     def claim(self, checkpoint: str, query_id: str | None) -> None:
         require(self.spark, self.kind)
 
+    def keep_settings(self, text: str) -> None:
+        """For who unites it with a live topic, which is for Parquet alone so far."""
+
     def event_schema(self) -> StructType:
         try:
             reader = self.spark.read

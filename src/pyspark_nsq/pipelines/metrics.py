@@ -1,24 +1,36 @@
 """Rates, sizes and latencies of topics, by windows of time: on the console, in a table, in a topic.
 
 Latency is from publishing to the moment Spark reads the message. Redeliveries (requeues and
-timeouts) are not in a log: nodes are asked for them, and the console shows how many there were.
-Windows in the table and the topic are final, once the watermark has passed them; those on the
+timeouts) are not in a log: nodes are asked for them every second (`redeliveries`). Windows in the
+table and the topic are final, once the watermark has passed them, and there once each; those on the
 console are as they are now.
 """
 
+import copy
+import logging
 import sys
+import threading
+import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
 from rich.console import Console
 from rich.table import Table
 
-from pyspark_nsq.connection import NodeConnection
 from pyspark_nsq.errors import BadOption, NsqError
 from pyspark_nsq.nodes import Nodes
 from pyspark_nsq.options import ReadOptions, parse_read
 from pyspark_nsq.pipelines import command
+from pyspark_nsq.pipelines.outbox import Outbox
+from pyspark_nsq.pipelines.redeliveries import Redeliveries
+from pyspark_nsq.pipelines.storage import Storage, checkpoint_id
+from pyspark_nsq.pipelines.table import ParquetTable
 from pyspark_nsq.pipelines.watch import Stop, Watch
 
 EXAMPLES = """
@@ -29,7 +41,12 @@ EXAMPLES = """
 
 ROWS_SHOWN = 12
 PERCENTILES = (0.5, 0.95, 0.99)
+SAMPLE_S = 1.0  # between two questions about redeliveries
+SAMPLES = "redeliveries"  # in the checkpoint: what was known after a batch
+US_PER_S = 1_000_000
 _US_PER_MS = 1000.0
+
+_LOG = logging.getLogger(__name__)
 
 
 def measured(messages: DataFrame, window: str, watermark: str) -> DataFrame:
@@ -48,7 +65,6 @@ def measured(messages: DataFrame, window: str, watermark: str) -> DataFrame:
         F.percentile_approx(size, F.array(*shares)).alias("_sizes"),
         F.max(size).alias("size_max"),
         F.percentile_approx("_late_ms", F.array(*shares)).alias("_late"),
-        F.max("attempts").alias("attempts_max"),
     )
     names = [f"p{share * 100:.0f}" for share in PERCENTILES]
     return rows.select(
@@ -66,47 +82,118 @@ def measured(messages: DataFrame, window: str, watermark: str) -> DataFrame:
     )
 
 
-class Redeliveries:
-    """Requeues and timeouts of all channels of a topic, since this was made."""
+class Sampler:
+    """Asks all nodes for their counters of redeliveries, every second, in a thread of its own."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, known: Redeliveries) -> None:
         self._options = options
-        self._first: dict[str, int] | None = None
+        self._known = known
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="redeliveries", daemon=True)
 
-    def by_topic(self) -> dict[str, int]:
-        now = self._count()
-        if self._first is None:
-            self._first = now
-        return {topic: count - self._first.get(topic, 0) for topic, count in now.items()}
+    def __enter__(self) -> Self:
+        self.sample()
+        self._thread.start()
+        return self
 
-    def _count(self) -> dict[str, int]:
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def sample(self) -> None:
+        counts = self._counts()
+        with self._lock:
+            self._known.add(time.time(), counts)
+
+    def known(self) -> Redeliveries:
+        """A copy, which does not change any more."""
+        with self._lock:
+            return copy.deepcopy(self._known)
+
+    def _run(self) -> None:
+        while not self._over.wait(SAMPLE_S):
+            self.sample()
+
+    def _counts(self) -> dict[str, dict[str, int]]:
+        """Of what answers; a node that is away has nothing to say."""
         nodes = Nodes(self._options)
+        counts: dict[str, dict[str, int]] = {}
         try:
-            addresses = list(nodes.survey().names.values())
+            for node, topics in nodes.stats().items():
+                for topic in topics:
+                    for channel, count in _redelivered(topic).items():
+                        by_channel = counts.setdefault(str(topic["topic_name"]), {})
+                        by_channel[f"{node}/{channel}"] = count
+        except NsqError as error:
+            _LOG.warning("redeliveries: %s", error)
         finally:
             nodes.close()
-        counts: dict[str, int] = {}
-        for address in addresses:
-            connection = NodeConnection(address, self._options.connecting)
-            try:
-                answer = connection.ask("/stats", {"format": "json"})
-            except NsqError:
-                continue  # a node that is away has nothing to say
-            finally:
-                connection.close()
-            topics = answer.get("topics") if isinstance(answer, dict) else None
-            for topic in topics or []:
-                channels = topic.get("channels") or []
-                again = sum(c["requeue_count"] + c["timeout_count"] for c in channels)
-                counts[topic["topic_name"]] = counts.get(topic["topic_name"], 0) + again
         return counts
 
 
-def shown(rows: list[Row], redelivered: dict[str, int]) -> Table:
+def _redelivered(topic: Mapping[str, Any]) -> dict[str, int]:
+    channels = topic.get("channels") or []
+    return {c["channel_name"]: c["requeue_count"] + c["timeout_count"] for c in channels}
+
+
+def with_redeliveries(windows: DataFrame, known: Redeliveries) -> DataFrame:
+    """The windows with a column `redeliveries`, null where nobody was watching."""
+
+    @F.udf(returnType=LongType())
+    def counted(topic, start_us, end_us):  # type: ignore[no-untyped-def]  # see events.others
+        return known.between(topic, start_us / US_PER_S, end_us / US_PER_S)
+
+    edges = (F.unix_micros("start"), F.unix_micros("end"))  # a datetime would have a time zone
+    return windows.withColumn("redeliveries", counted("topic", *edges))
+
+
+@dataclass(slots=True)
+class Kept:
+    """Final windows, into a table and a topic; a batch that is repeated changes nothing."""
+
+    spark: SparkSession
+    sampler: Sampler
+    checkpoint: str
+    table: ParquetTable | None
+    target: dict[str, str]  # of the topic; empty for none
+
+    def add(self, windows: DataFrame, batch: int) -> None:
+        self.sampler.sample()
+        known = self.sampler.known()
+        query_id = str(checkpoint_id(self.spark, self.checkpoint))
+        outbox = Outbox(self.spark, f"{self.checkpoint}/outbox", query_id, self.target)
+        rows = with_redeliveries(windows, known).coalesce(1).sortWithinPartitions("start", "topic")
+        rows = outbox.keep(batch, rows)
+        is_empty = rows.isEmpty()
+        if self.table is not None:
+            whence = {"query_id": query_id, "checkpoint": self.checkpoint}
+            self.table.append(batch, None if is_empty else rows, **whence)
+        if self.target and not is_empty:
+            outbox.publish(batch, rows.select(F.to_json(F.struct("*")).alias("body")))
+        save(self.spark, self.checkpoint, batch, known)
+
+
+def save(spark: SparkSession, checkpoint: str, batch: int, known: Redeliveries) -> None:
+    """Under a new name each time: what was there before is there until this is."""
+    storage = Storage(spark, f"{checkpoint}/{SAMPLES}")
+    storage.write_text(f"{batch}.json", known.to_json())
+    for name in storage.names():
+        if name.removesuffix(".json").isdigit() and name != f"{batch}.json":
+            storage.delete(name)
+
+
+def saved(spark: SparkSession, checkpoint: str) -> Redeliveries:
+    _, text = Storage(spark, checkpoint).newest(SAMPLES)
+    return Redeliveries.from_json(text) if text else Redeliveries()
+
+
+def shown(rows: list[Row], known: Redeliveries) -> Table:
     columns = ("window", "topic", "messages/s", "bytes", "size p50/max", "latency ms p50/p95/p99")
     table = Table(*columns, "redelivered")
     for row in rows:
         late = "/".join(f"{row[f'latency_ms_p{share * 100:.0f}']:.0f}" for share in PERCENTILES)
+        again = known.so_far(row.topic, row.start.timestamp(), row.end.timestamp())
         table.add_row(
             f"{row.start:%H:%M:%S}",
             row.topic,
@@ -114,7 +201,7 @@ def shown(rows: list[Row], redelivered: dict[str, int]) -> Table:
             f"{row.bytes:,}",
             f"{row.size_p50:,}/{row.size_max:,}",
             late,
-            f"{redelivered.get(row.topic, 0):,}",
+            "?" if again is None else f"{again:,}",
         )
     return table
 
@@ -140,36 +227,32 @@ def run(arguments: Namespace, console: Console) -> int:
         raise BadOption("--quiet without --table or --to would measure for nobody")
     options = command.streaming(arguments)
     target = command.writing(arguments, options) if arguments.to else {}
-    redeliveries = Redeliveries(parse_read(options, streaming=True))
     spark = command.session(arguments, "metrics")
-
-    def rows() -> DataFrame:
-        return measured(command.stream(spark, options), arguments.window, arguments.watermark)
-
-    def show(changed: DataFrame, batch: int) -> None:
-        newest = changed.sort(F.desc("start"), "topic").limit(ROWS_SHOWN).collect()
-        if newest:
-            console.print(shown(newest, redeliveries.by_topic()))
-
-    queries = []
-    with Stop() as stop:
-        if arguments.table:
-            writer = rows().writeStream.format("parquet").option("path", arguments.table)
-            writer = writer.option("checkpointLocation", f"{arguments.checkpoint}/table")
-            queries.append(command.triggered(writer, arguments).start())
-        if arguments.to:
-            bodies = rows().select(F.to_json(F.struct("*")).alias("body"))
-            writer = bodies.writeStream.format("nsq").options(**target, topic=arguments.to)
-            writer = writer.option("checkpointLocation", f"{arguments.checkpoint}/topic")
+    state = Storage(spark, arguments.checkpoint).root if keeps else ""
+    known = saved(spark, state) if keeps else Redeliveries()
+    with Stop() as stop, Sampler(parse_read(options, streaming=True), known) as sampler:
+        queries = []
+        windows = measured(command.stream(spark, options), arguments.window, arguments.watermark)
+        if keeps:
+            table = ParquetTable(spark, arguments.table, ()) if arguments.table else None
+            if table is not None:
+                table.claim(state, checkpoint_id(spark, state))
+            kept = Kept(spark, sampler, state, table, target)
+            writer = windows.writeStream.foreachBatch(kept.add)
+            writer = writer.option("checkpointLocation", state)
             queries.append(command.triggered(writer, arguments).start())
         if not arguments.quiet:
-            redeliveries.by_topic()
-            writer = rows().writeStream.foreachBatch(show).outputMode("update")
+            show = partial(_show, console=console, sampler=sampler)
+            writer = windows.writeStream.foreachBatch(show).outputMode("update")
             queries.append(command.triggered(writer, arguments).start())
-        for query in queries[1:]:
-            Watch("metrics", console).follow(query, stop)
-        Watch("metrics", console).follow(queries[0], stop)
+        Watch("metrics", console).follow(queries[0], stop, beside=queries[1:])
     return command.EXIT_OK
+
+
+def _show(changed: DataFrame, batch: int, *, console: Console, sampler: Sampler) -> None:
+    newest = changed.sort(F.desc("start"), "topic").limit(ROWS_SHOWN).collect()
+    if newest:
+        console.print(shown(newest, sampler.known()))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 The part is chosen by time (--since, --until), by offsets and by a condition in SQL (--where), and
 is fixed when the replay begins. It goes out in steps, each a range of offsets of one log, and a
 file (--state) says which are done: the same command again goes on with the first that is not. The
-step that a kill interrupts is sent again whole, in the same chunks with the same tokens, so that
-nsqd leaves out what of it had arrived (one that knows no tokens has that part twice).
+step that a kill interrupts is sent again, cut the same way and with the same tokens, by which nodes
+know what of it they have (one that knows no tokens has that part twice).
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pyspark_nsq.bounds import complete_survey, offsets_at
-from pyspark_nsq.errors import BadOption
+from pyspark_nsq.errors import BadOption, DataLoss, NsqError
 from pyspark_nsq.nodes import Nodes
-from pyspark_nsq.options import OFFSET_LATEST, parse_read
+from pyspark_nsq.options import OFFSET_LATEST, parse_read, parse_time_ns
 from pyspark_nsq.pipelines import command
 from pyspark_nsq.pipelines.history import history
 from pyspark_nsq.pipelines.watch import Stop
@@ -39,6 +39,7 @@ EXAMPLES = """
 STEP_ROWS = 200_000
 PARTITIONS = 2  # of a step; fixed, so that a step sent again is cut the same way
 STEP_S = 1.0  # of a replay with a rate
+NS_PER_US = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +50,53 @@ class Range:
     node: str
     start: int
     end: int
+    log: str = ""  # its id, if a node has it
 
 
 @dataclass(slots=True)
 class Plan:
     """What is replayed; kept in the state file. `done` counts steps, `rows` messages published."""
 
-    id: str
+    id: str  # of the command, and the moment it was first given
     ranges: list[Range]
     step_rows: int
     done: int = 0
     rows: int = 0
 
     def steps(self) -> Iterator[Range]:
+        """Those that are not done."""
+        first = self.done
         for whole in self.ranges:
-            for start in range(whole.start, whole.end, self.step_rows):
-                yield Range(whole.topic, whole.node, start, min(start + self.step_rows, whole.end))
+            count = -(-(whole.end - whole.start) // self.step_rows)
+            for number in range(first, count):
+                start = whole.start + number * self.step_rows
+                yield replace(whole, start=start, end=min(start + self.step_rows, whole.end))
+            first = max(first - count, 0)
+
+    def offsets(self) -> int:
+        return sum(whole.end - whole.start for whole in self.ranges)
 
     def save(self, path: Path) -> None:
         beside = path.with_name(f".{path.name}.new")
-        beside.write_text(json.dumps(asdict(self)))
-        beside.replace(path)
+        try:
+            beside.write_text(json.dumps(asdict(self)))
+            beside.replace(path)
+        except OSError as error:
+            raise NsqError(f"--state: {path} cannot be written: {error.strerror}") from None
 
     @classmethod
-    def load(cls, path: Path) -> "Plan":
-        value = json.loads(path.read_text())
-        return cls(**{**value, "ranges": [Range(**entry) for entry in value["ranges"]]})
+    def load(cls, path: Path, command: str) -> "Plan":
+        """NsqError if it is not a state, or that of another command."""
+        try:
+            value = json.loads(path.read_text())
+            plan = cls(**{**value, "ranges": [Range(**entry) for entry in value["ranges"]]})
+        except OSError as error:
+            raise NsqError(f"--state: {path} cannot be read: {error.strerror}") from None
+        except (ValueError, TypeError, KeyError):
+            raise NsqError(f"--state: {path} is not the state of a replay") from None
+        if not plan.id.startswith(f"{command}-"):
+            raise NsqError(f"--state: {path} is of another replay; name another file, or delete it")
+        return plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +123,10 @@ class Replay:
             ends = offsets_at(read.ending, survey, nodes, read)
         finally:
             nodes.close()
-        return [Range(*key, starts[key], max(ends[key], starts[key])) for key in sorted(starts)]
+        return [
+            Range(*key, starts[key], max(ends[key], starts[key]), survey.logs[key].log)
+            for key in sorted(starts)
+        ]
 
     def rows(self, step: Range) -> DataFrame:
         """Bodies of a step, always in the same order and the same partitions."""
@@ -121,9 +146,16 @@ class Replay:
         read = parse_read({**own, "subscribe": step.topic}, streaming=False)
         nodes = Nodes(read)
         try:
-            on = [node for _, node in complete_survey(nodes, read).logs]
+            logs = complete_survey(nodes, read).logs
         finally:
             nodes.close()
+        state = logs.get((step.topic, step.node))
+        if state is None or state.log != step.log:
+            where = f"topic {step.topic} on {step.node}"
+            raise DataLoss(
+                f"{where} is gone, or was deleted and created again since it was planned"
+            )
+        on = [node for _, node in logs]
         # Of the other nodes nothing: from their end to their end.
         starts, ends = dict.fromkeys(on, OFFSET_LATEST), dict.fromkeys(on, OFFSET_LATEST)
         starts[step.node], ends[step.node] = step.start, step.end
@@ -152,16 +184,17 @@ def run(arguments: Namespace, console: Console) -> int:
     if arguments.rate is not None and arguments.rate < 1:
         raise BadOption("--rate must be at least 1")
     options = command.reading(arguments)
-    target = {**command.writing(arguments, options), "topic": arguments.to}
-    path = Path(arguments.state or f"replay-{_name(arguments)}.json")
+    target = command.writing(arguments, options)
+    name = _name(arguments)
+    path = Path(arguments.state or f"replay-{name}.json")
     spark = command.session(arguments, "replay")
     source = _source(spark, arguments, options)
     if path.exists():
-        plan = Plan.load(path)
+        plan = Plan.load(path, name)
         console.print(f"{path}: {plan.done} steps are done, going on", highlight=False)
     else:
         rows = STEP_ROWS if arguments.rate is None else max(int(arguments.rate * STEP_S), 1)
-        plan = Plan(_name(arguments) + f"-{time.time_ns():x}", source.ranges(), rows)
+        plan = Plan(f"{name}-{time.time_ns():x}", source.ranges(), rows)
         plan.save(path)
     with Stop() as stop:
         finished = publish(source, plan, target, path, rate=arguments.rate, stop=stop, on=console)
@@ -183,7 +216,6 @@ def publish(
     on: Console,
 ) -> bool:
     """Does the steps that are not done; whether all are, in the end."""
-    steps = list(plan.steps())
     bar = Progress(
         TextColumn("replay"),
         BarColumn(),
@@ -194,10 +226,10 @@ def publish(
         disable=not on.is_terminal,
     )
     with bar:
-        total = sum(step.end - step.start for step in steps)
-        before = sum(step.end - step.start for step in steps[: plan.done])
+        total = plan.offsets()
+        before = total - sum(step.end - step.start for step in plan.steps())
         task = bar.add_task("replay", total=total, completed=before, rows=plan.rows)
-        for number, step in enumerate(steps[plan.done :], plan.done):
+        for number, step in enumerate(plan.steps(), plan.done):
             if stop.asked.is_set():
                 return False
             began_s = time.monotonic()
@@ -228,11 +260,13 @@ def _source(spark: SparkSession, arguments: Namespace, options: dict[str, str]) 
         raise BadOption("offsets of a table go into --where, as in offset >= 42")
     rows = history(spark, arguments.table).rows()
     if arguments.topic:
-        rows = rows.where(F.col("topic").isin(arguments.topic.split(",")))
+        topics = [name.strip() for name in arguments.topic.split(",")]
+        rows = rows.where(F.col("topic").isin(topics))
+    published_us = F.unix_micros("timestamp")
     if arguments.since:
-        rows = rows.where(F.col("timestamp") >= F.lit(arguments.since).cast("timestamp"))
+        rows = rows.where(published_us >= parse_time_ns("--since", arguments.since) // NS_PER_US)
     if arguments.until:
-        rows = rows.where(F.col("timestamp") < F.lit(arguments.until).cast("timestamp"))
+        rows = rows.where(published_us < parse_time_ns("--until", arguments.until) // NS_PER_US)
     return Replay(spark, options, rows, arguments.where)
 
 
@@ -243,7 +277,9 @@ def _json(column: str) -> Column:
 def _name(arguments: Namespace) -> str:
     """The same for the same command."""
     said = {
-        k: v for k, v in vars(arguments).items() if k not in ("rate", "state", "master", "conf")
+        k: v
+        for k, v in vars(arguments).items()
+        if k not in ("rate", "state", "master", "conf", "option")
     }
     return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=4).hexdigest()
 

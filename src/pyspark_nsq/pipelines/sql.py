@@ -1,25 +1,29 @@
 """SQL over live topics and archived tables together: history and what came a moment ago, once each.
 
 Every topic is a view of its name (with _ for what a name cannot have): rows of the table that the
-archive pipeline keeps, and of the nodes what is not in it yet. Without --table it is the nodes'
-logs alone, without --nsqd and --lookupd the table alone. Without a query, statements are read from
-standard input, each ending with ;.
+archive pipeline keeps, and of the nodes what is not in it yet. NAME_quarantine has what does not
+parse, in the same way. Without --table it is the nodes' logs alone, without --nsqd and --lookupd
+the table alone. Without a query, statements are read from standard input, each ending with ;.
 """
 
+import csv
 import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from pyspark_nsq.errors import BadOption
+from pyspark_nsq.errors import BadOption, NsqError
 from pyspark_nsq.pipelines import command
 from pyspark_nsq.pipelines.history import History, history
 from pyspark_nsq.pipelines.transform import sampled_schema, with_event
+from pyspark_nsq.pipelines.watch import first_sentence
 
 EXAMPLES = """
   pumpline pipeline sql --nsqd 127.0.0.1:4151 --table tables/orders \\
@@ -30,6 +34,7 @@ EXAMPLES = """
 """
 
 ROWS_MAX = 1000
+QUARANTINE = "_quarantine"
 
 
 def view_name(topic: str) -> str:
@@ -41,28 +46,51 @@ def views(spark: SparkSession, options: dict[str, str], tables: list[str]) -> li
     is_live = "nsqd" in options or "lookupd" in options
     if not is_live and not tables:
         raise BadOption("say what to ask: --table DIR, or --nsqd with --topic")
-    made: dict[str, DataFrame] = {}
-    for path in tables:
-        for topic, rows in _of_table(history(spark, path), options, is_live=is_live).items():
-            made[topic] = rows
+    made = Views()
+    kept = [(path, history(spark, path)) for path in tables]
+    for path, table in kept:
+        for topic in table.topics:
+            made.add(view_name(topic), _of_table(table, options, topic, is_live=is_live), path)
     wanted = [name.strip() for name in options.get("subscribe", "").split(",") if name.strip()]
+    in_tables = {topic for _, table in kept for topic in table.topics}
     for topic in wanted:
-        if topic not in made:
+        if topic not in in_tables:
             alone = {**options, "subscribe": topic}
             live = spark.read.format("nsq").options(**alone).load()
-            made[topic] = with_event(live, sampled_schema(spark, alone))
-    for topic, rows in made.items():
-        rows.createOrReplaceTempView(view_name(topic))
-    return [view_name(topic) for topic in made]
+            made.add(view_name(topic), with_event(live, sampled_schema(spark, alone)), topic)
+    for path, table in kept:
+        for topic in table.topics if table.settings.is_json else ():
+            rows = _of_quarantine(table, options, topic, is_live=is_live)
+            made.add(f"{view_name(topic)}{QUARANTINE}", rows, f"the quarantine of {path}")
+    for name, rows in made.rows.items():
+        rows.createOrReplaceTempView(name)
+    return list(made.rows)
 
 
-def _of_table(kept: History, options: dict[str, str], *, is_live: bool) -> dict[str, DataFrame]:
-    topics = {topic for topic, _ in kept.positions}
-    rows = kept.rows()
-    if is_live:
-        own = {k: v for k, v in options.items() if k not in ("subscribe", "subscribePattern")}
-        rows = rows.unionByName(kept.live({**own, "subscribe": ",".join(sorted(topics))}))
-    return {topic: rows.where(F.col("topic") == topic) for topic in topics}
+class Views:
+    """What there is to ask, by name; two with one name would be one too few."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, DataFrame] = {}
+        self._whence: dict[str, str] = {}  # by the name in lower case: to Spark both are one
+
+    def add(self, name: str, rows: DataFrame, whence: str) -> None:
+        other = self._whence.setdefault(name.lower(), whence)
+        if name in self.rows or other != whence:
+            raise BadOption(f"{other} and {whence} both have a view {name}: ask them one by one")
+        self.rows[name] = rows
+
+
+def _of_table(table: History, options: dict[str, str], topic: str, *, is_live: bool) -> DataFrame:
+    rows = table.rows().where(F.col("topic") == topic)
+    return rows.unionByName(table.live(options, topic)) if is_live else rows
+
+
+def _of_quarantine(
+    table: History, options: dict[str, str], topic: str, *, is_live: bool
+) -> DataFrame:
+    rows = table.quarantined().where(F.col("topic") == topic)
+    return rows.unionByName(table.live_quarantined(options, topic)) if is_live else rows
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -87,8 +115,13 @@ def run(arguments: Namespace, console: Console) -> int:
         return command.EXIT_OK
     console.print(f"views: {', '.join(views(spark, options, arguments.table))}", highlight=False)
     for statement in statements(sys.stdin):
-        views(spark, options, arguments.table)  # what is there by now
-        _show(spark.sql(statement), arguments)
+        try:
+            views(spark, options, arguments.table)  # what is there by now
+            _show(spark.sql(statement), arguments)
+        except (NsqError, PySparkException) as error:
+            if not sys.stdin.isatty():
+                raise
+            console.print(first_sentence(str(error)), style="red", highlight=False, markup=False)
     return command.EXIT_OK
 
 
@@ -112,18 +145,23 @@ def _show(result: DataFrame, arguments: Namespace) -> None:
         return
     found = rows.collect()
     if arguments.output == "csv":
-        import csv
-
         writer = csv.writer(sys.stdout)
         writer.writerow(result.columns)
-        writer.writerows(tuple(row) for row in found[: arguments.max_rows])
+        writer.writerows([_text(v) for v in row] for row in found[: arguments.max_rows])
         return
     table = Table(*result.columns)
     for row in found[: arguments.max_rows]:
-        table.add_row(*(str(value) for value in row))
+        table.add_row(*(Text("NULL" if value is None else _text(value)) for value in row))
     Console(highlight=False).print(table)
     if len(found) > arguments.max_rows:
         print(f"the first {arguments.max_rows:,} rows; --max-rows shows more")
+
+
+def _text(value: object) -> str:
+    """As a person or a spreadsheet would have it; nothing for NULL."""
+    if isinstance(value, bytes | bytearray):
+        return value.decode(errors="replace")
+    return "" if value is None else str(value)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Files where Spark has them: on this machine, HDFS or an object store, by Hadoop's file systems.
 
-Everything is done by the driver, through the JVM that Spark runs on. Knows paths and texts; must
-not know tables.
+Everything is done by the driver, through the JVM that Spark runs on. Knows paths and texts, and
+where Spark's checkpoint has a stream's id; must not know tables.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,12 @@ class Storage:
         finally:
             stream.close()
 
+    def newest(self, directory: str) -> tuple[int, str | None]:
+        """Of files called NUMBER.json the last one: its number and text; -1 if there is none."""
+        numbers = [name.removesuffix(".json") for name in self.names(directory)]
+        number = max((int(n) for n in numbers if n.isascii() and n.isdigit()), default=-1)
+        return number, self.read_text(f"{directory}/{number}.json") if number >= 0 else None
+
     def write_text(self, name: str, text: str) -> None:
         """All of it or nothing: written beside, then renamed. What was there is deleted before, so
         what must survive a kill at any moment gets a new name each time."""
@@ -113,6 +120,12 @@ class Storage:
     def _rename(self, source: Any, target: Any) -> None:
         if not self._files.rename(source, target):
             raise NsqError(f"{source.toString()} could not be renamed to {target.toString()}")
+
+
+def checkpoint_id(spark: SparkSession, checkpoint: str) -> str | None:
+    """The id of the stream that a checkpoint belongs to; None if it is new."""
+    text = Storage(spark, checkpoint).read_text("metadata")
+    return str(json.loads(text)["id"]) if text else None
 
 
 def _stored(status: Any) -> StoredFile:

@@ -5,6 +5,8 @@
     TABLE/_staging/                                            what is being written
     TABLE/_retired/39.json                                     what compaction replaced, and when
     TABLE/_schema/17.json                                      of `event`, since that batch
+    TABLE/_settings/0.json                                     how it came to be; the newest counts
+    TABLE/_owner.json                                          which stream writes it
 
 A batch is written aside, its files are moved into place, then its record is written: that is the
 moment it becomes part of the table. Whatever is done again after a crash is either known to be done
@@ -29,6 +31,7 @@ from pyspark_nsq.pipelines.storage import Storage, StoredFile
 STAGING = "_staging"
 RETIRED = "_retired"
 SCHEMAS = "_schema"
+SETTINGS = "_settings"
 OWNER = "_owner.json"
 SUFFIX = ".parquet"
 NOTE = ".moving"
@@ -63,23 +66,27 @@ class ParquetTable:
 
     def event_schema(self) -> StructType:
         """As far as it is known: a field that was ever written is in it."""
-        numbers = [name.removesuffix(".json") for name in self.storage.names(SCHEMAS)]
-        newest = max((int(number) for number in numbers if number.isdigit()), default=None)
-        if newest is None:
-            return StructType()
-        return StructType.fromJson(
-            json.loads(self.storage.read_text(f"{SCHEMAS}/{newest}.json") or "{}")
-        )
+        _, text = self.storage.newest(SCHEMAS)
+        return StructType.fromJson(json.loads(text)) if text else StructType()
 
     def keep_event_schema(self, batch: int, schema: StructType) -> None:
         """To be called before the batch is appended; a field too many does no harm."""
         self.storage.write_text(f"{SCHEMAS}/{batch}.json", schema.json())
 
+    def settings(self) -> str | None:
+        return self.storage.newest(SETTINGS)[1]
+
+    def keep_settings(self, text: str) -> None:
+        number, before = self.storage.newest(SETTINGS)
+        if text != before:
+            self.storage.write_text(f"{SETTINGS}/{number + 1}.json", text)
+
     def append(self, batch: int, rows: DataFrame | None, *, query_id: str, checkpoint: str) -> None:
         """Adds a batch, which may have no rows; does nothing if the table has it."""
         newest = manifest.newest_batch(self.storage)
-        if batch <= newest:
-            return  # done before a crash, which came before Spark could note it
+        if batch <= newest:  # done before a crash, which came before Spark could note it
+            self.storage.delete(STAGING)
+            return
         if newest + 1 != batch:
             raise NsqError(
                 f"{self.path} has batches up to {newest}, and the checkpoint goes on with {batch}: "

@@ -1,23 +1,28 @@
 """Takes a topic through SQL into another topic, as a stream.
 
 The query reads from `input`, which has the columns of a topic, `text` (the body as a string) and
-`event` (the body as JSON, by --schema, or by what the topic has when it starts). If its result has
-a column `body`, that is published; otherwise the whole row is, as JSON. A column `topic` in the
-result says where to, unless --to does. A batch that a kill interrupts is sent again, and nsqd
-leaves out what of it had arrived, as long as the query gives the same rows in the same order.
+`event` (the body as JSON, by --schema, or by what the topic had when it was first started). If its
+result has a column `body`, that is published; otherwise the whole row is, as JSON. A column `topic`
+in the result says where to, unless --to does. Each row is published once: a batch that is repeated
+after a crash is known by its tokens (`outbox`).
 """
 
+import json
 import sys
 from argparse import ArgumentParser, Namespace
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 from rich.console import Console
 
 from pyspark_nsq.errors import BadOption
 from pyspark_nsq.pipelines import command, events
-from pyspark_nsq.pipelines.watch import Stop, Watch
+from pyspark_nsq.pipelines.outbox import Outbox, is_repeatable
+from pyspark_nsq.pipelines.storage import Storage, checkpoint_id
+from pyspark_nsq.pipelines.watch import Stop, Watch, first_sentence
 
 EXAMPLES = """
   pumpline pipeline transform --nsqd 127.0.0.1:4151 --topic orders --to large_orders \\
@@ -27,6 +32,8 @@ EXAMPLES = """
 """
 
 SAMPLE_ROWS = 10_000  # looked at for the schema
+SCHEMA = "event_schema.json"  # beside Spark's own in the checkpoint
+OUTBOX = "outbox"
 
 
 def with_event(messages: DataFrame, schema: StructType) -> DataFrame:
@@ -73,21 +80,55 @@ def run(arguments: Namespace, console: Console) -> int:
         raise BadOption("name a --checkpoint directory, so that it can go on where it was")
     options = command.streaming(arguments)
     target = command.writing(arguments, options)
-    if arguments.to:
-        target["topic"] = arguments.to
     spark = command.session(arguments, "transform")
+    state = Storage(spark, arguments.checkpoint)
     given = arguments.schema
-    schema = events.schema_from_ddl(given) if given else sampled_schema(spark, options)
+    schema = events.schema_from_ddl(given) if given else kept_schema(spark, options, state)
     messages = with_event(command.stream(spark, options), schema)
     if arguments.watermark:
         messages = messages.withWatermark("timestamp", arguments.watermark)
     messages.createOrReplaceTempView("input")
-    writer = published(spark.sql(arguments.sql), arguments.to).writeStream.format("nsq")
-    writer = writer.options(**target).option("checkpointLocation", arguments.checkpoint)
-    writer = command.triggered(writer, arguments)
+    result = published(_asked(spark, arguments.sql, schema), arguments.to)
+    if not given and schema.fields and not state.exists(SCHEMA):
+        state.write_text(SCHEMA, schema.json())
+    writer = command.triggered(_writer(result, state, target), arguments)
     with Stop() as stop:
         Watch("transform", console).follow(writer.start(), stop)
     return command.EXIT_OK
+
+
+def kept_schema(spark: SparkSession, options: dict[str, str], state: Storage) -> StructType:
+    """As it was inferred at the first start: by another one, a batch that is repeated after a crash
+    would have other rows."""
+    text = state.read_text(SCHEMA)
+    if text is not None:
+        return StructType.fromJson(json.loads(text))
+    return sampled_schema(spark, options)
+
+
+def _asked(spark: SparkSession, sql: str, schema: StructType) -> DataFrame:
+    try:
+        return spark.sql(sql)
+    except AnalysisException as error:
+        if schema.fields or "event" not in sql:
+            raise
+        said = first_sentence(str(error))
+        raise BadOption(f"no message so far is a JSON object: give a --schema ({said})") from None
+
+
+def _writer(result: DataFrame, state: Storage, target: dict[str, str]) -> DataStreamWriter:
+    """Straight to the nodes where a batch that is repeated is the same, else by way of files."""
+    if is_repeatable(result):
+        writer = result.writeStream.format("nsq").options(**target)
+        return writer.option("checkpointLocation", state.root)
+
+    def publish(rows: DataFrame, batch: int) -> None:
+        spark = rows.sparkSession
+        query_id = checkpoint_id(spark, state.root)
+        outbox = Outbox(spark, state.path(OUTBOX), str(query_id), target)
+        outbox.publish(batch, outbox.keep(batch, rows))
+
+    return result.writeStream.foreachBatch(publish).option("checkpointLocation", state.root)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Either way nothing is lost or done twice: the checkpoint says where to go on.
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -58,7 +58,8 @@ class Stop:
 
 
 class Watch:
-    """Follows one query. `note` adds what only the pipeline knows, as in `3 quarantined`."""
+    """Follows one query, and looks after others beside it. `note` adds what only the pipeline
+    knows, as in `3 quarantined`."""
 
     def __init__(self, name: str, console: Console, *, note: Note = lambda: "") -> None:
         self.name = name
@@ -70,20 +71,27 @@ class Watch:
         self._last: Mapping[str, Any] = {}
         self._printed_s = 0.0
 
-    def follow(self, query: StreamingQuery, stop: Stop) -> None:
-        """Until the query ends or is stopped; NsqError if it failed."""
+    def follow(
+        self, query: StreamingQuery, stop: Stop, *, beside: Sequence[StreamingQuery] = ()
+    ) -> None:
+        """Until all have ended or are stopped; NsqError as soon as one has failed."""
+        queries = (query, *beside)
         live = Live(console=self._console, refresh_per_second=4, transient=True)
-        with live if self._console.is_terminal else nullcontext():
-            while query.isActive and not stop.asked.is_set():
-                self._look(query)
-                self._show(live)
-                stop.asked.wait(POLL_S)
-            if stop.asked.is_set():
-                self._finish_batch(query, stop)
+        try:
+            with live if self._console.is_terminal else nullcontext():
+                while any(one.isActive for one in queries) and not stop.asked.is_set():
+                    self._look(query)
+                    self._show(live)
+                    _raise_failure(queries)
+                    stop.asked.wait(POLL_S)
+                if stop.asked.is_set():
+                    self._finish_batch(query, stop)
+        finally:
+            for one in queries:
+                one.stop()
         self._look(query)
-        failure = query.exception()
-        if failure is not None and not stop.asked.is_set():
-            raise NsqError(first_sentence(str(failure)))
+        if not stop.asked.is_set():
+            _raise_failure(queries)
         how = "stopped; the same command goes on from here" if stop.asked.is_set() else "done"
         self._console.print(
             f"{self.name}: {self._totals()}; {how}", highlight=False, soft_wrap=True
@@ -131,6 +139,13 @@ class Watch:
                 break
             self._look(query)
         query.stop()
+
+
+def _raise_failure(queries: Sequence[StreamingQuery]) -> None:
+    for query in queries:
+        failure = query.exception()
+        if failure is not None:
+            raise NsqError(first_sentence(str(failure)))
 
 
 def first_sentence(text: str) -> str:

@@ -13,6 +13,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +22,7 @@ import pytest
 from daemons import Nsqd, RawClient, wait_until
 from pyspark.sql import SparkSession
 
+from .gate import MPUB, RAW, Gate
 from .streams import Stream, addresses, wait_for_rows
 from .topics import end_of, numbered, publish, repeats
 
@@ -242,18 +245,81 @@ def test_python_workers_killed_in_the_middle_of_a_stream_leave_every_row_once(
         fetchBytes="65536",
     )
     query = stream.start()
-    killed = 0
     try:
         wait_for_rows(query, 1)
-        for worker in python_workers(spark):
-            os.kill(worker, signal.SIGKILL)
-            killed += 1
+        kill_workers(spark)
         wait_until(lambda: not query.isActive or stream_is_over(query), 60)
     finally:
         query.stop()
-    assert killed
     stream.run()
     assert stream.bodies() == Counter(messages)
+
+
+def test_workers_killed_while_a_topic_is_read_leave_every_row_once(
+    spark: SparkSession, nsqd: Nsqd, topic: str
+) -> None:
+    messages = [b"%d:" % number + b"x" * 200 for number in range(20_000)]
+    publish(nsqd, topic, messages)
+    with Gate(nsqd.http_port, to=RAW, answered=3) as gate:
+        options = {"nsqd": gate.address, "subscribe": topic, "fetchBytes": "65536"}
+        rows = spark.read.format("nsq").options(**options).load().select("body")
+        with meanwhile(gate, lambda: kill_workers(spark)):
+            found = rows.collect()
+    assert Counter(bytes(row.body) for row in found) == Counter(messages)
+
+
+def test_workers_killed_while_rows_are_published_leave_every_row_once(
+    spark: SparkSession, nsqd: Nsqd, topic: str
+) -> None:
+    rows = spark.range(30_000).selectExpr("CAST(id AS STRING) AS body")
+    with Gate(nsqd.http_port, to=MPUB, answered=1) as gate:
+        writer = rows.write.format("nsq").mode("append").options(nsqd=gate.address, topic=topic)
+        with meanwhile(gate, lambda: kill_workers(spark)):
+            writer.save()
+    found = spark.read.format("nsq").options(nsqd=addresses(nsqd), subscribe=topic).load()
+    assert Counter(bytes(row.body) for row in found.collect()) == Counter(numbered(30_000))
+    assert repeats(nsqd, topic)
+
+
+def test_a_node_killed_while_it_is_read_leaves_every_row_once(
+    spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str
+) -> None:
+    node = start_nsqd()
+    messages = [b"%d:" % number + b"x" * 200 for number in range(20_000)]
+    publish(node, topic, messages)
+
+    def restart() -> None:
+        node.kill()
+        node.restart()
+
+    with Gate(node.http_port, to=RAW, answered=3) as gate:
+        options = {"nsqd": gate.address, "subscribe": topic, "fetchBytes": "65536"}
+        rows = spark.read.format("nsq").options(**options).load().select("body")
+        with meanwhile(gate, restart):
+            found = rows.collect()
+    assert Counter(bytes(row.body) for row in found) == Counter(messages)
+
+
+@contextmanager
+def meanwhile(gate: Gate, happens: Callable[[], None]) -> Iterator[None]:
+    """Lets something happen when the gate keeps an answer back, and opens it then."""
+
+    def wait() -> None:
+        wait_until(gate.withheld.is_set, START_S_MAX)
+        happens()
+        gate.open()
+
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(wait)
+        yield
+        waiting.result()
+
+
+def kill_workers(spark: SparkSession) -> None:
+    workers = python_workers(spark)
+    assert workers
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
 
 
 def stream_is_over(query: object) -> bool:

@@ -1,6 +1,7 @@
 """A stream's hold shows as a channel on its nodes, follows the stream, and outlives its end."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from daemons import Nsqd, wait_until
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from .conftest import Retiring
 from .streams import Stream, addresses, wait_for_rows
-from .topics import numbered, publish
+from .topics import first_of, numbered, publish
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +73,30 @@ def test_a_hold_that_was_deleted_is_made_again(
     publish(nsqd, topic, numbered(5))
     stream.run()
     assert hold_of(nsqd, topic, "archive")["offset"] == 10
+
+
+def test_a_hold_keeps_for_a_stopped_stream_what_retention_would_have_taken(
+    spark: SparkSession, retiring: Retiring, work: Path
+) -> None:
+    node = retiring.nsqd
+    streams = {}
+    for topic, hold in (("held", {"hold": "archive"}), ("not-held", {})):
+        publish(node, topic, numbered(10))
+        streams[topic] = Stream(
+            spark, work / topic, nsqd=addresses(node), subscribe=topic, maxOffsetsPerTrigger="5"
+        )
+        streams[topic].options |= hold
+        streams[topic].run()
+        retiring.pass_by(topic, 400)
+    retiring.retires("not-held", 11)
+    assert first_of(node, "held") == 0
+    streams["held"].run(maxOffsetsPerTrigger="1000")
+    assert streams["held"].bodies() == Counter([*numbered(10), *[b"x" * 1000] * 400])
+    with pytest.raises(PySparkException, match=r"not-held on .*: offset 10 is retired, the oldest"):
+        streams["not-held"].run()
+    streams["not-held"].run(maxOffsetsPerTrigger="1000", failOnDataLoss="false")
+    there = 410 - first_of(node, "not-held")
+    assert streams["not-held"].bodies() == Counter([*numbered(10), *[b"x" * 1000] * there])
 
 
 def test_a_hold_cannot_have_the_name_of_a_channel(

@@ -3,12 +3,13 @@
 A fresh nsqd of the same kind for every run, clients by turns within a workload and a round,
 medians over rounds. Knows the order of runs and the table; what a client does is its driver's.
 
-| workload | what is counted                                                               |
-|----------|-------------------------------------------------------------------------------|
-| pub      | single messages, 100 under way, each confirmed                                |
-| pub_one  | single messages, one under way: the round trip (no target)                    |
-| mpub     | messages in MPUBs of 200, 4 under way (no target: most of it is the kernel's) |
-| sub      | messages consumed and finished out of a backlog, 2500 in flight               |
+| workload    | what is counted                                                               |
+|-------------|-------------------------------------------------------------------------------|
+| pub         | single messages, 100 under way, each confirmed                                |
+| pub_one     | single messages, one under way: the round trip (no target)                    |
+| mpub        | messages in MPUBs of 200, 4 under way (no target: most of it is the kernel's) |
+| sub         | messages consumed and finished out of a backlog, 2500 in flight               |
+| sub_iterate | the same by `async for` (ours, and ansq, which has nothing else)              |
 """
 
 from __future__ import annotations
@@ -34,16 +35,21 @@ from bench.servers import BenchFailure, Command, Server, git_commit, machine, ma
 from bench.workloads import Size, preload
 
 RESULTS = Path(__file__).parent / "results" / "client.jsonl"
-WORKLOADS = ("pub", "pub_one", "mpub", "sub")
+WORKLOADS = ("pub", "pub_one", "mpub", "sub", "sub_iterate")
+BACKLOG_WORKLOADS = ("sub", "sub_iterate")
 TARGET_WORKLOADS = ("pub", "sub")
 TARGET = 3.0  # times the best of the others in Python
 BACKLOG = 900_000
-MESSAGES_MAX = {"pub": 10**9, "pub_one": 10**9, "mpub": 10**9, "sub": BACKLOG * 9 // 10}
+MESSAGES_MAX = {
+    workload: BACKLOG * 9 // 10 if workload in BACKLOG_WORKLOADS else 10**9
+    for workload in WORKLOADS
+}
 EXIT_GRACE_S = 30.0
 OURS = ("pumpline", "pumpline-uvloop")
 OTHERS = ("pynsq", "ansq", "gnsq")
 GO = "go"
 GO_WORKLOADS = ("mpub", "sub")
+ITERATING = (*OURS, "ansq")  # who can be iterated
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 continue
             results.append(result)
             disturbed = "  (disturbed)" if other_cores > 0.2 else ""
-            console.print(f"{workload:8} {client:16} {result.rate:12,.0f} msg/s{disturbed}")
+            console.print(f"{workload:11} {client:16} {result.rate:12,.0f} msg/s{disturbed}")
             record = {**stamp, **vars(result), "other_cores": round(other_cores, 2), **machine()}
             append(options.results, record)
     console.print(table(results))
@@ -82,10 +88,12 @@ def plan(options: argparse.Namespace) -> Iterator[tuple[str, int, list[str]]]:
     for workload in options.workload or WORKLOADS:
         for number in range(options.rounds):
             clients = list(options.client or (*OURS, *OTHERS))
+            if workload == "sub_iterate":
+                clients = [client for client in clients if client in ITERATING]
             if options.go_clients and workload in GO_WORKLOADS:
                 clients.append(GO)
             # Another one first each time, so that none always has the machine as it was left.
-            turn = number % len(clients)
+            turn = number % max(1, len(clients))
             yield workload, number, clients[turn:] + clients[:turn]
 
 
@@ -98,7 +106,7 @@ def measure(
             return measure_go(workload, number, server, options)
         topic = f"{workload}_{client}"
         server.create(topic, CHANNEL)
-        if workload == "sub":
+        if workload in BACKLOG_WORKLOADS:
             preload(server, topic, BACKLOG)
         busy_s, broker_s = machine_busy_s(), server.cpu_s()
         done = run_driver(workload, client, topic, server, options.seconds)

@@ -67,6 +67,7 @@ def main() -> None:
         "pub_one": lambda: publish(stint, 1),
         "mpub": lambda: publish_many(stint),
         "sub": lambda: consume(stint),
+        "sub_iterate": lambda: consume(stint),
     }[stint.workload]
     asyncio.run(work())
 

@@ -16,6 +16,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -40,6 +41,11 @@ T = TypeVar("T")
 
 class FlagError(Exception):
     """The arguments do not fit the table; the text is Go's."""
+
+    def __init__(self, text: str, *, meant: str = "") -> None:
+        super().__init__(text)
+        self.meant = meant
+        """The name of the flag that was probably meant, if there is one like it."""
 
 
 class HelpRequested(Exception):
@@ -142,7 +148,8 @@ def parse(flags: Sequence[Flag], argv: Sequence[str]) -> Parsed:
         if flag is None:
             if name in ("h", "help"):
                 raise HelpRequested
-            raise FlagError(f"flag provided but not defined: -{name}")
+            meant = get_close_matches(name.lower().replace("_", "-"), by_name, 1, cutoff=0.7)
+            raise FlagError(f"flag provided but not defined: -{name}", meant="".join(meant))
         if text is None:
             text = _text_for(flag, rest)
         value = _parsed(flag, text)

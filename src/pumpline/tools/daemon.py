@@ -68,14 +68,21 @@ class ConfigFileError(Exception):
 def read_flags(program: str, table: Sequence[Flag], argv: Sequence[str], examples: str) -> Parsed:
     """The flags given. Asked for help, or given nonsense, says so and exits as Go tools do."""
     try:
-        return flags.parse(table, argv)
+        parsed = flags.parse(table, argv)
     except flags.HelpRequested:
         print(flags.usage(program, table, examples=examples), end="")
         raise SystemExit(EXIT_OK) from None
     except flags.FlagError as error:
         text = flags.usage(program, table, examples=examples)
-        print(f"{error}\n{text}", end="", file=sys.stderr)
+        meant = f": did you mean --{error.meant}?" if error.meant else ""
+        # Again at the end, as the usage is longer than a screen.
+        print(f"{error}\n{text}\n{error}{meant}", file=sys.stderr)
         raise SystemExit(EXIT_USAGE) from None
+    if parsed.rest:
+        ignored = " ".join(parsed.rest)
+        why = "a flag comes before it, and true or false after a ="
+        print(f"{program}: ignored, as NSQ does: {ignored} ({why})", file=sys.stderr)
+    return parsed
 
 
 def read_config(path: str) -> dict[str, object]:

@@ -5,6 +5,7 @@ A command is a module beside this one with a `main(argv) -> int`; it is imported
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -36,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"pumpline v{__version__} (speaks NSQ {NSQ_VERSION})")
         return EXIT_OK
     if command not in installed():
-        print(f"unknown command: {command}\n{usage()}", end="", file=sys.stderr)
+        meant = get_close_matches(command, installed(), 1)
+        hint = f" (did you mean {meant[0]}?)" if meant else ""
+        print(f"unknown command: {command}{hint}\n{usage()}", end="", file=sys.stderr)
         return EXIT_USAGE
     code: int = import_module(_module(command)).main(arguments[1:])
     return code
@@ -58,6 +61,11 @@ def usage() -> str:
             "",
             "Commands:",
             *lines,
+            "",
+            "Examples:",
+            "  pumpline demo",
+            "  pumpline nsqd --data-path=/var/lib/nsqd",
+            "  pumpline pipeline archive --nsqd 127.0.0.1:4151 --topic orders --table orders",
             "",
             "Each command but demo and pipeline is also installed under its own name.",
             "`pumpline <command> --help` tells its flags.",

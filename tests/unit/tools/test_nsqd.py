@@ -91,6 +91,20 @@ def test_a_wrong_flag_is_named_before_the_usage_on_stderr(tmp_path: Path) -> Non
     done = run_nsqd("--no-such-flag", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("flag provided but not defined: -no-such-flag\nUsage of nsqd:\n")
+    assert done.stderr.endswith("\nflag provided but not defined: -no-such-flag\n")
+
+
+@pytest.mark.parametrize("wrong", ["--data-pth=x", "-data_path", "--Data-Path=x"])
+def test_the_flag_that_was_probably_meant_is_named_last(tmp_path: Path, wrong: str) -> None:
+    done = run_nsqd(wrong, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.endswith(": did you mean --data-path?\n")
+
+
+def test_what_comes_after_the_flags_is_said_to_be_ignored(tmp_path: Path) -> None:
+    done = run_nsqd("--config=missing.cfg", "--snappy", "false", "--data-path=x", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("nsqd: ignored, as NSQ does: false --data-path=x ")
 
 
 def test_a_missing_config_file_is_one_fatal_line(tmp_path: Path) -> None:

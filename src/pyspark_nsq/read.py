@@ -7,6 +7,7 @@ import gc
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import pyarrow as pa
 
@@ -58,8 +59,8 @@ def _lost(error: DataLoss, options: ReadOptions) -> None:
     _LOG.warning("%s", error)
 
 
+@cache
 def _spare_collector() -> None:
-    """Spark's worker looks for garbage after each task, among all modules and classes: 20 to 40 ms,
-    as long as decoding 60 MB takes. What is there before the first row is not looked at again."""
-    if not gc.get_freeze_count():
-        gc.freeze()
+    """Once in a process. Spark's worker looks for garbage after each task, among all modules and
+    classes: 20 to 40 ms, as long as decoding 60 MB. What is there by now is not looked at again."""
+    gc.freeze()

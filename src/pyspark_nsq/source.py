@@ -52,7 +52,7 @@ class DefaultSource(DataSource):
     | `nsqd` | HTTP addresses of nsqds; chunks go to them in turn, and to no other while one is away | |
     | `topic` | where to publish | a column `topic` says it |
     | `writeId` | of a batch write: a repeat under the same name is known as one, and not published again | drawn |
-    | `chunkBytes`, `chunkRows` | size of an MPUB at most | 2 MiB, 20,000 |
+    | `chunkBytes`, `chunkRows` | size of an MPUB at most | 1 MiB, 20,000 |
 
     Both:
 

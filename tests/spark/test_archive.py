@@ -137,6 +137,21 @@ def test_a_batch_that_was_written_and_not_noted_is_not_written_again(
     assert order_ids(spark, work / "t") == list(range(60))
 
 
+def test_a_batch_without_repeats_that_was_not_noted_is_read_again_and_not_written_again(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    """Spark wants all of a batch to be read, whatever the table has, or its state is incomplete."""
+    more = ("--body", "raw", "--dedupe", "order_id")
+    publish(nsqd, topic, orders([1, 2, 2]))
+    archived(nsqd, topic, work / "t", *more)
+    for path in (work / "t" / "_checkpoint" / "commits").iterdir():
+        path.unlink()
+    publish(nsqd, topic, orders([2, 3]))
+    archived(nsqd, topic, work / "t", *more)
+    rows = table(spark, work / "t").select("body").collect()
+    assert sorted(bytes(row.body) for row in rows) == orders([1, 2, 3])
+
+
 def test_files_of_a_batch_that_died_half_way_are_not_in_the_table_and_go(
     spark: SparkSession, work: Path
 ) -> None:

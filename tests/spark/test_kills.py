@@ -20,7 +20,7 @@ from .drivers import Driver
 from .gate import MPUB, Gate
 from .pipelines import order_ids, orders, run, table
 from .streams import addresses
-from .topics import end_of, publish
+from .topics import end_of, publish, repeats
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash]
 
@@ -51,6 +51,7 @@ def test_a_transform_killed_between_two_chunks_publishes_each_row_once(
         run(transform, *asked)
     counted = Counter(json.loads(body)["order_id"] for body in bodies(spark, nsqd, out))
     assert counted == Counter([*range(3 * CHUNK_ROWS), *[-1] * CHUNK_ROWS])
+    assert repeats(nsqd, out)
 
 
 def test_a_replay_killed_within_a_step_publishes_each_message_once(
@@ -70,6 +71,7 @@ def test_a_replay_killed_within_a_step_publishes_each_message_once(
         said = run(replay, *asked[:-1], "100000")
     assert "3,000 messages published" in said
     assert Counter(bodies(spark, nsqd, again)) == Counter(orders(range(3000)))
+    assert repeats(nsqd, again)
 
 
 def test_windows_of_a_killed_metrics_are_in_the_table_and_in_the_topic_once(
@@ -96,6 +98,7 @@ def test_windows_of_a_killed_metrics_are_in_the_table_and_in_the_topic_once(
     assert set(kept.values()) == {1}
     assert len(sent) == len({window["start"] for window in sent}) == len(kept)
     assert sum(window["messages"] for window in sent if window["size_max"] == 10) == 30
+    assert repeats(nsqd, out)
 
 
 def test_an_archive_killed_while_it_puts_files_together_goes_on_with_every_row_once(

@@ -4,6 +4,8 @@ On `local[*]` the workers are on this machine and find what is installed. On a c
 nothing of ours: the packages go along as a zip file of some hundred kilobytes.
 """
 
+import atexit
+import shutil
 import tempfile
 import zipfile
 from pathlib import Path
@@ -20,6 +22,7 @@ SHIPPED = ("pumpline/__init__.py", "pumpline/core", "pumpline/client", "pyspark_
 def ship_code(spark: SparkSession) -> None:
     """Gives every worker of this session the source's code."""
     directory = Path(tempfile.mkdtemp(prefix="pumpline-code-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # workers fetch it from there
     spark.sparkContext.addPyFile(str(zip_code(directory / "pumpline_code.zip")))
 
 

@@ -42,7 +42,6 @@ class Fleet:
     """Nodes with topics of their own or all with the same; use as a context manager."""
 
     def __init__(self, port: int, *, topics_of: Sequence[Sequence[str]]) -> None:
-        self._port = port
         self._nodes: list[Node] = []
         for number, topics in enumerate(topics_of):
             connected = socket.create_connection(("127.0.0.1", port), STALL_S)

@@ -1,8 +1,10 @@
-"""Marks tests by the directory they are in, so that no file there can forget it."""
+"""Marks tests by the directory they are in, so that no file there can forget it; certificates for
+all who want some."""
 
 from pathlib import Path
 
 import pytest
+from certificates import Authority, Identity
 
 TESTS = Path(__file__).parent
 MARKED_DIRECTORIES = ("interop", "crash")
@@ -15,3 +17,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         top = item.path.relative_to(TESTS).parts[0]
         if top in MARKED_DIRECTORIES:
             item.add_marker(top)
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def server(authority: Authority) -> Identity:
+    return authority.issue("server")

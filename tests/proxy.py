@@ -30,7 +30,6 @@ class Proxy:
         self.port = 0
         self.accepted = 0  # connections, ever
         self.bytes_up = 0  # forwarded
-        self.bytes_down = 0
         self._server: asyncio.Server | None = None
         self._links: set[_Link] = set()
         self._refusing = False
@@ -118,8 +117,6 @@ class Proxy:
             await writer.drain()
             if direction == UP:
                 self.bytes_up += len(data)
-            else:
-                self.bytes_down += len(data)
             await self._tell()
 
     async def _tell(self) -> None:

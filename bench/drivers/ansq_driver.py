@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 
 import ansq
 
@@ -13,37 +12,20 @@ from bench.drivers.stint import (
     BODY,
     CHANNEL,
     IN_FLIGHT_MAX,
-    PUBLISHERS,
     Stint,
 )
 
 
-async def publish(stint: Stint, workers: int) -> None:
+async def publish(stint: Stint) -> None:
     writer = await ansq.create_writer(nsqd_tcp_addresses=[stint.address])
+    if stint.workload == "mpub":
 
-    async def work() -> None:
-        while not stint.is_over:
-            await writer.pub(stint.topic, BODY)
-            stint.messages += 1
+        async def send(topic: str, bodies: list[bytes]) -> None:
+            await writer.mpub(topic, *bodies)
 
-    stint.begin()
-    await asyncio.gather(*(work() for _ in range(workers)))
-    stint.report()
-    await writer.close()
-
-
-async def publish_many(stint: Stint) -> None:
-    writer = await ansq.create_writer(nsqd_tcp_addresses=[stint.address])
-    bodies = [BODY] * BATCH
-
-    async def work() -> None:
-        while not stint.is_over:
-            await writer.mpub(stint.topic, *bodies)
-            stint.messages += BATCH
-
-    stint.begin()
-    await asyncio.gather(*(work() for _ in range(BATCHES_UNDER_WAY)))
-    stint.report()
+        await stint.publish(BATCHES_UNDER_WAY, send, [BODY] * BATCH, BATCH)
+    else:
+        await stint.publish(stint.publishers, writer.pub, BODY, 1)
     await writer.close()
 
 
@@ -55,21 +37,12 @@ async def consume(stint: Stint) -> None:
         await connection.rdy(IN_FLIGHT_MAX)
     async for message in reader.messages():
         await message.fin()
-        if stint.consumed():
-            stint.report()
-            os._exit(0)
+        stint.count_consumed()
 
 
 def main() -> None:
     stint = Stint.from_arguments()
-    work = {
-        "pub": lambda: publish(stint, PUBLISHERS),
-        "pub_one": lambda: publish(stint, 1),
-        "mpub": lambda: publish_many(stint),
-        "sub": lambda: consume(stint),
-        "sub_iterate": lambda: consume(stint),
-    }[stint.workload]
-    asyncio.run(work())
+    asyncio.run(consume(stint) if stint.workload.startswith("sub") else publish(stint))
 
 
 if __name__ == "__main__":

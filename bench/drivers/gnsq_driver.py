@@ -19,7 +19,6 @@ from bench.drivers.stint import (  # noqa: E402
     BODY,
     CHANNEL,
     IN_FLIGHT_MAX,
-    PUBLISHERS,
     Stint,
 )
 
@@ -42,9 +41,7 @@ def consume(stint: Stint) -> None:
 
     @consumer.on_message.connect
     def handle(_: Any, message: Any) -> None:
-        if stint.consumed():
-            stint.report()
-            os._exit(0)
+        stint.count_consumed()
 
     consumer.start()
 
@@ -59,7 +56,7 @@ def main() -> None:
     if stint.workload == "mpub":
         publish(stint, BATCHES_UNDER_WAY, producer.multipublish, [BODY] * BATCH, BATCH)
     else:
-        publish(stint, PUBLISHERS if stint.workload == "pub" else 1, producer.publish, BODY, 1)
+        publish(stint, stint.publishers, producer.publish, BODY, 1)
     os._exit(0)
 
 

@@ -15,7 +15,6 @@ from bench.drivers.stint import (
     BODY,
     CHANNEL,
     IN_FLIGHT_MAX,
-    PUBLISHERS,
     Stint,
 )
 
@@ -54,9 +53,7 @@ async def publish(stint: Stint, workers: int, send: Callable[..., Any], what: An
 
 async def consume(stint: Stint) -> None:
     def handle(_: Any) -> bool:
-        if stint.consumed():
-            stint.report()
-            os._exit(0)
+        stint.count_consumed()
         return True
 
     nsq.Reader(
@@ -78,7 +75,7 @@ async def main() -> None:
     if stint.workload == "mpub":
         await publish(stint, BATCHES_UNDER_WAY, writer.mpub, [BODY] * BATCH, BATCH)
     else:
-        await publish(stint, PUBLISHERS if stint.workload == "pub" else 1, writer.pub, BODY, 1)
+        await publish(stint, stint.publishers, writer.pub, BODY, 1)
     os._exit(0)
 
 

@@ -6,11 +6,15 @@ counted is what nsqd has confirmed, or what was finished.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import resource
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 BODY = b"x" * 200
 PUBLISHERS = 100  # of single messages, each waiting for its answer
@@ -22,7 +26,7 @@ CHANNEL = "bench"
 
 @dataclass
 class Stint:
-    """Call `begin` when all is set up, `add` for what is done, and stop when `is_over`."""
+    """Call `begin` when all is set up, count `messages`, and stop when `is_over`."""
 
     workload: str
     address: str
@@ -48,6 +52,25 @@ class Stint:
     def is_over(self) -> bool:
         return time.perf_counter() >= self._until_s or self.messages >= self.messages_max
 
+    @property
+    def publishers(self) -> int:
+        """Of single messages."""
+        return PUBLISHERS if self.workload == "pub" else 1
+
+    async def publish(
+        self, workers: int, send: Callable[[str, Any], Awaitable[object]], what: Any, count: int
+    ) -> None:
+        """All of it, with clients that are awaited; `what` is so many messages."""
+
+        async def work() -> None:
+            while not self.is_over:
+                await send(self.topic, what)
+                self.messages += count
+
+        self.begin()
+        await asyncio.gather(*(work() for _ in range(workers)))
+        self.report()
+
     def consumed(self) -> bool:
         """Count a message, the first of which begins the stint; whether it was the last one."""
         if not self.messages:
@@ -57,6 +80,12 @@ class Stint:
         if self.messages >= self.messages_max:
             return True
         return self.messages % 256 == 0 and time.perf_counter() >= self._until_s
+
+    def count_consumed(self) -> None:
+        """Count a message; after the last one report, and end the process."""
+        if self.consumed():
+            self.report()
+            os._exit(0)
 
     def report(self) -> None:
         seconds = time.perf_counter() - self._from_s

@@ -5,7 +5,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from certificates import Authority
 from daemons import Nsqd
 from proxy import Proxy
 
@@ -16,11 +15,6 @@ _topics = count()
 def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nsqd]:
     with Nsqd(tmp_path_factory.mktemp("client") / "data") as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture

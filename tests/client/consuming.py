@@ -1,6 +1,7 @@
-"""What tests of the consumer share: putting messages there, waiting, and counting what is left."""
+"""What tests of the client share: putting messages there, waiting, and counting what is left."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from daemons import Nsqd
@@ -56,3 +57,17 @@ def left(nsqd: Nsqd, topic: str) -> int:
     """Messages of the channel that are not finished."""
     stats = nsqd.channel_stats(topic, CHANNEL)
     return int(stats["depth"] + stats["in_flight_count"] + stats["deferred_count"])
+
+
+def drain(nsqd: Nsqd, topic: str, count: int) -> Counter[bytes]:
+    """Consume so many messages, all there must be."""
+    with nsqd.connect() as client:
+        client.sub(topic, CHANNEL)
+        client.rdy(2500)
+        received = Counter[bytes]()
+        for _ in range(count):
+            message = client.read_message()
+            client.fin(message.id)
+            received[message.body] += 1
+    assert nsqd.channel_stats(topic, CHANNEL)["depth"] == 0
+    return received

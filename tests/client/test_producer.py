@@ -23,21 +23,7 @@ from pumpline.core.frames import OK
 
 from .scripted import Client, scripted
 
-CHANNEL = "ch"
-
-
-def drain(nsqd: Nsqd, topic: str, count: int) -> Counter[bytes]:
-    """Consume so many messages, all there must be."""
-    with nsqd.connect() as client:
-        client.sub(topic, CHANNEL)
-        client.rdy(2500)
-        received = Counter[bytes]()
-        for _ in range(count):
-            message = client.read_message()
-            client.fin(message.id)
-            received[message.body] += 1
-    assert nsqd.channel_stats(topic, CHANNEL)["depth"] == 0
-    return received
+from .consuming import CHANNEL, drain
 
 
 def topic_stats(nsqd: Nsqd, topic: str) -> dict[str, int]:

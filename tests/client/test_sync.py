@@ -16,20 +16,7 @@ from pumpline.client import ConnectError, Message, NotSent, Refused, Settings
 from pumpline.sync import Consumer, Producer, _loop_thread
 from pumpline.testing import LocalNsqd
 
-CHANNEL = "ch"
-
-
-def drain(nsqd: Nsqd, topic: str, count: int) -> Counter[bytes]:
-    with nsqd.connect() as client:
-        client.sub(topic, CHANNEL)
-        client.rdy(2500)
-        received = Counter[bytes]()
-        for _ in range(count):
-            message = client.read_message()
-            client.fin(message.id)
-            received[message.body] += 1
-    assert nsqd.channel_stats(topic, CHANNEL)["depth"] == 0
-    return received
+from .consuming import CHANNEL, drain, left
 
 
 def test_publish(nsqd: Nsqd, topic: str) -> None:
@@ -209,11 +196,6 @@ def publish(nsqd: Nsqd, topic: str, *bodies: bytes) -> None:
         producer.publish_many(topic, bodies)
 
 
-def unfinished(nsqd: Nsqd, topic: str) -> int:
-    stats = nsqd.channel_stats(topic, CHANNEL)
-    return int(stats["depth"] + stats["in_flight_count"] + stats["deferred_count"])
-
-
 def test_messages_are_iterated_until_there_are_no_more(nsqd: Nsqd, topic: str) -> None:
     bodies = [b"%d" % number for number in range(500)]
     publish(nsqd, topic, *bodies)
@@ -223,7 +205,7 @@ def test_messages_are_iterated_until_there_are_no_more(nsqd: Nsqd, topic: str) -
         received.append(message.body)
         assert message.finish()
     assert sorted(received) == sorted(bodies)
-    wait_until(lambda: unfinished(nsqd, topic) == 0)
+    wait_until(lambda: left(nsqd, topic) == 0)
 
 
 def test_whoever_stops_iterating_gives_the_rest_back(nsqd: Nsqd, topic: str) -> None:
@@ -245,7 +227,7 @@ def test_a_message_is_requeued_and_touched(nsqd: Nsqd, topic: str) -> None:
         second = next(messages)
         assert (first.attempts, second.attempts) == (1, 2)
         second.finish()
-    wait_until(lambda: unfinished(nsqd, topic) == 0)
+    wait_until(lambda: left(nsqd, topic) == 0)
 
 
 def test_batches(nsqd: Nsqd, topic: str) -> None:
@@ -257,7 +239,7 @@ def test_batches(nsqd: Nsqd, topic: str) -> None:
             count += len(batch)
             batch.finish()
     assert count == 100
-    wait_until(lambda: unfinished(nsqd, topic) == 0)
+    wait_until(lambda: left(nsqd, topic) == 0)
 
 
 def test_a_handler_runs_in_threads_until_it_is_stopped(nsqd: Nsqd, topic: str) -> None:
@@ -273,7 +255,7 @@ def test_a_handler_runs_in_threads_until_it_is_stopped(nsqd: Nsqd, topic: str) -
     consumer.run(handle, concurrency=3)
     assert len({body for body, _ in handled}) == 100
     assert threading.current_thread().name not in {name for _, name in handled}
-    wait_until(lambda: unfinished(nsqd, topic) == 0)
+    wait_until(lambda: left(nsqd, topic) == 0)
 
 
 @pytest.mark.slow
@@ -284,7 +266,7 @@ def test_heartbeats_are_answered_while_a_message_is_handled(nsqd: Nsqd, topic: s
         message = next(iter(consumer))
         time.sleep(2.5)  # nsqd drops who does not answer for two intervals
         assert message.finish()
-    wait_until(lambda: unfinished(nsqd, topic) == 0)
+    wait_until(lambda: left(nsqd, topic) == 0)
     assert nsqd.channel_stats(topic, CHANNEL)["timeout_count"] == 0
 
 

@@ -39,6 +39,11 @@ class Template(NamedTuple):
     owed: dict[Channel, set[bytes]]
     batches: dict[str, list[tuple[bytes, list[bytes]]]]  # by file: bytes and bodies of each
 
+    def copy_to(self, path: Path) -> None:
+        """In place of what is there."""
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(self.path, path)
+
 
 def bodies_of_topic(topic: str) -> list[bytes]:
     return [b"%b-%03d " % (topic.encode(), number) + b"x" * 80 for number in range(COUNT)]

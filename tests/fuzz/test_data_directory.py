@@ -5,7 +5,6 @@ finished, and the directory is good for the next start.
 """
 
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -56,8 +55,7 @@ def test_damaged_directory_costs_what_is_damaged(
     path = tmp_path / "data"
 
     def play(rng: random.Random) -> None:
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(template.path, path)
+        template.copy_to(path)
         damaged = damage(rng, path)
         owed = still_owed(template, path)
         try:

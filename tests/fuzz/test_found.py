@@ -3,7 +3,6 @@
 Those that still fail are marked so, strictly: whoever mends one is told to remove the mark.
 """
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -191,7 +190,7 @@ def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
 
 def assert_nothing_is_lost(template: Template, path: Path, change: Callable[[Path], None]) -> None:
     """After a change everybody gets everything that is still whole."""
-    shutil.copytree(template.path, path)
+    template.copy_to(path)
     change(path)
     owed = still_owed(template, path)
     with within(LIMIT_S), InProcess(path, FLAGS) as nsqd:

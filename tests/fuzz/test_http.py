@@ -7,20 +7,18 @@ bystander that publishes over HTTP loses nothing, and memory and sockets come ba
 import random
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from daemons import Nsqd
 
 from . import bystander
-from .bystander import Bystander
 from .conftest import Rounds
 from .grammar import LIMIT_FLAGS
 from .hostile import Ending, converse
 from .mutation import pieces
 from .requests import requests
-from .watch import Watch, delete_topics
+from .siege import besiege
 
 SEEDS = (1, 2)
 CONNECTIONS = 150  # a round
@@ -87,33 +85,19 @@ def publish_to(nsqd: Nsqd) -> bystander.Publish:
 
 
 def test_hostile_requests_harm_nobody(rounds: Rounds, nsqd: Nsqd) -> None:
-    watch = Watch(nsqd)
-    with Bystander(nsqd, publish_to(nsqd)):
-        pass
-    watch.forgive_growth()  # what the first client costs is spent once
-
-    def play(rng: random.Random) -> None:
-        seeds = [rng.getrandbits(64) for _ in range(CONNECTIONS)]
-        with Bystander(nsqd, publish_to(nsqd)), ThreadPoolExecutor(AT_ONCE) as threads:
-            for _ in threads.map(lambda seed: attack(nsqd, seed), seeds):
-                pass
-        delete_topics(nsqd, but=bystander.TOPIC)
-        watch.check()
-
-    rounds(play)
+    publish = publish_to(nsqd)
+    besiege(rounds, nsqd, attack, connections=CONNECTIONS, at_once=AT_ONCE, publish=publish)
 
 
 def test_hostile_requests_without_a_token_change_nothing(rounds: Rounds, guarded: Nsqd) -> None:
-    watch = Watch(guarded)
-    attack(guarded, 0)
-    watch.forgive_growth()
-
-    def play(rng: random.Random) -> None:
-        seeds = [rng.getrandbits(64) for _ in range(CONNECTIONS)]
-        with Bystander(guarded), ThreadPoolExecutor(AT_ONCE) as threads:
-            for _ in threads.map(lambda seed: attack(guarded, seed), seeds):
-                pass
+    def nothing_changed() -> None:
         assert [topic["topic_name"] for topic in guarded.stats()["topics"]] == [bystander.TOPIC]
-        watch.check()
 
-    rounds(play)
+    besiege(
+        rounds,
+        guarded,
+        attack,
+        connections=CONNECTIONS,
+        at_once=AT_ONCE,
+        after_each=nothing_changed,
+    )

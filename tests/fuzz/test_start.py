@@ -4,7 +4,6 @@ The same damage as in test_data_directory, from outside: exit code, log, and cli
 """
 
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -63,8 +62,7 @@ def test_nsqd_starts_on_a_damaged_directory_or_says_why_not(
     path = tmp_path / "data"
 
     def play(rng: random.Random) -> None:
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(template.path, path)
+        template.copy_to(path)
         damaged = damage(rng, path)
         owed = still_owed(template, path)
         nsqd = Nsqd(path, FLAGS)

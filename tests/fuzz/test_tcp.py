@@ -6,19 +6,17 @@ a bystander loses nothing, and memory and sockets come back.
 
 import random
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from daemons import Nsqd
 
-from . import bystander, replies
-from .bystander import Bystander
+from . import replies
 from .conftest import Rounds
 from .grammar import LIMIT_FLAGS, fin, req, stream, touch
 from .hostile import Ending, converse
 from .mutation import mutated, pieces
-from .watch import Watch, delete_topics
+from .siege import besiege
 
 SEEDS = (1, 2)
 CONNECTIONS = 400  # a round
@@ -70,17 +68,4 @@ def answer(rng: random.Random, came: bytes) -> bytes:
 
 
 def test_hostile_connections_harm_nobody(rounds: Rounds, nsqd: Nsqd) -> None:
-    watch = Watch(nsqd)
-    with Bystander(nsqd):
-        pass
-    watch.forgive_growth()  # what the first client costs is spent once
-
-    def play(rng: random.Random) -> None:
-        seeds = [rng.getrandbits(64) for _ in range(CONNECTIONS)]
-        with Bystander(nsqd), ThreadPoolExecutor(AT_ONCE) as threads:
-            for _ in threads.map(lambda seed: attack(nsqd, seed), seeds):
-                pass
-        delete_topics(nsqd, but=bystander.TOPIC)
-        watch.check()
-
-    rounds(play)
+    besiege(rounds, nsqd, attack, connections=CONNECTIONS, at_once=AT_ONCE)

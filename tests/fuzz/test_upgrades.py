@@ -10,7 +10,6 @@ import random
 import socket
 import ssl
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,16 +18,16 @@ from certificates import Authority, client_context
 from daemons import IO_TIMEOUT_S, Nsqd
 from wire.upgraded import Codec, DeflateCodec, SnappyCodec
 
-from . import bystander, replies
-from .bystander import Bystander
+from . import replies
 from .conftest import Rounds
 from .grammar import LIMIT_FLAGS, MAGIC, sized, stream
 from .mutation import mutated, pieces
-from .watch import Watch, delete_topics
+from .siege import besiege
 
 SEEDS = (1, 2)
 CONNECTIONS = 80  # a round
 AT_ONCE = 8
+WARM_UP = 20  # what the first of each kind costs is spent once
 RECEIVE_BYTES = 1 << 16
 SILENCE_S = 0.1
 FLAGS = [flag for flag in LIMIT_FLAGS if not flag.startswith(("--deflate", "--snappy"))]
@@ -140,19 +139,4 @@ def check(client: Client, received: bytes, whole: bool) -> None:
 
 
 def test_hostile_upgrades_harm_nobody(rounds: Rounds, nsqd: Nsqd) -> None:
-    watch = Watch(nsqd)
-    with Bystander(nsqd):
-        pass
-    for seed in range(20):  # what the first of each kind costs is spent once
-        attack(nsqd, seed)
-    watch.forgive_growth()
-
-    def play(rng: random.Random) -> None:
-        seeds = [rng.getrandbits(64) for _ in range(CONNECTIONS)]
-        with Bystander(nsqd), ThreadPoolExecutor(AT_ONCE) as threads:
-            for _ in threads.map(lambda seed: attack(nsqd, seed), seeds):
-                pass
-        delete_topics(nsqd, but=bystander.TOPIC)
-        watch.check()
-
-    rounds(play)
+    besiege(rounds, nsqd, attack, connections=CONNECTIONS, at_once=AT_ONCE, warm_up=WARM_UP)

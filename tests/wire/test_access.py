@@ -151,11 +151,6 @@ def test_daemon_does_not_start_with_a_bad_file(tmp_path: Path) -> None:
 # -- certificates -----------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
 def ask_secure(nsqd: Nsqd, method: str, target: str, tls: ssl.SSLContext) -> Answer:
     port = nsqd.listening_port("HTTPS")
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=IO_TIMEOUT_S, context=tls)

@@ -6,9 +6,9 @@ import zlib
 import pytest
 from daemons import Nsqd
 
-from .commands import fin, mpub, pub, rdy, sub
+from .commands import mpub, pub
 from .session import FRAME_ERROR, OK, Connect, Session
-from .upgraded import PackedSocket, upgrade
+from .upgraded import PackedSocket, consume_and_finish, upgrade
 
 
 def wire_send(session: Session, data: bytes) -> None:
@@ -26,12 +26,7 @@ def test_publish_consume_finish(nsqd: Nsqd, connect: Connect, topic: str) -> Non
     upgrade(session, deflate=True)
     published = [b"one", b"two" * 100_000, bytes(range(256)) * 100]
     assert session.request(mpub(topic, published)) == OK
-    assert session.request(sub(topic, "ch")) == OK
-    session.send(rdy(3))
-    messages = session.messages(3)
-    assert sorted(message.body for message in messages) == sorted(published)
-    session.send(*[fin(message.id) for message in messages])
-    assert session.before_barrier() == []
+    consume_and_finish(session, topic, published)
     counters = nsqd.channel_stats(topic, "ch")
     assert (counters["depth"], counters["in_flight_count"]) == (0, 0)
     (client,) = counters["clients"]

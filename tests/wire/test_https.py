@@ -9,21 +9,8 @@ import pytest
 from certificates import Authority, Identity, client_context
 from daemons import IO_TIMEOUT_S, Nsqd
 
+from .upgraded import secure_nsqd
 from .web import JSON_TYPE, NSQ_HEADER, Answer, ask, ask_on
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def server(authority: Authority) -> Identity:
-    return authority.issue("server")
-
-
-def start(directory: Path, server: Identity, *flags: str) -> Nsqd:
-    return Nsqd(directory / "data", [*server.flags(), "--https-address=127.0.0.1:0", *flags])
 
 
 def ask_secure(
@@ -42,7 +29,7 @@ def test_both_doors_lead_to_the_same(
 ) -> None:
     tls = client_context(authority=authority)
     body = bytes(range(256)) * 4000
-    with start(tmp_path, server) as nsqd:
+    with secure_nsqd(tmp_path, server) as nsqd:
         assert ask_secure(nsqd, "GET", "/ping", tls=tls).body == b"OK"
         assert ask_secure(nsqd, "POST", "/pub?topic=t", body, tls=tls).body == b"OK"
         assert ask(nsqd, "POST", "/pub?topic=t", b"plain").body == b"OK"
@@ -53,7 +40,7 @@ def test_both_doors_lead_to_the_same(
 
 
 def test_plain_http_is_refused_when_tls_is_required(server: Identity, tmp_path: Path) -> None:
-    with start(tmp_path, server, "--tls-required") as nsqd:
+    with secure_nsqd(tmp_path, server, "--tls-required") as nsqd:
         port = nsqd.listening_port("HTTPS")
         for method, target in [("GET", "/ping"), ("POST", "/pub?topic=t"), ("GET", "/nothing")]:
             answer = ask(nsqd, method, target, b"x" if method == "POST" else None)
@@ -68,7 +55,7 @@ def test_plain_http_is_refused_when_tls_is_required(server: Identity, tmp_path: 
 
 
 def test_plain_http_may_be_left_open(server: Identity, tmp_path: Path) -> None:
-    with start(tmp_path, server, "--tls-required=tcp-https") as nsqd:
+    with secure_nsqd(tmp_path, server, "--tls-required=tcp-https") as nsqd:
         assert ask(nsqd, "GET", "/ping").body == b"OK"
         assert ask(nsqd, "GET", "/config/tls_required").body == b"1"
         assert ask_secure(nsqd, "GET", "/ping", tls=client_context()).body == b"OK"
@@ -93,7 +80,7 @@ def test_certificates_are_required_of_https_clients_too(
     flags = [f"--tls-client-auth-policy={policy}", f"--tls-root-ca-file={authority.path}"]
     stranger = client_context(identity=Authority(tmp_path, "unheard-of").issue("stranger"))
     friend = client_context(identity=authority.issue("friend"))
-    with start(tmp_path, server, *flags) as nsqd:
+    with secure_nsqd(tmp_path, server, *flags) as nsqd:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             ask_secure(nsqd, "GET", "/ping", tls=client_context())
         if policy == "require":
@@ -108,7 +95,7 @@ def test_certificates_are_required_of_https_clients_too(
 def test_lowest_version(server: Identity, tmp_path: Path) -> None:
     old = client_context()
     old.maximum_version = ssl.TLSVersion.TLSv1_2
-    with start(tmp_path, server, "--tls-min-version=tls1.3") as nsqd:
+    with secure_nsqd(tmp_path, server, "--tls-min-version=tls1.3") as nsqd:
         with pytest.raises(ssl.SSLError):
             ask_secure(nsqd, "GET", "/ping", tls=old)
         answer = ask_secure(nsqd, "GET", "/config/tls_min_version", tls=client_context())
@@ -116,7 +103,7 @@ def test_lowest_version(server: Identity, tmp_path: Path) -> None:
 
 
 def test_daemon_stops_with_a_client_connected(server: Identity, tmp_path: Path) -> None:
-    with start(tmp_path, server) as nsqd:
+    with secure_nsqd(tmp_path, server) as nsqd:
         port = nsqd.listening_port("HTTPS")
         connection = http.client.HTTPSConnection("127.0.0.1", port, context=client_context())
         assert ask_on(connection, "GET", "/ping").body == b"OK"
@@ -130,7 +117,7 @@ def test_ranges_of_the_log_are_whole_over_tls(
 ) -> None:
     tls = client_context(authority=authority)
     body = bytes(range(256)) * 4000
-    with start(tmp_path, server) as nsqd:
+    with secure_nsqd(tmp_path, server) as nsqd:
         for _ in range(3):
             assert ask(nsqd, "POST", "/pub?topic=t", body).body == b"OK"
         plain = ask(nsqd, "GET", "/log/raw?topic=t&from=0&to=3")

@@ -6,9 +6,9 @@ import cramjam
 import pytest
 from daemons import Nsqd
 
-from .commands import fin, identify, mpub, pub, rdy, sub
+from .commands import identify, mpub, pub, sub
 from .session import FRAME_ERROR, FRAME_RESPONSE, OK, Connect, Session
-from .upgraded import PackedSocket, SnappyCodec, negotiate, upgrade, wrap
+from .upgraded import PackedSocket, SnappyCodec, consume_and_finish, negotiate, upgrade, wrap
 
 START = b"\xff\x06\x00\x00sNaPpY"
 BLOCK_BYTES = 65_536
@@ -44,12 +44,7 @@ def test_publish_consume_finish(nsqd: Nsqd, connect: Connect, topic: str) -> Non
     published = [b"one", b"two" * 10_000, bytes(range(256)) * 100]
     for body in published:
         assert session.request(pub(topic, body)) == OK
-    assert session.request(sub(topic, "ch")) == OK
-    session.send(rdy(3))
-    messages = session.messages(3)
-    assert sorted(message.body for message in messages) == sorted(published)
-    session.send(*[fin(message.id) for message in messages])
-    assert session.before_barrier() == []
+    consume_and_finish(session, topic, published)
     counters = nsqd.channel_stats(topic, "ch")
     assert (counters["depth"], counters["in_flight_count"]) == (0, 0)
 

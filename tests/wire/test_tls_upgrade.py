@@ -11,28 +11,14 @@ import pytest
 from certificates import Authority, Identity, client_context
 from daemons import Nsqd, wait_until
 
-from .commands import fin, identify, mpub, pub, rdy, sub
+from .commands import identify, mpub, pub, sub
 from .session import FRAME_ERROR, OK, Connect, Session
-from .upgraded import negotiate, upgrade, wrap_tls
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def server(authority: Authority) -> Identity:
-    return authority.issue("server")
-
-
-def start(directory: Path, server: Identity, *flags: str) -> Nsqd:
-    return Nsqd(directory / "data", [*server.flags(), "--https-address=127.0.0.1:0", *flags])
+from .upgraded import consume_and_finish, negotiate, secure_nsqd, upgrade, wrap_tls
 
 
 @pytest.fixture(scope="module")
 def nsqd(server: Identity, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nsqd]:
-    with start(tmp_path_factory.mktemp("tls"), server) as daemon:
+    with secure_nsqd(tmp_path_factory.mktemp("tls"), server) as daemon:
         yield daemon
 
 
@@ -70,12 +56,7 @@ def test_publish_consume_finish(
     upgrade(session, tls=client_context(), **compression)
     published = [b"one", b"two" * 100_000, bytes(range(256)) * 100]
     assert session.request(mpub(topic, published)) == OK
-    assert session.request(sub(topic, "ch")) == OK
-    session.send(rdy(3))
-    messages = session.messages(3)
-    assert sorted(message.body for message in messages) == sorted(published)
-    session.send(*[fin(message.id) for message in messages])
-    assert session.before_barrier() == []
+    consume_and_finish(session, topic, published)
     (client,) = nsqd.channel_stats(topic, "ch")["clients"]
     assert client["tls"] is True
     assert client["snappy"] is compression.get("snappy", False)
@@ -157,7 +138,7 @@ def test_client_that_leaves_instead_of_a_handshake(connect: Connect) -> None:
 
 
 def test_lowest_version(connect: Connect, server: Identity, tmp_path: Path, topic: str) -> None:
-    with start(tmp_path, server, "--tls-min-version=tls1.2") as strict:
+    with secure_nsqd(tmp_path, server, "--tls-min-version=tls1.2") as strict:
         assert is_refused(connect(strict), only(ssl.TLSVersion.TLSv1_1))
         session = connect(strict)
         upgrade(session, tls=only(ssl.TLSVersion.TLSv1_2))
@@ -166,7 +147,7 @@ def test_lowest_version(connect: Connect, server: Identity, tmp_path: Path, topi
 
 def test_any_certificate_will_do(connect: Connect, server: Identity, tmp_path: Path) -> None:
     stranger = Authority(tmp_path, "unheard-of").issue("stranger")
-    with start(tmp_path, server, "--tls-client-auth-policy=require") as daemon:
+    with secure_nsqd(tmp_path, server, "--tls-client-auth-policy=require") as daemon:
         assert is_refused(connect(daemon), client_context())
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             context = client_context(identity=stranger)
@@ -182,7 +163,7 @@ def test_certificate_must_be_one_of_the_authority(
     stranger = Authority(tmp_path, "unheard-of").issue("stranger")
     friend = authority.issue("friend")
     policy = ["--tls-client-auth-policy=require-verify", f"--tls-root-ca-file={authority.path}"]
-    with start(tmp_path, server, *policy) as daemon:
+    with secure_nsqd(tmp_path, server, *policy) as daemon:
         assert is_refused(connect(daemon), client_context())
         assert is_refused(connect(daemon), client_context(identity=stranger))
         session = connect(daemon)
@@ -191,7 +172,7 @@ def test_certificate_must_be_one_of_the_authority(
 
 
 def test_policy_makes_tls_required(connect: Connect, server: Identity, tmp_path: Path) -> None:
-    with start(tmp_path, server, "--tls-client-auth-policy=require") as daemon:
+    with secure_nsqd(tmp_path, server, "--tls-client-auth-policy=require") as daemon:
         session = connect(daemon)
         session.send(b"NOP\n")
         text = b"E_INVALID cannot NOP in current state (TLS required)"

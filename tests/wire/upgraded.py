@@ -1,19 +1,22 @@
 """Sessions after the upgrades of IDENTIFY: the same commands and frames, wrapped.
 
 Wraps the socket of a session in TLS, snappy or deflate, in the order in which the server puts
-them on, and reads the OK of each. Knows nothing of what is sent through them.
+them on, and reads the OK of each.
 """
 
 import json
 import socket
 import ssl
 import zlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import snappy
-from certificates import client_context
+from certificates import Identity, client_context
+from daemons import Nsqd
 
-from .commands import identify
+from .commands import fin, identify, rdy, sub
 from .session import OK, Session
 
 RECEIVE_BYTES = 1 << 16
@@ -115,3 +118,17 @@ def wrap(session: Session, codec: Codec) -> None:
     received = bytes(session.raw._received)
     session.raw._received.clear()
     session.raw.socket = PackedSocket(session.raw.socket, codec, received)  # type: ignore[assignment]
+
+
+def consume_and_finish(session: Session, topic: str, published: Sequence[bytes]) -> None:
+    """What was published comes through, and so do the answers."""
+    assert session.request(sub(topic, "ch")) == OK
+    session.send(rdy(len(published)))
+    messages = session.messages(len(published))
+    assert sorted(message.body for message in messages) == sorted(published)
+    session.send(*[fin(message.id) for message in messages])
+    assert session.before_barrier() == []
+
+
+def secure_nsqd(directory: Path, server: Identity, *flags: str) -> Nsqd:
+    return Nsqd(directory / "data", [*server.flags(), "--https-address=127.0.0.1:0", *flags])

@@ -30,7 +30,8 @@ from pumpline.broker.memory import Memory
 from pumpline.broker.profile import Profile
 from pumpline.web.http import Request
 from pumpline.web.pace import Pace
-from pumpline.web.replies import HTML, HttpError, Reply, plain_reply
+from pumpline.web.pprof import PprofEndpoints
+from pumpline.web.replies import HttpError, Reply, plain_reply
 
 PROFILE_DEFAULT_S = 30.0
 PROFILE_MAX_S = 300.0
@@ -39,25 +40,13 @@ _TYPES_SHOWN = 50
 _OBJECTS_AT_ONCE = 20_000
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _PAGES = ("cmdline", "goroutine", "heap", "profile?seconds=10")
-_INDEX = "".join(
-    [
-        "<html><head><title>/debug/pprof/</title></head><body>/debug/pprof/<ul>",
-        *(f'<li><a href="{page}">{page}</a></li>' for page in _PAGES),
-        "</ul></body></html>\n",
-    ]
-)
 
 
-class DebugEndpoints:
+class DebugEndpoints(PprofEndpoints):
     def __init__(self, memory: Memory) -> None:
+        super().__init__(*_PAGES)
         self._memory = memory
         self._profiling = False
-
-    async def index(self, request: Request) -> Reply:
-        return plain_reply(_INDEX, content_type=HTML)
-
-    async def cmdline(self, request: Request) -> Reply:
-        return plain_reply("\0".join(sys.orig_argv))
 
     async def profile(self, request: Request) -> Reply:
         seconds = _seconds(request.query().get("seconds"))
@@ -96,9 +85,6 @@ class DebugEndpoints:
             task.print_stack(file=text)
             await pace.breathe()
         return plain_reply(text.getvalue())
-
-    async def unavailable(self, request: Request) -> Reply:
-        return plain_reply("there is no such profile of a Python process\n", status=404)
 
     async def set_block_rate(self, request: Request) -> Reply:
         rate = request.query().get("rate", "")

@@ -19,7 +19,7 @@ from pumpline.broker.http_draining import DrainEndpoints
 from pumpline.broker.http_holds import HoldEndpoints
 from pumpline.broker.http_log import LogEndpoints
 from pumpline.broker.http_peek import PeekEndpoints
-from pumpline.broker.http_publish import BOOLEANS, PublishEndpoints
+from pumpline.broker.http_publish import PublishEndpoints
 from pumpline.broker.http_quick import QuickPublish
 from pumpline.broker.http_settings import SettingsEndpoints
 from pumpline.broker.memory import Memory
@@ -29,6 +29,7 @@ from pumpline.broker.stats import Selection, Stats, gather
 from pumpline.broker.stats_text import text_lines
 from pumpline.web.http import Access, Endpoint, Handler, Request
 from pumpline.web.pace import Pace
+from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import Reply, json_reply, plain_reply, text_reply
 from pumpline.web.routes import Routes
 
@@ -167,11 +168,7 @@ class FigureEndpoints:
 
     async def stats(self, request: Request) -> Reply:
         query = request.query()
-        selection = Selection(
-            topic=query.get("topic", ""),
-            channel=query.get("channel", ""),
-            clients=BOOLEANS.get(query.get("include_clients", ""), True),
-        )
+        selection = Selection.asked(query, clients=True)
         with_memory = BOOLEANS.get(query.get("include_mem", ""), True)
         stats = await gather(self._broker, selection, self._memory if with_memory else None)
         if query.get("format") == "json":

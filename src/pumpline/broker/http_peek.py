@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pumpline.broker.http_log import LogEndpoints, check_offset, log_id, log_of, number, parsed_time
-from pumpline.broker.http_publish import BOOLEANS
 from pumpline.core.frames import ID_BYTES
 from pumpline.core.ids import offset_of
 from pumpline.log import ranges
 from pumpline.log.messages import Filter, Looked, Message, look
 from pumpline.web.http import Request
+from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import HttpError, Reply, json_reply, stream_reply
 from pumpline.web.streams import SIGN_OF_LIFE, EventStream
 

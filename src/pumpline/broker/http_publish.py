@@ -21,14 +21,13 @@ from pumpline.core.names import is_valid_name
 from pumpline.core.tokens import digest_of, is_valid_token
 from pumpline.web.http import Request, printable
 from pumpline.web.pace import Pace
+from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import OK, HttpError, Reply
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker
     from pumpline.broker.ticket import Ticket
     from pumpline.broker.topic import Topic
-
-BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 _NS_PER_MS = 1_000_000
 _MESSAGE_BYTES_MIN = 5  # of a binary body: a size and one byte

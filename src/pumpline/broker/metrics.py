@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pumpline.broker.heartbeat import SILENT, SLOW
-from pumpline.broker.http_publish import BOOLEANS
 from pumpline.broker.memory import Memory
 from pumpline.broker.stats import (
     ChannelStats,
@@ -155,12 +154,7 @@ class Metrics:
         self._delay.close()
 
     async def get(self, request: Request) -> Reply:
-        query = request.query()
-        selection = Selection(
-            topic=query.get("topic", ""),
-            channel=query.get("channel", ""),
-            clients=BOOLEANS.get(query.get("include_clients", ""), False),
-        )
+        selection = Selection.asked(request.query(), clients=False)
         exposition = Exposition()
         self._add_broker(exposition)
         self._add_disk(exposition)

@@ -8,7 +8,7 @@ milliseconds, so the figures of a large broker are of slightly different moments
 that would have to be read from disk, as the memory no longer holds it; ephemeral ones have none.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from pumpline.core.layers import Deflate, Snappy
 from pumpline.log.holds import StoredHold
 from pumpline.log.ring import Ring
 from pumpline.web.pace import Pace
+from pumpline.web.query import BOOLEANS
 
 if TYPE_CHECKING:
     from pumpline.broker.broker import Broker
@@ -128,6 +129,15 @@ class Selection(msgspec.Struct, kw_only=True, frozen=True):
     topic: str = ""
     channel: str = ""
     clients: bool = True
+
+    @classmethod
+    def asked(cls, query: Mapping[str, str], *, clients: bool) -> "Selection":
+        """By a query string; `clients` if it does not say."""
+        return cls(
+            topic=query.get("topic", ""),
+            channel=query.get("channel", ""),
+            clients=BOOLEANS.get(query.get("include_clients", ""), clients),
+        )
 
 
 Gathered = tuple[list[TopicStats] | None, list[ClientStats] | None]

@@ -10,9 +10,9 @@ Requests and replies are `http`'s affair, what is known the registry's.
 """
 
 import logging
-import sys
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -21,17 +21,13 @@ from pumpline.core.names import is_valid_name
 from pumpline.lookup.registry import Node, Registry
 from pumpline.web.http import Endpoint, Handler, Request, printable
 from pumpline.web.pace import Pace
+from pumpline.web.pprof import PprofEndpoints
 from pumpline.web.query import parse_query
-from pumpline.web.replies import HTML, NOTHING, HttpError, Reply, json_reply, plain_reply
+from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply, plain_reply
 from pumpline.web.routes import Routes
 
 ZERO_TIME_NS = -6795364578871345152
 """How NSQ's /debug writes a time that never was: Go's zero time in nanoseconds, overflown."""
-
-_INDEX = (
-    "<html><head><title>/debug/pprof/</title></head><body>/debug/pprof/"
-    '<ul><li><a href="pprof/cmdline">cmdline</a></li></ul></body></html>\n'
-)
 
 _LOG = logging.getLogger(__name__)
 
@@ -72,6 +68,7 @@ def nsqlookupd_routes(registry: Registry, *, metrics: Handler) -> Routes[Endpoin
     lookups = LookupEndpoints(registry)
     admin = AdminEndpoints(registry)
     debug = DebugEndpoints(registry)
+    pprof = PprofEndpoints("pprof/cmdline")
     gets: dict[str, Handler] = {
         "/ping": lookups.ping,
         "/info": lookups.info,
@@ -81,18 +78,18 @@ def nsqlookupd_routes(registry: Registry, *, metrics: Handler) -> Routes[Endpoin
         "/nodes": lookups.nodes,
         "/metrics": metrics,
         "/debug": debug.registrations,
-        "/debug/pprof": debug.index,
-        "/debug/pprof/cmdline": debug.cmdline,
+        "/debug/pprof": pprof.index,
+        "/debug/pprof/cmdline": pprof.cmdline,
     }
     for name in ("symbol", "profile", "heap", "goroutine", "block", "threadcreate"):
-        gets[f"/debug/pprof/{name}"] = debug.unavailable
+        gets[f"/debug/pprof/{name}"] = pprof.unavailable
     posts: dict[str, Handler] = {
         "/topic/create": admin.create_topic,
         "/topic/delete": admin.delete_topic,
         "/topic/tombstone": admin.tombstone,
         "/channel/create": admin.create_channel,
         "/channel/delete": admin.delete_channel,
-        "/debug/pprof/symbol": debug.unavailable,
+        "/debug/pprof/symbol": pprof.unavailable,
     }
     table = {("GET", path): Endpoint(handler) for path, handler in gets.items()}
     table["GET", "/lookup"] = Endpoint(lookups.lookup, instant=lookups.find)
@@ -186,7 +183,7 @@ class AdminEndpoints:
 
 
 class DebugEndpoints:
-    """Everything there is, and what little of Go's profiles makes sense here."""
+    """Everything there is."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -213,15 +210,6 @@ class DebugEndpoints:
             await pace.breathe()
         return json_reply(dict(sorted(keys.items())))
 
-    async def index(self, request: Request) -> Reply:
-        return plain_reply(_INDEX, content_type=HTML)
-
-    async def cmdline(self, request: Request) -> Reply:
-        return plain_reply("\0".join(sys.orig_argv))
-
-    async def unavailable(self, request: Request) -> Reply:
-        return plain_reply("there is no such profile of this process\n", status=404)
-
 
 def _argument(query: Mapping[str, str], key: str) -> str:
     if key not in query:
@@ -241,34 +229,31 @@ def _topic_and_channel(request: Request) -> tuple[str, str]:
     return _name(query, "topic"), _name(query, "channel")
 
 
+def _told(node: Node) -> dict[str, Any]:
+    """What every JSON of a node says of it."""
+    identity = node.identity
+    return {
+        "hostname": identity.hostname,
+        "broadcast_address": identity.broadcast_address,
+        "tcp_port": identity.tcp_port,
+        "http_port": identity.http_port,
+        "version": identity.version,
+        "topology_zone": identity.topology_zone,
+        "topology_region": identity.topology_region,
+    }
+
+
 def _show(node: Node) -> bytes:
     """A producer's JSON. It is kept: a topic may have hundreds of them, who are asked for often."""
-    identity = node.identity
-    producer = Producer(
-        remote_address=node.remote_address,
-        hostname=identity.hostname,
-        broadcast_address=identity.broadcast_address,
-        tcp_port=identity.tcp_port,
-        http_port=identity.http_port,
-        version=identity.version,
-        topology_zone=identity.topology_zone,
-        topology_region=identity.topology_region,
-    )
+    producer = Producer(remote_address=node.remote_address, **_told(node))
     node.shown = msgspec.json.encode(producer)
     return node.shown
 
 
 def _listed(node: Node, registry: Registry, now_ns: int) -> ListedNode:
-    identity = node.identity
     return ListedNode(
         remote_address=node.remote_address,
-        hostname=identity.hostname,
-        broadcast_address=identity.broadcast_address,
-        tcp_port=identity.tcp_port,
-        http_port=identity.http_port,
-        version=identity.version,
-        topology_zone=identity.topology_zone,
-        topology_region=identity.topology_region,
+        **_told(node),
         tombstones=[
             registry.is_hidden(topic.nodes[node], now_ns) for topic in node.topics.values()
         ],
@@ -277,17 +262,10 @@ def _listed(node: Node, registry: Registry, now_ns: int) -> ListedNode:
 
 
 def _registration(node: Node, tombstoned_ns: int | None, wall_ahead_ns: int) -> Registration:
-    identity = node.identity
     return Registration(
         id=node.remote_address,
-        hostname=identity.hostname,
-        broadcast_address=identity.broadcast_address,
-        tcp_port=identity.tcp_port,
-        http_port=identity.http_port,
-        version=identity.version,
+        **_told(node),
         last_update=node.heard_ns + wall_ahead_ns,
         tombstoned=tombstoned_ns is not None,
         tombstoned_at=ZERO_TIME_NS if tombstoned_ns is None else tombstoned_ns + wall_ahead_ns,
-        topology_zone=identity.topology_zone,
-        topology_region=identity.topology_region,
     )

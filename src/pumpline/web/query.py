@@ -10,6 +10,10 @@ from urllib.parse import unquote_to_bytes
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2}).{0,2}", re.DOTALL)
 
 
+BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+"""How a parameter says yes or no."""
+
+
 class QueryError(ValueError):
     """The query string is malformed; the text says how."""
 

@@ -59,16 +59,6 @@ def test_deflate_that_ends_gives_what_came_before() -> None:
         layer.read(PIECE_BYTES)
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def server(authority: Authority) -> Identity:
-    return authority.issue("server")
-
-
 def new_tls(server: Identity, policy: str = "", root: Path | None = None) -> Tls:
     options = Options(
         tls_cert=str(server.certificate),

@@ -21,9 +21,8 @@ from pumpline.client import (
 from pumpline.client.bodies import TAKEN_AT_ONCE
 from pumpline.core.frames import OK
 
-from .scripted import Client, scripted
-
 from .consuming import CHANNEL, drain
+from .scripted import Client, scripted
 
 
 def topic_stats(nsqd: Nsqd, topic: str) -> dict[str, int]:

@@ -294,7 +294,7 @@ def test_giving_up_may_publish(nsqd: Nsqd, topic: str) -> None:
         consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_attempts=1, giving_up=keep)
         for message in consumer.messages(idle_s=1.0):
             message.requeue(0, backoff=False)
-    wait_until(lambda: unfinished(nsqd, topic) == 0)
+    wait_until(lambda: left(nsqd, topic) == 0)
     assert drain(nsqd, f"{topic}_failed", 1) == Counter([b"bad"])
 
 
@@ -312,7 +312,7 @@ def test_a_handler_that_waits_for_its_own_end_is_told(nsqd: Nsqd, topic: str) ->
 
     consumer.run(handle)
     assert told == ["a handler cannot wait for its own end: call stop_soon"]
-    assert unfinished(nsqd, topic) == 0
+    assert left(nsqd, topic) == 0
 
 
 def test_what_it_is_doing_can_be_seen(nsqd: Nsqd, topic: str) -> None:

@@ -8,7 +8,7 @@ that the topic has had before is answered as the first one was, and nothing is q
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _NS_PER_MS = 1_000_000
 _MESSAGE_BYTES_MIN = 5  # of a binary body: a size and one byte
-_SPLIT_BYTES = 64 * 1024  # of text, split at once: 5 ms if each line is a byte
+_SPLIT_BYTES = 16 * 1024  # of text, split at once: 1 ms if each line is a byte
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 _LOG = logging.getLogger(__name__)
@@ -151,10 +151,9 @@ async def sized_lines(text: bytearray, size_max: int) -> tuple[int, bytearray]:
     """The lines of `text` that are not empty: how many, and a binary body of them."""
     pace = Pace()
     body = bytearray(SIZE.size)
-    count = at = 0
-    while at < len(text):
-        end = text.rfind(b"\n", at, at + _SPLIT_BYTES) + 1 or text.find(b"\n", at) + 1 or len(text)
-        messages = [line for line in bytes(text[at:end]).split(b"\n") if line]
+    count = 0
+    for piece in whole_lines(text, _SPLIT_BYTES):
+        messages = [line for line in piece.split(b"\n") if line]
         sizes = list(map(len, messages))
         if max(sizes, default=0) > size_max:
             raise HttpError(413, "MSG_TOO_BIG")
@@ -162,10 +161,18 @@ async def sized_lines(text: bytearray, size_max: int) -> tuple[int, bytearray]:
             raise HttpError(413, "BODY_TOO_BIG")
         body += b"".join(chain.from_iterable(zip(map(SIZE.pack, sizes), messages, strict=True)))
         count += len(messages)
-        at = end
         await pace.breathe()
     SIZE.pack_into(body, 0, count)
     return count, body
+
+
+def whole_lines(text: bytearray, piece_bytes: int) -> Iterator[bytes]:
+    """`text` in pieces that end with a line, of that size at most unless a line is longer."""
+    at = 0
+    while at < len(text):
+        end = text.rfind(b"\n", at, at + piece_bytes) + 1 or text.find(b"\n", at) + 1 or len(text)
+        yield bytes(text[at:end])
+        at = end
 
 
 def _token(query: Mapping[str, str]) -> bytes:

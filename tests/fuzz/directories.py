@@ -14,6 +14,7 @@ from diskqueues import Stored, write_queue
 
 from pumpline.broker.broker import Broker
 from pumpline.core.batches import Batch, read_batch
+from pumpline.core.tokens import digest_of
 
 from . import replies
 from .grammar import MAGIC, sized
@@ -21,6 +22,7 @@ from .inprocess import InProcess, Wire
 
 FLAGS = ("--max-bytes-per-file=3000", "--mem-queue-size=5", "--node-id=1")
 TOPICS = ("t", "u", "p")  # with two channels; with none; paused
+TOKEN_TOPIC = "u"  # whose messages have publish tokens
 QUEUES = {"q": b"of the topic", "q:ch": b"of the channel"}  # of Go nsqd, to be imported
 COUNT = 60  # messages of a topic
 SENTINEL = b"sentinel"
@@ -129,6 +131,9 @@ async def _fill(broker: Broker) -> set[bytes]:
     await producer.send([MAGIC])
     for topic in TOPICS:
         bodies = bodies_of_topic(topic)
+        if topic == TOKEN_TOPIC:
+            await _put_with_tokens(broker, topic, bodies)
+            continue
         commands = [_mpub(topic, bodies[at : at + 3]) for at in range(0, COUNT, 3)]
         await producer.send(commands)
     far = b"DPUB t %d\n" % _HOUR_MS + sized(b"far")
@@ -137,6 +142,20 @@ async def _fill(broker: Broker) -> set[bytes]:
     finished = await _finish_some(broker)
     await broker.metadata.persist()
     return finished
+
+
+async def _put_with_tokens(broker: Broker, name: str, bodies: list[bytes]) -> None:
+    topic = broker.topic(name)
+    for number, body in enumerate(bodies):
+        token = digest_of(f"{name}:{number}")
+        assert topic.tokens.outcome(token) is None
+        topic.put(body)
+        topic.tokens.put(token)
+        ticket = topic.ticket()
+        while not ticket.done:
+            await asyncio.sleep(0)
+        if number == len(bodies) // 2:
+            topic.tokens.retiring(topic.visible_end)  # so that their file has several records
 
 
 async def _finish_some(broker: Broker) -> set[bytes]:

@@ -90,7 +90,7 @@ class Tokens:
             ticket.settle(None)
         if ticket is not None:
             self.repeat_count += 1
-        elif self._file is None and self._count_max:
+        elif self._file is None and self._count_max and not self._topic.exiting:
             self._create_file()
         return ticket
 

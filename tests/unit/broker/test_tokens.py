@@ -369,6 +369,24 @@ def test_files_that_say_more_than_the_log_has_are_not_believed_later(
     assert known(twice, "a", *names(30)) == ["a", *names(30)]
 
 
+def test_a_topic_that_was_deleted_leaves_the_files_of_its_successor_alone(
+    tmp_path: Path, stage: Stage
+) -> None:
+    """A publisher may still be sending its body to it."""
+    topic = stage.topic()
+    stage.publish(topic, b"x")
+    topic.delete()
+    stage.settle()
+    fresh = stage.topic()
+    publish_all(stage, fresh, "a")
+    before = (tmp_path / "topics" / "t" / FILE).read_bytes()
+    ticket = publish(topic, "a")
+    stage.settle()
+    assert ticket.error == "exiting"
+    assert (tmp_path / "topics" / "t" / FILE).read_bytes() == before
+    assert known(topic, "a") == []
+
+
 def test_the_older_file_goes_with_the_topic(tmp_path: Path) -> None:
     stage = Stage(tmp_path, options(max_publish_tokens=3))
     topic = stage.topic()

@@ -170,7 +170,7 @@ def decode_identity(body: bytes) -> Identity:
     if decoded is not None and not isinstance(decoded, dict):
         raise _undecodable()
     values = {key.lower(): value for key, value in (decoded or {}).items() if value is not None}
-    _text(values, "remote_address")
+    _text(values, "remote_address")  # nobody wants it, but NSQ decodes it: it must be a text
     identity = Identity(
         hostname=_text(values, "hostname"),
         broadcast_address=_text(values, "broadcast_address"),

@@ -61,7 +61,7 @@ class Server:
         _, tcp_port = await bind("TCP", options.tcp_address, lambda: Connection(self))
         _, http_port = await bind("HTTP", options.http_address, self.http)
         about = {
-            "broadcast_address": self.options.broadcast_address,
+            "broadcast_address": options.broadcast_address,
             "hostname": socket.gethostname(),
             "http_port": http_port,
             "tcp_port": tcp_port,
@@ -77,6 +77,7 @@ class Server:
         return len(self.connections)
 
     def reload(self) -> bool:
+        """There is nothing to read again."""
         return False
 
     async def close(self) -> None:

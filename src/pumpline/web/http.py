@@ -182,7 +182,8 @@ class HttpServer:
         tls: bool = False,
         patience: Patience | None = None,
     ) -> None:
-        """`refusal`, if given, answers everything. Without a `gate` anybody may do anything."""
+        """`refusal`, if given, answers everything. Without a `gate` anybody may do anything. `tls`:
+        whether the listener's connections are encrypted, which the short way is not for."""
         patience = patience or Patience()
         self._patience = patience
         self._routes = routes

@@ -1,6 +1,7 @@
 """Marks tests by the directory they are in, so that no file there can forget it; certificates for
 all who want some."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,10 @@ from certificates import Authority, Identity
 
 TESTS = Path(__file__).parent
 MARKED_DIRECTORIES = ("interop", "crash")
+
+# A shell lets what it starts in the background ignore this, and with it every daemon we start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

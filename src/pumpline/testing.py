@@ -38,7 +38,7 @@ POLL_S = 0.005
 
 
 class _Thread:
-    """Where the daemons run. One for all: what they share (buffers) is not for several threads."""
+    """Where the daemons run: one thread for all of them."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()

@@ -206,7 +206,7 @@ def _heads(data: memoryview, starts: Places) -> Heads:
 
 
 def _numbers(kind: pa.DataType, numbers: NDArray[np.generic]) -> pa.Array:
-    """Not by `pa.array`, which imports pandas: 0.3 s in a new worker."""
+    """Not by `pa.array`, which imports pandas: 0.4 s in a new worker."""
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 

@@ -80,13 +80,19 @@ def test_a_part_of_a_topic_is_replayed_once_however_often_it_is_asked_for(
     assert bodies(spark, nsqd, f"{topic}-again") == expected
 
 
-def test_a_replay_goes_on_with_the_first_step_that_is_not_done(
-    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
-) -> None:
+def replayed_in_two_steps(nsqd: Nsqd, topic: str, work: Path) -> tuple[Path, tuple[str, ...]]:
+    """40 orders; the state file, and the arguments to go on with."""
     publish(nsqd, topic, orders(range(40)))
     state = work / "state.json"
     asked = (*source(nsqd, topic), "--to", f"{topic}-again", "--state", str(state), "--rate", "20")
     run(replay, *asked)
+    return state, asked
+
+
+def test_a_replay_goes_on_with_the_first_step_that_is_not_done(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    state, asked = replayed_in_two_steps(nsqd, topic, work)
     name = json.loads(state.read_text())["id"].partition("-")[0]
     plan = Plan.load(state, name)
     assert (plan.done, plan.rows, plan.step_rows) == (2, 40, 20)
@@ -195,10 +201,7 @@ def test_a_state_of_another_replay_is_not_taken_for_this_one_s(
 def test_a_replay_does_not_go_on_in_a_topic_that_was_created_again(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
-    publish(nsqd, topic, orders(range(40)))
-    state = work / "state.json"
-    asked = (*source(nsqd, topic), "--to", f"{topic}-again", "--state", str(state), "--rate", "20")
-    run(replay, *asked)
+    state, asked = replayed_in_two_steps(nsqd, topic, work)
     state.write_text(state.read_text().replace('"done": 2', '"done": 1'))
     nsqd.http("POST", f"/topic/delete?topic={topic}")
     publish(nsqd, topic, orders(range(40)))

@@ -241,7 +241,7 @@ class Channel:
             consumer = line[0]
             outlet = consumer.outlet
             leases = consumer.leases
-            room = outlet.output_room_bytes
+            room = outlet.output_room_bytes  # `consumer.credit`, without a call for each
             credit = consumer.rdy - len(leases.deadlines)
             if credit <= 0 or room <= 0:
                 line.popleft().queued = False

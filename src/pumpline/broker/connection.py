@@ -3,9 +3,9 @@
 All connections of a broker receive into one buffer, which is parsed before anybody else can be
 served; only an unfinished command is copied and kept, and no more of it than the protocol's limits
 allow. Output is collected during a tick and written once, at its end, unless it is known before
-that no more will come. A client that does not read is noticed by
-the transport's water marks: a consumer loses its credit until the socket drains, a publisher is
-not read from until then, and either is dropped when that lasts a heartbeat interval.
+that no more will come. A client that does not read is noticed by the transport's water marks: a
+consumer loses its credit until the socket drains, a publisher is not read from until then, and
+either is dropped when that lasts a heartbeat interval.
 
 Most connections are plain. The others take a detour, and so do those that are closing: after
 IDENTIFY their bytes may go through layers (`core.layers`), and while the auth server is asked

@@ -74,6 +74,7 @@ class Protocol:
         self.greeted = False
         self.needs_tls = self.broker.options.tls_required is not TlsRequired.NO
         self.access = Access() if self.broker.options.auth_http_address else None
+        # The short way of what the client says most, FIN or its last publish, to be tried first.
         self.usual: Callable[[bytearray, int, int], int] | None = None
         self.incomplete: str | Callable[[], str] = ""
         self._pub_line = self._mpub_line = _NO_LINE
@@ -131,7 +132,7 @@ class Protocol:
     def forget_publish(self) -> None:
         """The next publish takes the long way, where all is checked."""
         self._pub_line = self._mpub_line = _NO_LINE
-        if self.usual != self.fin_run:
+        if self.connection.consumer is None:
             self.usual = None
 
     def cut_short(self, buf: bytearray) -> str:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from daemons import Nsqd
-from proxy import DOWN, UP, Proxy
+from proxy import Proxy
 
 from pumpline.client import Consumer, ConsumerOptions, Message, Settings
 
+from .chaos import trouble
 from .consuming import CHANNEL, left, numbered, publish, until
 
 COUNTS = (2000, 200, 20)
@@ -72,17 +73,3 @@ async def test_every_message_is_handled_whatever_happens(
     for number, count in enumerate(COUNTS):
         assert all(seen[body] for body in numbered(count, str(number)))
     assert max(at_a_time) <= 4
-
-
-async def trouble(proxies: list[Proxy], dice: random.Random) -> None:
-    proxy = dice.choice(proxies)
-    kind = dice.choice(["cut", "up", "down", "half open", "nothing"])
-    if kind == "cut":
-        proxy.cut()
-    elif kind == "half open":
-        proxy.half_open()
-    elif kind != "nothing":
-        proxy.stall(UP if kind == "up" else DOWN)
-        await asyncio.sleep(dice.random() * 0.1)
-        proxy.resume()
-    await asyncio.sleep(dice.random() * 0.1)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from daemons import Nsqd
-from proxy import DOWN, UP, Proxy
+from proxy import Proxy
 
 from pumpline.client import NotSent, Producer, PublishError, Unconfirmed
 
+from .chaos import KINDS, trouble
 from .consuming import CHANNEL, publish
 
 TASKS = 30
@@ -64,7 +65,7 @@ async def test_what_is_said_of_every_message_is_true(
             await producer.start()
             workers = [asyncio.create_task(work(producer, n)) for n in range(TASKS)]
             for _ in range(TROUBLES):
-                await trouble(proxies, dice)
+                await trouble(proxies, dice, kinds=(*KINDS, "refuse"), stall_s=0.3)
             for proxy in proxies:
                 proxy.resume()
                 proxy.accept()
@@ -81,25 +82,6 @@ async def test_what_is_said_of_every_message_is_true(
     assert set(stored) <= confirmed | doubtful
     if not retry:
         assert len(stored) == len(set(stored))
-
-
-async def trouble(proxies: list[Proxy], dice: random.Random) -> None:
-    proxy = dice.choice(proxies)
-    kind = dice.choice(["cut", "up", "down", "half open", "refuse", "nothing"])
-    if kind == "cut":
-        proxy.cut()
-    elif kind == "half open":
-        proxy.half_open()
-    elif kind == "refuse":
-        proxy.refuse()
-        proxy.cut()
-        await asyncio.sleep(dice.random() * 0.1)
-        proxy.accept()
-    elif kind != "nothing":
-        proxy.stall(UP if kind == "up" else DOWN)
-        await asyncio.sleep(dice.random() * 0.3)
-        proxy.resume()
-    await asyncio.sleep(dice.random() * 0.1)
 
 
 def stored_in(nsqd: Nsqd, topic: str) -> list[bytes]:

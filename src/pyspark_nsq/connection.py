@@ -18,13 +18,15 @@ from http.client import (
     HTTPSConnection,
     RemoteDisconnected,
 )
+from socket import gethostname
 from urllib.parse import quote, urlsplit
 
 from pyspark_nsq.errors import BadOption, NsqError, Refused, Unreachable, Untrusted
-from pyspark_nsq.options import Connecting
+from pyspark_nsq.options import TOKEN, TOKEN_CHARS, Connecting
 
 JSON_BYTES_MAX = 64 << 20
 ERROR_BYTES_MAX = 4096
+TOKEN_FILE_BYTES_MAX = 4096
 TLS_REQUIRED = "TLS_REQUIRED"
 HINTS = {
     "UNAUTHORIZED": "it wants an 'accessToken' that it knows",
@@ -53,8 +55,6 @@ class NodeConnection:
         self.address = address
         self._connecting = connecting
         self._connection: HTTPConnection | None = None
-        token = connecting.access_token
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def ask(self, path: str, query: Mapping[str, object], *, method: str = "GET") -> object:
         """What the node answers, out of JSON. A connection that was idle may be stale: one more
@@ -109,10 +109,11 @@ class NodeConnection:
         body: bytes | None = None,
     ) -> None:
         target = path + "?" + "&".join(f"{k}={quote(str(v), _SAFE)}" for k, v in query.items())
+        headers = _authorization(self._connecting)
         if self._connection is None:
             self._connection = self._opened()
         try:
-            self._connection.request(method, target, body, self._headers)
+            self._connection.request(method, target, body, headers)
         except (BrokenPipeError, ConnectionResetError) as error:
             # A node that will not have all of a body answers and hangs up: the answer says why.
             if body is None:
@@ -194,6 +195,28 @@ class NodeConnection:
 def _with_tls(address: str, port: int) -> str:
     host = address.partition("://")[2].rpartition(":")[0]
     return f"https://{host}:{port}"
+
+
+def _authorization(connecting: Connecting) -> dict[str, str]:
+    """A file is read for every request (20 us), so a token may be changed while a stream runs."""
+    token = connecting.access_token
+    if connecting.access_token_file:
+        token = _token_in(connecting.access_token_file)
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _token_in(path: str) -> str:
+    """BadOption, with the machine, as the file has to be on each of a cluster."""
+    where = f"'accessTokenFile': {path} on {gethostname()}"
+    try:
+        with open(path, "rb") as file:
+            data = file.read(TOKEN_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadOption(f"{where} cannot be read: {_reason(error)}") from None
+    token = data.decode("ascii", "replace").strip()
+    if len(data) > TOKEN_FILE_BYTES_MAX or not TOKEN.fullmatch(token):
+        raise BadOption(f"{where} has to hold one token, of {TOKEN_CHARS}, and nothing else")
+    return token
 
 
 def _tls(connecting: Connecting) -> ssl.SSLContext:

@@ -23,12 +23,12 @@ OFFSET_EARLIEST = -2
 READ_NAMES = (
     "nsqd lookupd subscribe subscribePattern startingOffsets endingOffsets startingTimestamp "
     "endingTimestamp minPartitions maxRecordsPerPartition maxOffsetsPerTrigger failOnDataLoss hold "
-    "holdBytesMax fetchBytes requestTimeoutMs retryForMs accessToken tlsCaFile tlsCertFile "
-    "tlsKeyFile"
+    "holdBytesMax fetchBytes requestTimeoutMs retryForMs accessToken accessTokenFile tlsCaFile "
+    "tlsCertFile tlsKeyFile"
 ).split()
 WRITE_NAMES = (
     "nsqd topic writeId chunkBytes chunkRows requestTimeoutMs retryForMs accessToken "
-    "tlsCaFile tlsCertFile tlsKeyFile"
+    "accessTokenFile tlsCaFile tlsCertFile tlsKeyFile"
 ).split()
 # Spark hands these to a source or sink too, for itself.
 SPARKS_OWN_NAMES = frozenset({"checkpointlocation", "queryname", "serialization.format"})
@@ -56,12 +56,13 @@ CHUNK_ROWS = 20_000
 REQUEST_TIMEOUT_MS = 30_000
 RETRY_FOR_MS = 60_000
 INTEGER_MAX = (1 << 63) - 1
+TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # what may stand in the header (RFC 6750)
+TOKEN_CHARS = "A-Z a-z 0-9 -._~+/="
 
 _MS_PER_S = 1000
 _NS_PER_MS = 1_000_000
 _NS_PER_US = 1000
 _ADDRESS = re.compile(r"(?:(https?)://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5})/?")
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # what may stand in the header (RFC 6750)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -89,6 +90,7 @@ class Connecting:
     request_timeout_s: float = REQUEST_TIMEOUT_MS / _MS_PER_S
     retry_s: float = RETRY_FOR_MS / _MS_PER_S
     access_token: str = field(default="", repr=False)
+    access_token_file: str = ""
     tls_ca_file: str = ""
     tls_cert_file: str = ""
     tls_key_file: str = ""
@@ -336,13 +338,16 @@ def _connecting(given: _Given) -> Connecting:
         raise BadOption("'tlsCertFile' and 'tlsKeyFile' go together")
     timeout_ms = given.integer("requestTimeoutMs", low=100, high=3_600_000) or REQUEST_TIMEOUT_MS
     retry_ms = given.integer("retryForMs", low=0, high=86_400_000)
-    token = given.text("accessToken") or ""
-    if token and not _TOKEN.fullmatch(token):
-        raise BadOption("'accessToken' has characters other than A-Z a-z 0-9 -._~+/=")
+    token, token_file = given.text("accessToken"), given.text("accessTokenFile")
+    if token and token_file:
+        raise BadOption("say 'accessToken' or 'accessTokenFile', not both")
+    if token and not TOKEN.fullmatch(token):
+        raise BadOption(f"'accessToken' has characters other than {TOKEN_CHARS}")
     return Connecting(
         request_timeout_s=timeout_ms / _MS_PER_S,
         retry_s=(RETRY_FOR_MS if retry_ms is None else retry_ms) / _MS_PER_S,
-        access_token=token,
+        access_token=token or "",
+        access_token_file=token_file or "",
         tls_ca_file=given.text("tlsCaFile") or "",
         tls_cert_file=cert or "",
         tls_key_file=key or "",

@@ -61,6 +61,7 @@ class DefaultSource(DataSource):
     | `requestTimeoutMs` | for a node to answer | 30,000 |
     | `retryForMs` | how long a node may be away before a task fails | 60,000 |
     | `accessToken` | for nodes with `--http-token-file` | |
+    | `accessTokenFile` | a file with the token, instead; read on the driver and on every executor, for each request | |
     | `tlsCaFile`, `tlsCertFile`, `tlsKeyFile` | for addresses with `https://` | |
 
     >>> orders = (

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pumpline.tools.pipeline import PIPELINES, USAGE, main
+from pyspark_nsq.pipelines.command import unknown_flag
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 
@@ -48,7 +49,37 @@ def test_help_tells_the_pipelines_and_a_wrong_name_is_told(
     said = capsys.readouterr().out
     assert all(f"  {name} " in said for name in PIPELINES)
     assert main(["achive"]) == 2
-    assert "unknown pipeline: achive" in capsys.readouterr().err
+    assert "unknown pipeline: achive (did you mean archive?)\n" in capsys.readouterr().err
+    assert main(["zzz"]) == 2
+    assert "unknown pipeline: zzz\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["archive", "--tabel", "t"], "unknown flag --tabel: did you mean --table?"),
+        (["archive", "--table=t", "--topics=a"], "unknown flag --topics: did you mean --topic?"),
+        (["archive", "--table=t", "-once"], "unknown flag -once: did you mean --once?"),
+        (["metrics", "--to_nsqd", "a:1"], "unknown flag --to_nsqd: did you mean --to-nsqd?"),
+        (["replay", "--zzzzz"], "unknown flag --zzzzz\n"),
+        (["replay"], "the following arguments are required: --to"),
+        (["sql", "--max-rows", "many"], "argument --max-rows: invalid int value: 'many'"),
+    ],
+)
+def test_a_wrong_flag_is_told_with_the_one_that_was_meant(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(arguments)
+    assert exited.value.code == 2
+    assert f"pumpline pipeline {arguments[0]}: error: {said}" in capsys.readouterr().err
+
+
+def test_sql_that_begins_with_a_dash_is_no_flag() -> None:
+    parser = ArgumentParser()
+    import_module("pyspark_nsq.pipelines.sql").arguments(parser)
+    for given in (["-- all\nSELECT 1"], ["--", "--x"], ["--table=--x"], ["-"]):
+        assert unknown_flag(parser, given) is None
 
 
 @pytest.mark.parametrize("name", PIPELINES)

@@ -14,8 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark_nsq.connection import NodeConnection
 from pyspark_nsq.errors import BadOption, NsqError, Refused, Unreachable, Untrusted
 from pyspark_nsq.options import Connecting, parse_read
+from pyspark_nsq.pipelines import transform
 
 from .conftest import QUICK
+from .pipelines import run
 from .streams import Stream
 from .topics import numbered, producers, publish
 
@@ -112,6 +114,31 @@ def test_a_token_that_is_missing_wrong_or_not_enough_is_told(
     assert "lines" not in str(told.value)
 
 
+def test_a_token_is_read_from_a_file_for_every_request(
+    secured: Nsqd, authority: Authority, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    said = {"tlsCaFile": str(authority.path), "accessTokenFile": str(file)}
+    with pytest.raises(
+        BadOption, match=r"'accessTokenFile': .*token on .* cannot be read: No such"
+    ):
+        asked(https(secured), **said)
+    file.write_text("guessed-0123456789\n")
+    connection = NodeConnection(https(secured), connecting(**said))
+    with pytest.raises(Refused, match="401 UNAUTHORIZED"):
+        connection.ask("/log/offsets", {})
+    file.write_text(f"{TOKEN}\n")
+    assert connection.ask("/log/offsets", {})
+    connection.close()
+    for text in ("", "two words", "x" * 5000, "\xff"):
+        file.write_text(text)
+        with pytest.raises(BadOption, match="has to hold one token") as told:
+            asked(https(secured), **said)
+        assert "words" not in str(told.value)
+    with pytest.raises(BadOption, match="'accessToken' or 'accessTokenFile', not both"):
+        connecting(accessToken=TOKEN, accessTokenFile=str(file))
+
+
 def test_a_node_that_wants_a_certificate_gets_one(tmp_path: Path, authority: Authority) -> None:
     flags = [*authority.issue("other").flags(), "--https-address=127.0.0.1:0"]
     friend = authority.issue("friend")
@@ -141,6 +168,28 @@ def test_a_secured_node_is_written_to_read_and_streamed(
     stream = Stream(spark, work, **reading, hold="secured")
     stream.run()
     assert stream.bodies() == Counter(numbered(3000))
+
+
+@pytest.mark.slow
+def test_a_pipeline_takes_its_token_from_a_file(
+    spark: SparkSession, secured: Nsqd, authority: Authority, topic: str, work: Path
+) -> None:
+    file = work / "token"
+    file.write_text(TOKEN)
+    asked = ("--nsqd", https(secured), "--option", f"tlsCaFile={authority.path}", "--topic", topic)
+    asked += ("--access-token-file", str(file), "--to", f"{topic}-out", "--start", "earliest")
+    asked += ("--sql", "SELECT body FROM input", "--checkpoint", str(work / "c"), "--once")
+    target = {"nsqd": https(secured), "accessTokenFile": str(file), "topic": topic}
+    frame = spark.range(10).selectExpr("CAST(id AS STRING) AS body").write.format("nsq")
+    frame.mode("append").options(tlsCaFile=str(authority.path), **target).save()
+    run(transform, *asked)
+    target["subscribe"] = f"{target.pop('topic')}-out"
+    reader = spark.read.format("nsq").options(tlsCaFile=str(authority.path), **target)
+    rows = reader.load().select("body").collect()
+    assert Counter(bytes(row.body) for row in rows) == Counter(numbered(10))
+    file.unlink()
+    with pytest.raises(NsqError, match="cannot be read: No such file"):
+        run(transform, *asked)
 
 
 @pytest.mark.slow

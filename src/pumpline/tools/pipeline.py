@@ -6,6 +6,7 @@ one sentence what to install when Spark cannot run.
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -49,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(usage(), end="")
         return EXIT_OK
     if name not in PIPELINES:
-        print(f"unknown pipeline: {name}\n{usage()}", end="", file=sys.stderr)
+        meant = get_close_matches(name, PIPELINES, 1)
+        hint = f" (did you mean {meant[0]}?)" if meant else ""
+        print(f"unknown pipeline: {name}{hint}\n{usage()}", end="", file=sys.stderr)
         return EXIT_USAGE
     if (sentence := lacking()) is not None:
         print(sentence, file=sys.stderr)

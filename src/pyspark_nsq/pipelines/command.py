@@ -7,6 +7,7 @@ does the rest, for `pumpline pipeline NAME` and `python -m pyspark_nsq.pipelines
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter, _ArgumentGroup
 from collections.abc import Sequence
+from difflib import get_close_matches
 from types import ModuleType
 from typing import Protocol, cast
 
@@ -48,15 +49,35 @@ def main(module: ModuleType, argv: Sequence[str] | None = None) -> int:
         description=module.__doc__,
         epilog=f"examples:\n{pipeline.EXAMPLES}",
         formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     pipeline.arguments(parser)
-    arguments = parser.parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    if (wrong := unknown_flag(parser, given)) is not None:
+        parser.error(wrong)
+    arguments = parser.parse_args(given)
     console = Console(stderr=True)
     try:
         return pipeline.run(arguments, console)
     except (NsqError, PySparkException, Py4JJavaError) as error:
         print(f"pumpline pipeline {name}: {_said(error)}", file=sys.stderr)
         return EXIT_FAILED
+
+
+def unknown_flag(parser: ArgumentParser, given: Sequence[str]) -> str | None:
+    """What to say of the first flag that the parser does not have: it would rather complain of one
+    that is required, which the user has only misspelt."""
+    known = parser._option_string_actions
+    for argument in given:
+        name = argument.partition("=")[0]
+        if argument == "--":
+            break
+        # As argparse has it: what has a space in it is a value, such as SQL, and so is a lone dash.
+        if len(name) < 2 or not name.startswith("-") or " " in argument or name in known:
+            continue
+        close = get_close_matches(f"--{name.lstrip('-').lower().replace('_', '-')}", known, n=1)
+        return f"unknown flag {name}" + (f": did you mean {close[0]}?" if close else "")
+    return None
 
 
 def _said(error: Exception) -> str:
@@ -75,6 +96,11 @@ def add_source(parser: ArgumentParser) -> None:
     group.add_argument("--topic", metavar="TOPICS", help="topics, with commas between them")
     group.add_argument(
         "--topic-pattern", metavar="REGEX", help="all topics like this, new ones too"
+    )
+    group.add_argument(
+        "--access-token-file",
+        metavar="FILE",
+        help="with the token that nodes want; a token in an --option is seen by all, in `ps`",
     )
     add_option(group, "--option", "any other option of format('nsq'), as in tlsCaFile=ca.pem")
 
@@ -121,6 +147,7 @@ def reading(arguments: Namespace) -> dict[str, str]:
         "lookupd": arguments.lookupd,
         "subscribe": arguments.topic,
         "subscribePattern": arguments.topic_pattern,
+        "accessTokenFile": arguments.access_token_file,
     }
     return {name: value for name, value in named.items() if value} | pairs(
         arguments.option, "--option"
@@ -129,8 +156,8 @@ def reading(arguments: Namespace) -> dict[str, str]:
 
 def connecting(options: dict[str, str]) -> dict[str, str]:
     """Of the options for reading, those that a write takes too."""
-    names = {"accesstoken", "tlscafile", "tlscertfile", "tlskeyfile", "requesttimeoutms"}
-    names |= {"retryforms", "nsqd"}
+    names = {"accesstoken", "accesstokenfile", "tlscafile", "tlscertfile", "tlskeyfile"}
+    names |= {"requesttimeoutms", "retryforms", "nsqd"}
     return {name: value for name, value in options.items() if name.lower() in names}
 
 

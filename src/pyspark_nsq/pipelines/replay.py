@@ -275,12 +275,9 @@ def _json(column: str) -> Column:
 
 
 def _name(arguments: Namespace) -> str:
-    """The same for the same command."""
-    said = {
-        k: v
-        for k, v in vars(arguments).items()
-        if k not in ("rate", "state", "master", "conf", "option")
-    }
+    """The same for the same command, however it is run and lets itself in."""
+    how = ("rate", "state", "master", "conf", "option", "access_token_file")
+    said = {name: value for name, value in vars(arguments).items() if name not in how}
     return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=4).hexdigest()
 
 

@@ -224,3 +224,9 @@ class Stage:
         """Everything that changed goes to the cursor files."""
         self.advance(0.1)
         self.threads.run()
+
+
+def log_of(topic: Topic) -> Log:
+    """Of one that is on disk."""
+    assert isinstance(topic.log, Log)
+    return topic.log

@@ -12,11 +12,6 @@ from pumpline.log.log import Log
 BODY = b"x" * 1000
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
 def test_what_would_exceed_the_bound_is_refused(stage: Stage) -> None:
     topic = stage.topic()
     topic.store_settings(TopicSettings(max_depth=3))

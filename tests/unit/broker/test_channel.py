@@ -5,16 +5,10 @@ import weakref
 from pathlib import Path
 
 import pytest
-from stage import NS_PER_S, Stage
+from stage import NS_PER_S, Stage, log_of
 
 from pumpline.broker.options import Options
 from pumpline.log import reader as reader_module
-from pumpline.log.log import Log
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
 
 
 def bodies(taken: list[tuple[int, int, bytes]]) -> list[bytes]:
@@ -164,9 +158,8 @@ def test_what_is_gone_from_the_log_is_counted_and_stepped_over(tmp_path: Path) -
     channel = topic.channel("e#ephemeral")
     for body in (b"a", b"b", b"c"):
         stage.publish(topic, body)
-    assert isinstance(topic.log, Log)
-    topic.log.retire(2)
-    topic.log.trim(3, messages_max=0, bytes_max=0)
+    log_of(topic).retire(2)
+    log_of(topic).trim(3, messages_max=0, bytes_max=0)
     _, sink = stage.consume(channel, rdy=5)
     assert sink.take() == [(2, 1, b"c")]
     assert channel.dropped_count == 2
@@ -256,8 +249,7 @@ def test_channels_beyond_a_log_that_lost_its_end_go_on_with_new_messages(tmp_pat
     for i in range(4):
         stage.publish(topic, b"%d" % i)
     stage.checkpoint()
-    assert isinstance(topic.log, Log)
-    path = Path(topic.log.segments[0].path)
+    path = Path(log_of(topic).segments[0].path)
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[: size // 2])
     again = Stage(tmp_path)

@@ -12,11 +12,6 @@ from pumpline.log import cursor
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
-@pytest.fixture
 def channel(stage: Stage) -> Channel:
     topic = stage.topic()
     channel = topic.channel("c")

@@ -17,11 +17,6 @@ from pumpline.core.settings import TopicSettings
 TWICE = TopicSettings(max_attempts=2)
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
 def make(stage: Stage, settings: TopicSettings = TWICE) -> tuple[Topic, Channel]:
     topic = stage.topic()
     topic.store_settings(settings)

@@ -16,11 +16,6 @@ from pumpline.log.log import Log
 TTL = TopicSettings(message_ttl_ns=10 * NS_PER_S)
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
 def test_what_waited_too_long_is_passed_over(stage: Stage) -> None:
     topic = stage.topic()
     topic.store_settings(TTL)

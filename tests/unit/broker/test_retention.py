@@ -5,12 +5,11 @@ import time
 from pathlib import Path
 
 import pytest
-from stage import Stage
+from stage import Stage, log_of
 
 from pumpline.broker.options import Options
 from pumpline.broker.retention import Retention
 from pumpline.broker.topic import Topic
-from pumpline.log.log import Log
 
 BODY = b"x" * 1000
 PER_SEGMENT = 10  # messages, roughly
@@ -29,11 +28,6 @@ def fill(stage: Stage, topic: Topic, segments: int) -> None:
     for _ in range(segments * PER_SEGMENT):
         stage.publish(topic, BODY)
     assert len(log_of(topic).segments) >= segments
-
-
-def log_of(topic: Topic) -> Log:
-    assert isinstance(topic.log, Log)
-    return topic.log
 
 
 def consume_all(stage: Stage, topic: Topic, channel_name: str) -> None:

@@ -5,14 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
-from stage import NS_PER_S, Stage
+from stage import NS_PER_S, Stage, log_of
 
 from pumpline.broker.options import Options
 from pumpline.broker.ticket import Ticket
 from pumpline.broker.tokens import FILED_AT_ONCE
 from pumpline.broker.topic import Topic
 from pumpline.core.tokens import digest_of
-from pumpline.log.log import Log
 from pumpline.log.tokens import FILE, OLD_FILE
 
 SMALL = 400  # bytes of a segment: a few messages
@@ -67,11 +66,6 @@ def restarted(path: Path, more: Options | None = None) -> tuple[Stage, Topic]:
     """The topic as a new process finds it after a kill."""
     stage = Stage(path, more or options())
     return stage, stage.load()["t"]
-
-
-def log_of(topic: Topic) -> Log:
-    assert isinstance(topic.log, Log)
-    return topic.log
 
 
 # -- repeats --------------------------------------------------------------------------------------

@@ -5,16 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
-from stage import NS_PER_S, Stage
+from stage import NS_PER_S, Stage, log_of
 
 from pumpline.broker.options import Options
-from pumpline.broker.topic import Topic
-from pumpline.log.log import Log
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
 
 
 @pytest.fixture
@@ -28,11 +21,6 @@ def refuse(monkeypatch: pytest.MonkeyPatch, call: str, code: int = errno.EIO) ->
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, call, fail)
-
-
-def log_of(topic: Topic) -> Log:
-    assert isinstance(topic.log, Log)
-    return topic.log
 
 
 # -- writing --------------------------------------------------------------------------------------

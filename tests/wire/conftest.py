@@ -17,12 +17,6 @@ from .session import Connect, Session
 _numbers = itertools.count(1)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "deviation: differs from the original nsqd on purpose (docs/deviations.md)"
-    )
-
-
 @pytest.fixture(scope="module")
 def nsqd(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

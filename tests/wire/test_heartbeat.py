@@ -1,7 +1,8 @@
 """Heartbeats and the deadlines that hang on them.
 
 The scenarios take seconds each, so they run side by side once, and the tests read what each saw.
-Lower bounds are exact; upper bounds leave room for a busy machine.
+Lower bounds are exact; upper bounds leave room for a busy machine: test_heartbeat of the unit tests
+knows the time to the nanosecond.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from .session import FRAME_MESSAGE, HEARTBEAT_FRAME, OK, Frame, Session
 
 INTERVAL_S = 1.0
 WATCH_S = 3.5
-LATE_S = 1.5
+LATE_S = 4.0
 EARLY_S = 0.05  # clocks of event loops are cached, and count milliseconds
 
 

@@ -33,6 +33,7 @@ CORE_FORBIDDEN_IMPORTS = {
 CORE_ALLOWED_IMPORTS = {"kernels.py": {"os"}}
 
 SOURCES = sorted(path for path in SRC.rglob("*.py*") if path.suffix in (".py", ".pyx"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MODULES = [path for path in SOURCES if path.suffix == ".py"]
 
 
@@ -64,6 +65,11 @@ def test_there_are_sources_to_look_at() -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_no_file_is_too_long(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= FILE_LINES_MAX
+
+
+def test_no_test_file_is_too_long() -> None:
+    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in TESTS}
+    assert {path: count for path, count in lines.items() if count > FILE_LINES_MAX} == {}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

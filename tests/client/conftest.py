@@ -8,6 +8,8 @@ import pytest
 from daemons import Nsqd
 from proxy import Proxy
 
+from .owner import Owner
+
 _topics = count()
 
 
@@ -34,3 +36,8 @@ async def proxy(nsqd: Nsqd) -> AsyncIterator[Proxy]:
 def topic() -> str:
     """A name no other test has."""
     return f"client_{next(_topics)}"
+
+
+@pytest.fixture
+async def owner() -> Owner:
+    return Owner()

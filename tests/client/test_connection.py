@@ -3,19 +3,15 @@
 import asyncio
 import json
 import random
-import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from authority_server import REFUSED, AuthorityServer, grant
-from certificates import Authority, client_context
 from daemons import Nsqd
 from proxy import DOWN, Proxy
 
 from pumpline.client.connection import WATER_MARK_BYTES, Connection
 from pumpline.client.errors import (
-    AuthRequired,
     ConnectError,
     ConnectionClosed,
     PumplineError,
@@ -25,61 +21,9 @@ from pumpline.client.errors import (
 from pumpline.client.settings import Settings
 from pumpline.core import commands
 from pumpline.core.frames import HEARTBEAT, OK, RESPONSE, encode_frame
-from pumpline.core.incoming import Message
 from pumpline.core.layers import Deflate, Snappy
 
-CHANNEL = "ch"
-
-
-class Owner:
-    """Keeps what a connection says."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.errors: list[ServerError] = []
-        self.reasons: list[Exception | None] = []
-        self.closed = asyncio.Event()
-        self._news = asyncio.Event()
-
-    async def open(self, address: str, settings: Settings | None = None) -> Connection:
-        return await Connection.open(
-            address,
-            settings or Settings(),
-            on_messages=self._on_messages,
-            on_error=self._on_error,
-            on_close=self._on_close,
-        )
-
-    def _on_messages(self, connection: Connection, batch: list[Message]) -> None:
-        self.messages += batch
-        self._news.set()
-
-    def _on_error(self, connection: Connection, error: ServerError) -> None:
-        self.errors.append(error)
-        self._news.set()
-
-    def _on_close(self, connection: Connection, reason: Exception | None) -> None:
-        self.reasons.append(reason)
-        self.closed.set()
-
-    async def received(self, count: int) -> list[Message]:
-        async with asyncio.timeout(10):
-            while len(self.messages) < count:
-                self._news.clear()
-                await self._news.wait()
-        return self.messages
-
-    async def complained(self) -> list[ServerError]:
-        async with asyncio.timeout(10):
-            while not self.errors:
-                self._news.clear()
-                await self._news.wait()
-        return self.errors
-
-
-@pytest.fixture
-def owner() -> Owner:
-    return Owner()
+from .owner import CHANNEL, Owner, publish_and_consume
 
 
 @pytest.fixture
@@ -87,19 +31,6 @@ async def connection(nsqd: Nsqd, owner: Owner) -> AsyncIterator[Connection]:
     opened = await owner.open(nsqd.tcp_address)
     yield opened
     await opened.close()
-
-
-async def publish_and_consume(connection: Connection, owner: Owner, topic: str) -> None:
-    """A round trip through all that is between us and nsqd."""
-    bodies = [b"%d:" % number + b"x" * 3000 * (number % 3) for number in range(50)]
-    assert await connection.request(commands.sub(topic, CHANNEL)) == b"OK"
-    assert await connection.request(commands.mpub(topic, bodies)) == b"OK"
-    connection.write(commands.rdy(100))
-    messages = await owner.received(len(bodies))
-    assert [body for _, _, _, body in messages] == bodies
-    connection.write(*(commands.fin(each[2]) for each in messages))
-    assert await connection.request(commands.CLS) == b"CLOSE_WAIT"
-    assert owner.errors == []
 
 
 async def test_publish_consume_and_finish(
@@ -407,99 +338,3 @@ async def test_a_unix_socket(tmp_path: Path, owner: Owner, topic: str, nsqd: Nsq
         connection = await owner.open(str(path))
         await publish_and_consume(connection, owner, topic)
         await connection.close()
-
-
-# -- layers -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def tls_nsqd(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Nsqd]:
-    directory = tmp_path_factory.mktemp("tls")
-    with Nsqd(directory / "data", authority.issue("nsqd").flags()) as running:
-        yield running
-
-
-COMPRESSIONS = pytest.mark.parametrize("compression", ["", "snappy", "deflate"])
-
-
-def settings_with(compression: str, tls: bool | ssl.SSLContext) -> Settings:
-    return Settings(tls=tls, snappy=compression == "snappy", deflate=compression == "deflate")
-
-
-@COMPRESSIONS
-@pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "tls"])
-async def test_layers(
-    tls_nsqd: Nsqd,
-    authority: Authority,
-    owner: Owner,
-    topic: str,
-    compression: str,
-    with_tls: bool,
-) -> None:
-    settings = settings_with(compression, with_tls and client_context(authority=authority))
-    connection = await owner.open(tls_nsqd.tcp_address, settings)
-    assert connection.negotiated.tls_v1 is with_tls
-    assert connection.negotiated.snappy is (compression == "snappy")
-    assert connection.negotiated.deflate is (compression == "deflate")
-    await publish_and_consume(connection, owner, topic)
-    await connection.close()
-    assert owner.reasons == [None]
-
-
-async def test_a_server_that_cannot_be_verified_is_not_spoken_to(
-    tls_nsqd: Nsqd, owner: Owner
-) -> None:
-    with pytest.raises(ConnectError, match="certificate verify failed"):
-        await owner.open(tls_nsqd.tcp_address, Settings(tls=True))
-
-
-async def test_tls_that_is_not_offered_is_not_gone_without(nsqd: Nsqd, owner: Owner) -> None:
-    with pytest.raises(ConnectError, match="offers no TLS"):
-        await owner.open(nsqd.tcp_address, Settings(tls=client_context()))
-
-
-async def test_compression_that_is_not_offered_is_gone_without(
-    tmp_path: Path, owner: Owner, topic: str
-) -> None:
-    with Nsqd(tmp_path / "data", ["--snappy=false"]) as plain:
-        connection = await owner.open(plain.tcp_address, Settings(snappy=True))
-        await publish_and_consume(connection, owner, topic)
-        await connection.close()
-
-
-# -- AUTH ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def auth_server() -> Iterator[AuthorityServer]:
-    def answer(asked: object) -> object:
-        return grant() if "secret=open" in getattr(asked, "target", "") else REFUSED
-
-    with AuthorityServer(answer) as running:  # type: ignore[arg-type]
-        yield running
-
-
-@pytest.fixture(scope="module")
-def auth_nsqd(
-    tmp_path_factory: pytest.TempPathFactory, auth_server: AuthorityServer
-) -> Iterator[Nsqd]:
-    flags = [f"--auth-http-address={auth_server.address}"]
-    with Nsqd(tmp_path_factory.mktemp("auth") / "data", flags) as running:
-        yield running
-
-
-async def test_auth(auth_nsqd: Nsqd, owner: Owner, topic: str) -> None:
-    settings = Settings(auth_secret="open", snappy=True)
-    connection = await owner.open(auth_nsqd.tcp_address, settings)
-    await publish_and_consume(connection, owner, topic)
-    await connection.close()
-
-
-async def test_auth_with_the_wrong_secret(auth_nsqd: Nsqd, owner: Owner) -> None:
-    with pytest.raises(ConnectError, match="E_AUTH_FAILED"):
-        await owner.open(auth_nsqd.tcp_address, Settings(auth_secret="shut"))
-
-
-async def test_auth_without_a_secret(auth_nsqd: Nsqd, owner: Owner) -> None:
-    with pytest.raises(AuthRequired):
-        await owner.open(auth_nsqd.tcp_address, Settings())

@@ -2,155 +2,40 @@
 
 import asyncio
 import gc
-import random
 import re
 import socket
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
-import msgspec
 import pytest
-from serving import Talk
 from serving import serving as served
 
 from pumpline.web import shortcut
-from pumpline.web.http import Endpoint, HttpServer, Request
+from pumpline.web.http import HttpServer
 from pumpline.web.patience import Patience
-from pumpline.web.query import parse_query
-from pumpline.web.replies import OK, HttpError, Reply, json_reply
-from pumpline.web.routes import Routes
-from pumpline.web.shortcut import Shortcut, Take
+
+from .short_site import (
+    BODY_BYTES_MAX,
+    LARGE_BYTES,
+    ROUTES,
+    Promise,
+    asked,
+    forget,
+    get,
+    kept,
+    post,
+    promises,
+    read_reply,
+    serving,
+    until,
+)
 
 SHORT_S = 0.05
-LARGE_BYTES = 20_000_000  # no socket buffer takes that
-BODY_BYTES_MAX = 1000
-LAST = b"GET /find?word=last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-
-asked: list[str] = []  # which way the answers came
-kept: list[bytes] = []  # bodies that were put
-
-
-class Promise:
-    """An answer that comes when the test says so."""
-
-    def __init__(self) -> None:
-        self.done = False
-        self.error = ""
-        self._waiting: list[Shortcut] = []
-
-    def wait(self, connection: Shortcut) -> None:
-        assert not self.done
-        self._waiting.append(connection)
-
-    def reply(self) -> Reply:
-        if self.error:
-            raise HttpError(503, self.error)
-        return OK
-
-    def settle(self, error: str = "") -> None:
-        self.done, self.error = True, error
-        for connection in self._waiting:
-            connection.flush()
-
-
-promises: list[Promise] = []  # to those who put something, the last one for those to come
-
-
-def find(raw_query: str) -> bytes:
-    asked.append("at once")
-    return answer(raw_query)
-
-
-def answer(raw_query: str) -> bytes:
-    word = parse_query(raw_query).get("word", "")
-    if not word:
-        raise HttpError(404, "NO_WORD")
-    return msgspec.json.encode({"word": "x" * LARGE_BYTES if word == "large" else word})
-
-
-async def handle(request: Request) -> Reply:
-    asked.append("long way")
-    request.query()
-    return json_reply(msgspec.Raw(answer(request.raw_query)))
-
-
-def short_put(raw_query: str, body_bytes: int) -> Take | None:
-    return put if not raw_query and 0 < body_bytes <= BODY_BYTES_MAX else None
-
-
-def put(body: bytes) -> Promise:
-    asked.append("later")
-    kept.append(body)
-    if not promises:
-        promises.append(Promise())
-        asyncio.get_running_loop().call_soon(promises[0].settle)
-        return promises.pop()
-    return promises[-1]
-
-
-async def handle_put(request: Request) -> Reply:
-    asked.append("long way")
-    body = bytes(await request.body(BODY_BYTES_MAX, too_big="TOO_BIG"))
-    if not body:
-        raise HttpError(400, "EMPTY")
-    kept.append(body)
-    return OK
-
-
-ROUTES = Routes(
-    {
-        ("GET", "/find"): Endpoint(handle, instant=find),
-        ("POST", "/find"): Endpoint(handle),
-        ("POST", "/put"): Endpoint(handle_put, short=short_put),
-    }
-)
-LONG_ROUTES = Routes(
-    {
-        ("GET", "/find"): Endpoint(handle),
-        ("POST", "/find"): Endpoint(handle),
-        ("POST", "/put"): Endpoint(handle_put),
-    }
-)
 
 
 @pytest.fixture(autouse=True)
-def forget() -> None:
-    for memory in (asked, kept, promises):
-        memory.clear()
-
-
-@asynccontextmanager
-async def serving(
-    routes: Routes[Endpoint] = ROUTES, patience: Patience | None = None
-) -> AsyncIterator[Talk]:
-    server = HttpServer(routes, patience=patience)
-    async with served(server, read_bytes_max=LARGE_BYTES) as talk:
-        yield talk
-
-
-def get(word: str, *headers: str, target: str = "/find?word={}") -> bytes:
-    lines = [f"GET {target.format(word)} HTTP/1.1", "Host: h", *headers]
-    return "\r\n".join((*lines, "", "")).encode()
-
-
-def post(body: bytes, *headers: str, target: str = "/put") -> bytes:
-    lines = [f"POST {target} HTTP/1.1", "Host: h", f"Content-Length: {len(body)}", *headers]
-    return "\r\n".join((*lines, "", "")).encode() + body
-
-
-async def until(count: int) -> None:
-    """So many requests were seen."""
-    while len(asked) < count:
-        await asyncio.sleep(0)
-
-
-async def read_reply(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-    status, *lines = head.strip().split("\r\n")
-    headers = dict(line.split(": ", 1) for line in lines)
-    body = await reader.readexactly(int(headers["Content-Length"]))
-    return int(status.split()[1]), headers, body
+def forgetful() -> None:
+    forget()
 
 
 async def test_both_ways_answer_alike() -> None:
@@ -468,101 +353,3 @@ async def test_a_stopping_server_does_not_wait_for_ever() -> None:
         await until(1)
     with suppress(ConnectionError):
         assert await reader.read() == b""
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"POST /put HTTP/1.0\r\nHost: h\r\nContent-Length: 1",
-        b"POST /put HTTP/1.1\r\nContent-Length: 1",
-        b"POST /put HTTP/1.1\r\nHost: h",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length: +1",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length: 1_0",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length: 1, 1",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length:",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nExpect: 100-continue",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Encoding: gzip",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nConnection: close",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nUpgrade: h2c",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n folded: x",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length : 1",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nX: a\nContent-Length: 1",
-        b"POST /put HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nX-A: \x00",
-        b"PUT /put HTTP/1.1\r\nHost: h\r\nContent-Length: 1",
-        b"POST  /put HTTP/1.1\r\nHost: h\r\nContent-Length: 1",
-        b"POST /put\xc3\xa4 HTTP/1.1\r\nHost: h\r\nContent-Length: 1",
-        b"GET /find HTTP/1.1\r\nHost: h\r\nContent-Length: 0",
-        b"GET /find HTTP/1.1",
-        b"",
-    ],
-)
-async def test_a_head_that_is_not_plain_takes_the_long_way(head: bytes) -> None:
-    async with serving() as talk:
-        reader, writer = await talk(head + b"\r\n\r\nx")
-        writer.write_eof()
-        await reader.read()
-    assert set(asked) <= {"long way"}
-
-
-async def test_a_plain_head_in_many_spellings() -> None:
-    head = (
-        b"POST /put HTTP/1.1\r\nhost: 127.0.0.1:4151\r\nuser-agent: curl/8\r\naccept: */*\r\n"
-        b"X-Request-Id: 7\r\ntraceparent: 00-1-2-01\r\nCONTENT-LENGTH:  1\r\n"
-        b"content-type: text/plain\r\nconnection: Keep-Alive\r\n\r\n"
-    )
-    async with serving() as talk:
-        reader, _ = await talk(head + b"x")
-        assert (await read_reply(reader))[2] == b"OK"
-    assert asked == ["later"]
-
-
-def mutated(seed: int, line: bytes, always: tuple[bytes, ...]) -> bytes:
-    """A request as a client might send it, with a few bytes of its head changed."""
-    draw = random.Random(seed)
-    headers = [b"Accept: a/b", b"User-Agent: x", b"connection: keep-alive", b"X-Some:", b"Host: h"]
-    lines = [line, b"Host: h", *always, *draw.sample(headers, k=draw.randint(0, 3))]
-    request = bytearray(b"\r\n".join((*lines, b"", b"")))
-    pieces = (b"", b" ", b"%", b"&", b";", b"=", b"\t", b"?", b"/", b"#", b"a", b"0", b"9", b"+")
-    for _ in range(draw.randint(0, 3)):
-        at = draw.randrange(4, len(request) - 4)
-        piece = draw.choice((*pieces, b"\xff", b"\r\n", b":"))
-        request[at : at + draw.randint(0, 1)] = piece
-    return bytes(request)
-
-
-@pytest.mark.parametrize(
-    ("line", "always", "way"),
-    [
-        (b"GET /find?word=a%20b&word=%7e+c HTTP/1.1", (), "at once"),
-        (b"POST /put HTTP/1.1", (b"Content-Length: 12",), "later"),
-    ],
-)
-async def test_whatever_is_taken_for_plain_is_answered_by_the_long_way_alike(
-    line: bytes, always: tuple[bytes, ...], way: str
-) -> None:
-    some = {mutated(seed, line, always) for seed in range(6000)}
-    plain = sorted(filter(is_plain, some))
-    assert len(plain) > 150
-    async with serving() as talk, serving(LONG_ROUTES) as talk_long:
-        for head in plain:
-            both = []
-            length = re.search(rb"Content-Length: *(\d+)", head)
-            body = b"x" * min(int(length[1]), 2 * BODY_BYTES_MAX) if length else b""
-            for connect in (talk, talk_long):
-                kept.clear()
-                reader, writer = await connect(head + body + LAST)
-                writer.write_eof()  # there may be less of a body than the head says
-                answers = re.sub(rb"\r\nDate: [^\r]*", b"", await reader.read())
-                both.append((answers, list(kept)))
-            assert both[0] == both[1], head
-    assert asked.count(way) > 100
-
-
-def is_plain(request: bytes) -> bool:
-    """Whether its headers are; its first line may be anything."""
-    head, end, rest = request.partition(b"\r\n\r\n")
-    headers = head.partition(b"\r\n")[2]
-    return bool(end) and not rest and shortcut.told_bytes(headers) is not None

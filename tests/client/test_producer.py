@@ -96,7 +96,7 @@ async def test_concurrent_publishes_share_a_command(
 
 
 async def test_a_batch_may_wait_for_more(proxy: Proxy, topic: str) -> None:
-    async with Producer(proxy.address, batch_delay_s=0.05) as producer:
+    async with Producer(proxy.address, batch_delay_s=0.3) as producer:
         before = proxy.bytes_up
         first = asyncio.create_task(producer.publish(topic, b"1"))
         await asyncio.sleep(0.001)
@@ -362,7 +362,9 @@ async def test_publishes_wait_when_there_is_no_room(proxy: Proxy, nsqd: Nsqd, to
     async with Producer(proxy.address, pending_bytes_max=50_000) as producer:
         proxy.stall()
         publishing = asyncio.gather(*(producer.publish(topic, b"x" * 800) for _ in range(200)))
-        await asyncio.sleep(0.05)
+        while producer.waits < 150:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
         assert producer.waits == 150
         proxy.resume()
         await publishing

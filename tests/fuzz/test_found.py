@@ -1,7 +1,4 @@
-"""Every case that fuzzing found, by name and with its bytes.
-
-Those that still fail are marked so, strictly: whoever mends one is told to remove the mark.
-"""
+"""Every case that fuzzing found, by name and with its bytes."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

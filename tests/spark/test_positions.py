@@ -11,7 +11,8 @@ from pyspark_nsq.positions import Place, Positions, from_json, limited, rows_bet
 
 keys = st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(["n1:4150", "n2:4150"]))
 positions_of_any_kind = st.dictionaries(
-    keys, st.builds(Place, st.sampled_from(["00", "01"]), st.integers(0, 1000))
+    keys,
+    st.builds(Place, st.sampled_from(["00", "01"]), st.integers(0, 1000), st.integers(1, 1000)),
 )
 
 

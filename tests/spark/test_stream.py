@@ -9,13 +9,9 @@ import pytest
 from daemons import Nsqd, Nsqlookupd, wait_until
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_nsq import lag
-from pyspark_nsq.columns import SCHEMA, arrow_schema
-from pyspark_nsq.options import parse_read
 from pyspark_nsq.progress import lag_by_log
-from pyspark_nsq.stream import StreamReader
 
 from .streams import Stream, addresses, wait_for_rows
 from .topics import name_of, numbered, producers, publish
@@ -167,23 +163,6 @@ def test_a_topic_deleted_and_created_again_stops_the_stream_unless_loss_is_allow
         stream.run()
     stream.run(failOnDataLoss="false")
     assert stream.bodies() == Counter(numbered(10) + numbered(20, start=100))
-
-
-def test_a_batch_that_is_planned_again_has_the_same_partitions(nsqd: Nsqd, topic: str) -> None:
-    for number in range(3):
-        publish(nsqd, f"{topic}-{number}", [b"x" * (10**number)] * 20_000)
-    pattern = {"nsqd": addresses(nsqd), "subscribePattern": f"{topic}-.*", "minPartitions": "5"}
-    options = parse_read({**pattern, "startingOffsets": "earliest"}, streaming=True)
-    first = StreamReader(options, arrow_schema(SCHEMA))
-    start = first.initialOffset()
-    end = first.latestOffset(start, ReadAllAvailable())
-    planned = [partition.ranges for partition in first.partitions(start, end)]
-    first.stop()
-    publish(nsqd, f"{topic}-0", [b"x" * 5000] * 1000)
-    again = StreamReader(options, arrow_schema(SCHEMA))
-    start, end = json.loads(json.dumps(start)), json.loads(json.dumps(end))
-    assert [partition.ranges for partition in again.partitions(start, end)] == planned
-    again.stop()
 
 
 def test_an_unknown_topic_is_told_when_a_stream_starts(

@@ -1,0 +1,235 @@
+"""What a stream's reader tells Spark, asked as Spark asks, with no Spark: which rows are in which
+batch, what is lost, and where holds stand. Nodes are real."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from daemons import Nsqd
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from pyspark_nsq.columns import SCHEMA, arrow_schema
+from pyspark_nsq.errors import DataLoss, Unreachable
+from pyspark_nsq.options import parse_read
+from pyspark_nsq.plan import RangePartition
+from pyspark_nsq.stream import StreamReader
+
+from .conftest import QUICK
+from .streams import addresses
+from .topics import name_of, numbered, publish
+
+Offsets = dict[str, Any]
+NewReader = Callable[..., StreamReader]
+
+
+@pytest.fixture
+def new_reader() -> Iterator[NewReader]:
+    readers: list[StreamReader] = []
+
+    def make(*nodes: Nsqd, **said: str) -> StreamReader:
+        known = {**QUICK, "startingOffsets": "earliest", "nsqd": addresses(*nodes)}
+        options = parse_read({**known, **said}, streaming=True)
+        readers.append(StreamReader(options, arrow_schema(SCHEMA)))
+        return readers[-1]
+
+    yield make
+    for reader in readers:
+        reader.stop()
+
+
+def kept(offsets: Offsets) -> Offsets:
+    """As it comes back from the checkpoint."""
+    return dict(json.loads(json.dumps(offsets)))
+
+
+def latest(reader: StreamReader, start: Offsets, limit: ReadLimit | None = None) -> Offsets:
+    return kept(reader.latestOffset(start, limit or ReadAllAvailable()))
+
+
+def rows(reader: StreamReader, start: Offsets, end: Offsets) -> list[bytes]:
+    """The bodies of the batch between two places."""
+    found: list[bytes] = []
+    for partition in reader.partitions(start, end):
+        for batch in reader.read(partition):
+            found += batch.column("body").to_pylist()
+    return found
+
+
+def ranges(reader: StreamReader, start: Offsets, end: Offsets) -> list[object]:
+    planned = reader.partitions(start, end)
+    return [part.ranges for part in planned if isinstance(part, RangePartition)]
+
+
+def held_at(node: Nsqd, topic: str, name: str) -> int:
+    _, body = node.http("GET", f"/hold/list?topic={topic}")
+    (hold,) = [hold for hold in json.loads(body)["holds"] if hold["hold"] == name]
+    return int(hold["offset"])
+
+
+# -- batches --------------------------------------------------------------------------------------
+
+
+def test_batches_follow_on_each_other_and_no_news_is_the_same_place(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    publish(nsqd, topic, numbered(10))
+    reader = new_reader(nsqd, subscribe=topic)
+    start = kept(reader.initialOffset())
+    first = latest(reader, start)
+    assert rows(reader, start, first) == numbered(10)
+    publish(nsqd, topic, [b"x" * 5000])
+    second = latest(reader, first)
+    assert rows(reader, first, second) == [b"x" * 5000]
+    assert latest(reader, second) == second  # another text would be another batch to Spark
+
+
+def test_a_batch_that_is_planned_again_has_the_same_partitions(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    for number in range(3):
+        publish(nsqd, f"{topic}-{number}", [b"x" * (10**number)] * 20_000)
+    said = {"subscribePattern": f"{topic}-.*", "minPartitions": "5"}
+    first = new_reader(nsqd, **said)
+    start = kept(first.initialOffset())
+    end = latest(first, start)
+    planned = ranges(first, start, end)
+    publish(nsqd, f"{topic}-0", [b"x" * 5000] * 1000)
+    assert ranges(new_reader(nsqd, **said), start, end) == planned
+
+
+def test_a_limit_is_shared_by_the_logs_and_nothing_is_left_out(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    publish(nsqd, f"{topic}-a", numbered(90))
+    publish(nsqd, f"{topic}-b", numbered(10, start=90))
+    reader = new_reader(nsqd, subscribe=f"{topic}-a,{topic}-b")
+    at = kept(reader.initialOffset())
+    batches = []
+    while (end := latest(reader, at, ReadMaxRows(40))) != at:
+        batches.append(rows(reader, at, end))
+        at = end
+    assert [len(batch) for batch in batches] == [40, 40, 20]
+    assert sorted(body for batch in batches for body in batch) == sorted(numbered(100))
+    assert reader.reportLatestOffset() == at
+
+
+def test_available_now_ends_where_the_logs_ended_when_it_began(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    publish(nsqd, f"{topic}-a", numbered(10))
+    reader = new_reader(nsqd, subscribePattern=f"{topic}-.*")
+    start = kept(reader.initialOffset())
+    reader.prepareForTriggerAvailableNow()
+    publish(nsqd, f"{topic}-a", numbered(5, start=10))
+    publish(nsqd, f"{topic}-b", numbered(5))
+    end = latest(reader, start)
+    assert rows(reader, start, end) == numbered(10)
+    assert latest(reader, end) == end
+
+
+def test_a_topic_that_is_new_enters_with_no_rows_and_is_then_read_from_its_beginning(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    publish(nsqd, f"{topic}-a", numbered(1))
+    reader = new_reader(nsqd, subscribePattern=f"{topic}-.*", startingOffsets="latest")
+    start = kept(reader.initialOffset())
+    publish(nsqd, f"{topic}-b", numbered(5))
+    entered = latest(reader, start)
+    assert rows(reader, start, entered) == []
+    end = latest(reader, entered)
+    assert rows(reader, entered, end) == numbered(5)
+
+
+# -- nodes that are away, and what is lost --------------------------------------------------------
+
+
+def test_a_silent_node_stays_where_it_is_and_a_batch_that_needs_it_waits_in_vain(
+    start_nsqd: Callable[..., Nsqd], nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    away = start_nsqd()
+    for node in (nsqd, away):
+        publish(node, topic, numbered(5))
+    name = name_of(away)
+    reader = new_reader(nsqd, away, subscribe=topic)
+    start = kept(reader.initialOffset())
+    planned = latest(reader, start)
+    away.kill()
+    publish(nsqd, topic, numbered(5))
+    end = latest(reader, planned)
+    assert end[topic][name] == planned[topic][name]
+    assert len(rows(reader, planned, end)) == 5
+    with pytest.raises(Unreachable, match=f"{name} is needed to go on"):
+        new_reader(nsqd, away, subscribe=topic).partitions(start, planned)
+
+
+def test_a_log_that_was_replaced_is_loss_or_read_from_its_beginning(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    publish(nsqd, topic, numbered(10))
+    before = new_reader(nsqd, subscribe=topic)
+    at = latest(before, kept(before.initialOffset()))
+    nsqd.http("POST", f"/topic/delete?topic={topic}")
+    with pytest.raises(DataLoss, match="was deleted;"):
+        latest(new_reader(nsqd, subscribe=topic), at)
+    publish(nsqd, topic, numbered(20, start=100))  # more than there was: the offset is valid again
+    with pytest.raises(DataLoss, match="was deleted and created again"):
+        latest(new_reader(nsqd, subscribe=topic), at)
+    careless = new_reader(nsqd, subscribe=topic, failOnDataLoss="false")
+    entered = latest(careless, at)
+    assert rows(careless, at, entered) == []
+    assert rows(careless, entered, latest(careless, entered)) == numbered(20, start=100)
+
+
+@pytest.mark.parametrize("offset", [11, 1 << 40])
+def test_a_place_beyond_the_end_is_loss_or_the_end(
+    nsqd: Nsqd, topic: str, new_reader: NewReader, offset: int
+) -> None:
+    publish(nsqd, topic, numbered(10))
+    reader = new_reader(nsqd, subscribe=topic)
+    at = kept(reader.initialOffset())
+    at[topic][name_of(nsqd)]["offset"] = offset
+    with pytest.raises(DataLoss, match=f"ends at 10, before the checkpoint's {offset}"):
+        latest(reader, at)
+    careless = new_reader(nsqd, subscribe=topic, failOnDataLoss="false")
+    end = latest(careless, at)
+    assert end[topic][name_of(nsqd)]["offset"] == 10
+    assert rows(careless, at, end) == []
+
+
+# -- holds ----------------------------------------------------------------------------------------
+
+
+def test_a_hold_is_made_where_the_stream_begins_and_follows_what_is_committed(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    publish(nsqd, topic, numbered(10))
+    reader = new_reader(nsqd, subscribe=topic, hold="archive")
+    start = kept(reader.initialOffset())
+    assert held_at(nsqd, topic, "archive") == 0  # before the first batch is planned
+    end = latest(reader, start)
+    assert held_at(nsqd, topic, "archive") == 0
+    reader.commit(end)
+    assert held_at(nsqd, topic, "archive") == 10
+
+
+def test_a_hold_that_could_not_be_moved_is_moved_with_the_next_batch(
+    start_nsqd: Callable[..., Nsqd], topic: str, new_reader: NewReader
+) -> None:
+    node = start_nsqd()
+    publish(node, topic, numbered(10))
+    reader = new_reader(node, subscribe=topic, hold="archive")
+    end = latest(reader, kept(reader.initialOffset()))
+    node.kill()
+    reader.commit(end)  # nothing depends on it, so it is no failure
+    node.restart()
+    assert held_at(node, topic, "archive") == 0
+    reader.commit(end)
+    assert held_at(node, topic, "archive") == 10
+
+
+def test_without_a_hold_nothing_is_pinned(nsqd: Nsqd, topic: str, new_reader: NewReader) -> None:
+    publish(nsqd, topic, numbered(10))
+    reader = new_reader(nsqd, subscribe=topic)
+    reader.commit(latest(reader, kept(reader.initialOffset())))
+    assert json.loads(nsqd.http("GET", f"/hold/list?topic={topic}")[1])["holds"] == []

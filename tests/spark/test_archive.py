@@ -1,5 +1,6 @@
 """The archive pipeline: every message once in the table, or in the quarantine with its reason."""
 
+import json
 import runpy
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from daemons import Nsqd
 from pyspark.sql import SparkSession
 
+from pumpline.core.names import is_ephemeral, is_valid_name
 from pyspark_nsq.errors import NsqError
 from pyspark_nsq.pipelines import archive
 from pyspark_nsq.pipelines.table import ParquetTable
@@ -173,6 +175,51 @@ def test_another_stream_s_table_is_not_written_to(
     archived(nsqd, topic, work / "t")
     with pytest.raises(NsqError, match="was written by the stream with the checkpoint"):
         archived(nsqd, topic, work / "t", "--checkpoint", str(work / "other"))
+
+
+def holds(nsqd: Nsqd, topic: str) -> set[str]:
+    _, body = nsqd.http("GET", f"/hold/list?topic={topic}")
+    return {hold["hold"] for hold in json.loads(body)["holds"]}
+
+
+def test_each_table_has_a_hold_of_its_own_and_keeps_it(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, orders(range(5)))
+    said = archived(nsqd, topic, work / "one")
+    (first,) = holds(nsqd, topic)
+    assert first.startswith("archive-one-") and f"archive: hold {first}\n" in said
+    archived(nsqd, topic, work / "two")
+    both = holds(nsqd, topic)
+    assert len(both) == 2
+    (work / "two").rename(work / "moved")
+    archived(nsqd, topic, work / "one")
+    archived(nsqd, topic, work / "moved")
+    assert holds(nsqd, topic) == both
+    archived(nsqd, topic, work / "three", "--hold", "mine")
+    archived(nsqd, topic, work / "four", "--hold", "")
+    archived(nsqd, topic, work / "five", "--option", "HOLD=yours")
+    assert holds(nsqd, topic) - both == {"mine", "yours"}
+
+
+def test_a_checkpoint_of_before_goes_on_with_the_hold_it_had(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, orders(range(5)))
+    archived(nsqd, topic, work / "t", "--hold", "archive")
+    assert not (work / "t" / "_checkpoint" / "hold.txt").exists()
+    publish(nsqd, topic, orders(range(5, 9)))
+    archived(nsqd, topic, work / "t")
+    archived(nsqd, topic, work / "t")
+    assert holds(nsqd, topic) == {"archive"}
+    assert order_ids(spark, work / "t") == list(range(9))
+
+
+@pytest.mark.parametrize("directory", ["a" * 300, "täble of mine", "x.y", "#ephemeral", ""])
+def test_names_of_holds_are_valid(directory: str) -> None:
+    name = archive.hold_of(f"file:/tables/{directory}/_checkpoint")
+    assert is_valid_name(name) and not is_ephemeral(name)
+    assert name != archive.hold_of(f"hdfs://h/tables/{directory}/_checkpoint")
 
 
 def test_the_example_archives_by_hand(

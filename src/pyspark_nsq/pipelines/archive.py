@@ -6,9 +6,12 @@ kept as it was published. With --dedupe, of messages with the same key only the 
 """
 
 import json
+import re
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from socket import gethostname
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 from rich.console import Console
 
+from pumpline.core.names import NAME_CHARS_MAX
 from pyspark_nsq.errors import BadOption
 from pyspark_nsq.pipelines import command, events
 from pyspark_nsq.pipelines.compaction import FILE_BYTES
@@ -37,6 +41,9 @@ CHECKPOINT = "_checkpoint"  # in the table, unless it has another
 PARTITION_BY = ("topic", "date", "hour")
 COLUMNS = ("topic", "node", "offset", "timestamp", "id", "attempts", "body")
 DUPLICATES = "numDroppedDuplicateRows"  # as Spark calls it in its progress
+HOLD = "hold.txt"  # in the checkpoint: the hold's name
+HOLD_BEFORE = "archive"  # of all archives, when none had a name of its own
+HOLD_MARK_BYTES = 4
 
 
 class Table(Protocol):
@@ -81,6 +88,7 @@ class Archive:
     dedupe: str | None = None  # a JSON path
     watermark: str = "1 hour"
     quarantined: int = 0
+    hold: str | None = ""  # its name; None for one of this archive's own
 
     def start(self, options: dict[str, str], *, every: str, once: bool) -> StreamingQuery:
         self.checkpoint = Storage(self.spark, self.checkpoint).root  # whoever reads it, and where
@@ -88,6 +96,10 @@ class Archive:
         self.table.claim(self.checkpoint, query_id)
         self.quarantine.claim(self.checkpoint, query_id)
         self.table.keep_settings(json.dumps(asdict(self._settings())))
+        if self.hold is None:
+            self.hold = kept_hold(Storage(self.spark, self.checkpoint), is_new=query_id is None)
+        if self.hold:
+            options = {**options, "hold": self.hold}
         messages = self._first_only(command.stream(self.spark, options))
         writer = messages.writeStream.foreachBatch(self.add).queryName("archive")
         writer = writer.option("checkpointLocation", self.checkpoint)
@@ -168,6 +180,26 @@ class Archive:
         )
 
 
+def kept_hold(checkpoint: Storage, *, is_new: bool) -> str:
+    """The name of an archive's hold. Noted in the checkpoint, as it has to stay when that is moved;
+    one without a note is of a time when all holds had one name."""
+    name = checkpoint.read_text(HOLD)
+    if name is None:
+        name = hold_of(checkpoint.root) if is_new else HOLD_BEFORE
+        checkpoint.write_text(HOLD, name)
+    return name
+
+
+def hold_of(checkpoint: str) -> str:
+    """A name that no other checkpoint gives, and that tells which it is."""
+    directory = checkpoint.rstrip("/").removesuffix(f"/{CHECKPOINT}").rpartition("/")[2]
+    # The same path is on other machines too, where it is a file of their own.
+    where = f"{gethostname()} {checkpoint}" if checkpoint.startswith("file:") else checkpoint
+    mark = blake2b(where.encode(), digest_size=HOLD_MARK_BYTES).hexdigest()
+    room = NAME_CHARS_MAX - len(f"archive--{mark}")
+    return f"archive-{re.sub(r'[^.a-zA-Z0-9_-]', '_', directory)[:room]}-{mark}"
+
+
 def key_of(path: str, text: Column | None = None) -> Column:
     """The business key in the body, or another text; a message without one is like no other."""
     named = path if path.startswith("$") else f"$.{path}"
@@ -194,7 +226,9 @@ def arguments(parser: ArgumentParser) -> None:
     group.add_argument("--drop-body", action="store_true", help="keep the event alone")
     group.add_argument("--dedupe", metavar="KEY", help="JSON path of the key: order_id, $.meta.id")
     group.add_argument("--watermark", default="1 hour", help="a key is known for so long")
-    group.add_argument("--hold", default="archive", help="its name among the channels; '' for none")
+    group.add_argument(
+        "--hold", help="its name among the channels; '' for none (default: one of this table's own)"
+    )
     group.add_argument(
         "--file-bytes",
         metavar="N",
@@ -212,6 +246,8 @@ def run(arguments: Namespace, console: Console) -> int:
     if arguments.format == ICEBERG and not arguments.checkpoint:
         raise BadOption("an Iceberg table has no directory for it: name a --checkpoint")
     spark = command.session(arguments, "archive")
+    options = command.streaming(arguments)
+    has_hold = any(name.lower() == "hold" for name in options)
     archive = Archive(
         spark=spark,
         table=_table(spark, arguments, arguments.table),
@@ -223,12 +259,12 @@ def run(arguments: Namespace, console: Console) -> int:
         keeps_body=not arguments.drop_body,
         dedupe=arguments.dedupe,
         watermark=arguments.watermark,
+        hold="" if has_hold else arguments.hold,
     )
-    options = command.streaming(arguments)
-    if arguments.hold:
-        options.setdefault("hold", arguments.hold)
     with Stop() as stop:
         query = archive.start(options, every=arguments.every, once=arguments.once)
+        if archive.hold:
+            console.print(f"archive: hold {archive.hold}", highlight=False, soft_wrap=True)
         Watch("archive", console, note=archive.note).follow(query, stop)
     return command.EXIT_OK
 

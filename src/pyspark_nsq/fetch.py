@@ -14,7 +14,7 @@ from http.client import HTTPException, HTTPResponse
 from pumpline.core.batches import BATCH_BYTES_MAX
 from pyspark_nsq.connection import NodeConnection
 from pyspark_nsq.errors import DataLoss, NsqError, Refused, Unreachable
-from pyspark_nsq.options import Connecting
+from pyspark_nsq.options import ReadOptions
 from pyspark_nsq.plan import Range
 
 ANSWER_BYTES_MAX = BATCH_BYTES_MAX + (1 << 29)  # a batch is sent whole, whatever was asked for
@@ -37,12 +37,12 @@ class Answer:
 class Fetcher:
     """Fetches one range."""
 
-    def __init__(self, wanted: Range, *, fetch_bytes: int, connecting: Connecting) -> None:
+    def __init__(self, wanted: Range, options: ReadOptions) -> None:
         self._range = wanted
-        self._fetch_bytes = fetch_bytes
-        self._retry_s = connecting.retry_s
-        self._connection = NodeConnection(wanted.address, connecting)
-        self._buffer = bytearray(fetch_bytes + (fetch_bytes >> 3))
+        self._fetch_bytes = options.fetch_bytes
+        self._retry_s = options.connecting.retry_s
+        self._connection = NodeConnection(wanted.address, options.connecting)
+        self._buffer = bytearray(self._fetch_bytes + (self._fetch_bytes >> 3))
         self._where = f"topic {wanted.topic} on {wanted.node}"
 
     def answers(self) -> Iterator[Answer]:

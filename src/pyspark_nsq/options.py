@@ -23,8 +23,8 @@ OFFSET_EARLIEST = -2
 READ_NAMES = (
     "nsqd lookupd subscribe subscribePattern startingOffsets endingOffsets startingTimestamp "
     "endingTimestamp minPartitions maxRecordsPerPartition maxOffsetsPerTrigger failOnDataLoss hold "
-    "holdBytesMax fetchBytes requestTimeoutMs retryForMs accessToken accessTokenFile tlsCaFile "
-    "tlsCertFile tlsKeyFile"
+    "holdBytesMax fetchBytes localFiles requestTimeoutMs retryForMs accessToken accessTokenFile "
+    "tlsCaFile tlsCertFile tlsKeyFile"
 ).split()
 WRITE_NAMES = (
     "nsqd topic writeId chunkBytes chunkRows requestTimeoutMs retryForMs accessToken "
@@ -111,6 +111,7 @@ class ReadOptions:
     hold: str | None
     hold_bytes_max: int | None
     fetch_bytes: int
+    local_files: bool
     connecting: Connecting
 
     @property
@@ -174,6 +175,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         hold=_hold(given),
         hold_bytes_max=given.integer("holdBytesMax", low=0),
         fetch_bytes=given.integer("fetchBytes", *FETCH_BYTES_RANGE) or FETCH_BYTES,
+        local_files=given.boolean("localFiles", default=True),
         connecting=_connecting(given),
     )
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from pyspark_nsq.decode import Decoder
 from pyspark_nsq.errors import DataLoss
-from pyspark_nsq.fetch import Fetcher, Retired
+from pyspark_nsq.fetch import Answer, Fetcher, Retired
+from pyspark_nsq.local import LocalReader
 from pyspark_nsq.options import ReadOptions
 from pyspark_nsq.plan import Range
 
@@ -41,9 +42,8 @@ def read_ranges(
 
 def _read(wanted: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     decoder = Decoder(schema, topic=wanted.topic, node=wanted.node)
-    fetcher = Fetcher(wanted, fetch_bytes=options.fetch_bytes, connecting=options.connecting)
     expected = wanted.start
-    for answer in fetcher.answers():
+    for answer in _answers(wanted, options):
         rows = decoder.rows(answer.data).within(expected, answer.stop)
         missing = answer.stop - expected - len(rows)
         if missing:
@@ -51,6 +51,17 @@ def _read(wanted: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa
             _lost(DataLoss(f"topic {wanted.topic} on {wanted.node}: {text}"), options)
         yield from decoder.record_batches(answer.data, rows)
         expected = answer.stop
+
+
+def _answers(wanted: Range, options: ReadOptions) -> Iterator[Answer]:
+    """From the node's files as far as they can be read here, the rest over HTTP."""
+    rest = wanted
+    if options.local_files:
+        for answer in LocalReader(wanted, options).answers():
+            rest = replace(rest, start=answer.stop)
+            yield answer
+    if rest.rows:
+        yield from Fetcher(rest, options).answers()
 
 
 def _lost(error: DataLoss, options: ReadOptions) -> None:

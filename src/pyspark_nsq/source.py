@@ -44,6 +44,7 @@ class DefaultSource(DataSource):
     | `hold` | name of a hold: nodes keep what this stream has not committed, and show it as a channel | none |
     | `holdBytesMax` | bytes that the hold may keep before a node drops it | the node's `--hold-bytes-max` |
     | `fetchBytes` | bytes asked for at once | 4 MiB |
+    | `localFiles` | tasks on a node's machine read its files themselves, if they may | `true` |
 
     Writing needs a column `body` (binary or string):
 

@@ -10,4 +10,4 @@ from pages import Reader
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
 def test_examples_print_what_the_page_says(tmp_path: Path) -> None:
-    assert Reader(tmp_path).follow("reading.md") == 16
+    assert Reader(tmp_path).follow("reading.md") == 17

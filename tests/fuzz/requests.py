@@ -35,6 +35,7 @@ ROUTES = (
     (b"POST", b"/topic/settings"),
     (b"GET", b"/log/offsets"),
     (b"GET", b"/log/raw"),
+    (b"GET", b"/log/files"),
     (b"POST", b"/channel/seek"),
     (b"POST", b"/hold/create"),
     (b"POST", b"/hold/commit"),

@@ -262,6 +262,7 @@ def test_workers_killed_while_a_topic_is_read_leave_every_row_once(
     publish(nsqd, topic, messages)
     with Gate(nsqd.http_port, to=RAW, answered=3) as gate:
         options = {"nsqd": gate.address, "subscribe": topic, "fetchBytes": "65536"}
+        options["localFiles"] = "false"
         rows = spark.read.format("nsq").options(**options).load().select("body")
         with meanwhile(gate, lambda: kill_workers(spark)):
             found = rows.collect()
@@ -294,6 +295,7 @@ def test_a_node_killed_while_it_is_read_leaves_every_row_once(
 
     with Gate(node.http_port, to=RAW, answered=3) as gate:
         options = {"nsqd": gate.address, "subscribe": topic, "fetchBytes": "65536"}
+        options["localFiles"] = "false"
         rows = spark.read.format("nsq").options(**options).load().select("body")
         with meanwhile(gate, restart):
             found = rows.collect()

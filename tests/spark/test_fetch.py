@@ -1,4 +1,4 @@
-"""What a task reads of a real node, without Spark: ranges, lost connections, lost data."""
+"""What a task reads of a real node over HTTP, without Spark: ranges, lost connections and data."""
 
 import json
 import threading
@@ -22,7 +22,7 @@ SCHEMA = pa.schema([("offset", pa.int64()), ("body", pa.binary())])
 
 def options(node: Nsqd, **changes: str) -> ReadOptions:
     said = {"nsqd": node.http_address, "subscribe": "t", "retryForMs": "400", "fetchBytes": "65536"}
-    return parse_read({**said, **changes}, streaming=False)
+    return parse_read({**said, "localFiles": "false", **changes}, streaming=False)
 
 
 def whole(node: Nsqd, topic: str) -> Range:

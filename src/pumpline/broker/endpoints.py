@@ -104,6 +104,7 @@ def _log_paths(broker: "Broker", log: LogEndpoints) -> list[tuple[str, str, Hand
     return [
         ("GET", "/log/offsets", log.offsets),
         ("GET", "/log/raw", log.raw),
+        ("GET", "/log/files", log.files),
         ("GET", "/log/peek", peek.peek),
         ("GET", "/log/tail", peek.tail),
         ("POST", "/hold/create", holds.create),

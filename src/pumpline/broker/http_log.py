@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pumpline.broker.http_publish import topic_name
 from pumpline.core.dates import parse_time
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 RANGE_BYTES_MAX = 256 << 20  # of one answer
 OPEN_RANGES_MAX = 64  # that are being sent at once; others wait
+PARTS_MAX = 1024  # of files that one answer names
 THREADS = 4  # that look for ranges and send them
 
+_BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"  # as pyspark_nsq.local has it
 _TRIES = 3  # to select segments before they are retired
 _OFFSET_END = 1 << 63
 _ALL_FILES = 1 << 31
@@ -37,11 +39,21 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class _Asked(NamedTuple):
+    """A range of a log; `to` is not beyond what was acknowledged."""
+
+    log: Log
+    start: int
+    to: int
+    bytes_max: int
+
+
 class LogEndpoints:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="nsqd-ranges")
         self._sending = asyncio.Semaphore(OPEN_RANGES_MAX)
+        self._machine = _boot_id()
 
     # -- offsets ------------------------------------------------------------------------------
 
@@ -108,7 +120,43 @@ class LogEndpoints:
     # -- ranges -------------------------------------------------------------------------------
 
     async def raw(self, request: Request) -> Reply:
+        asked = self._asked(request.query())
+        await self._sending.acquire()
+        try:
+            found = await self._find(asked, ranges.open_range)
+        except BaseException:
+            self._sending.release()
+            raise
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "X-Pumpline-Log": log_id(asked.log),
+            "X-Pumpline-From": str(asked.start),
+            "X-Pumpline-To": str(found.to),
+        }
+        stream = FileStream(found.extents, threads=self._threads, on_close=self._sending.release)
+        return stream_reply(stream, headers)
+
+    async def files(self, request: Request) -> Reply:
+        """Where a range is, for a reader on this machine that may open the files itself."""
         query = request.query()
+        asked = self._asked(query)
+        if not self._machine or query.get("machine") != self._machine:
+            raise HttpError(409, "OTHER_MACHINE")
+        files = await self._find(asked, partial(ranges.find_parts, parts_max=PARTS_MAX))
+        return json_reply(
+            {
+                "log": log_id(asked.log),
+                "from": asked.start,
+                "to": files[-1].parts[-1].to if files else asked.start,
+                "files": [
+                    {**file._asdict(), "parts": [part._asdict() for part in file.parts]}
+                    for file in files
+                ],
+            }
+        )
+
+    def _asked(self, query: Mapping[str, str]) -> _Asked:
+        """What a request for a range says, checked, and cut at what can be seen."""
         topic = self.durable(query)
         log = log_of(topic)
         if "log" in query and query["log"].lower() != log_id(log):
@@ -118,30 +166,17 @@ class LogEndpoints:
         if to < start:
             raise HttpError(400, "INVALID_OFFSET")
         check_offset(topic, start)
-        to = min(to, topic.visible_end)
-        await self._sending.acquire()
-        try:
-            found = await self._open(log, start, to, bytes_max)
-        except BaseException:
-            self._sending.release()
-            raise
-        headers = {
-            "Content-Type": "application/octet-stream",
-            "X-Pumpline-Log": log_id(log),
-            "X-Pumpline-From": str(start),
-            "X-Pumpline-To": str(found.to),
-        }
-        stream = FileStream(found.extents, threads=self._threads, on_close=self._sending.release)
-        return stream_reply(stream, headers)
+        return _Asked(log, start, min(to, topic.visible_end), bytes_max)
 
-    async def _open(self, log: Log, start: int, to: int, bytes_max: int) -> ranges.Range:
+    async def _find(self, asked: _Asked, find: Callable[..., T]) -> T:
+        log, start, to, bytes_max = asked
         for _ in range(_TRIES):
             if start < log.first:
                 raise HttpError(410, "OFFSET_GONE", details={"first": log.first})
             selection = ranges.select(log, start, to)
             try:
                 return await self.in_thread(
-                    partial(ranges.open_range, selection, start, to, bytes_max=bytes_max)
+                    partial(find, selection, start, to, bytes_max=bytes_max)
                 )
             except FileNotFoundError:
                 continue  # retired, or deleted, since it was selected
@@ -175,6 +210,15 @@ class LogEndpoints:
         except OSError as error:
             _LOG.error("LOG: cannot read a range: %s", error)
             raise HttpError(503, "READ_FAILED") from None
+
+
+def _boot_id() -> str:
+    """What only processes on this machine know, until it is started again; empty if unknown."""
+    try:
+        with open(_BOOT_ID_PATH, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def log_of(topic: "Topic") -> Log:

@@ -2,9 +2,10 @@
 
 The event loop takes a `Selection` of a log, which is a matter of memory; the rest is for a thread:
 `open_range` finds the exact positions, with open descriptors, so that what was found can be sent
-even if the log retires it meanwhile; `find_time` and `begun_ns` look at publish times. Bytes
-are not read but for headers, and for a segment that this process has not seen the inside of: that
-is checked to the last byte, once, so that damage is known and stepped over.
+even if the log retires it meanwhile; `find_parts` tells them to who opens the files; `find_time`
+and `begun_ns` look at publish times. Bytes are not read but for headers, and for a segment that
+this process has not seen the inside of: that is checked to the last byte, once, so that damage is
+known and stepped over.
 
 `to` must not be beyond what was acknowledged: the file may hold more.
 """
@@ -45,6 +46,22 @@ class Extent(NamedTuple):
     fd: int
     position: int
     length_bytes: int
+
+
+class Part(NamedTuple):
+    """Whole batches that cover the offsets from where the part before it ended up to `to`."""
+
+    to: int
+    extents: list[tuple[int, int]]  # positions and lengths, in bytes
+
+
+class File(NamedTuple):
+    """A segment as another process can find it, and be sure that it is the one."""
+
+    path: str
+    device: int
+    inode: int
+    parts: list[Part]
 
 
 class Range(NamedTuple):
@@ -115,6 +132,34 @@ def open_range(selection: Selection, start: int, to: int, *, bytes_max: int) -> 
         Range(reached, extents).close()
         raise
     return Range(reached, extents)
+
+
+def find_parts(
+    selection: Selection, start: int, to: int, *, bytes_max: int, parts_max: int
+) -> list[File]:
+    """From a thread: where the batches are, in parts of `bytes_max`, for who opens the files.
+
+    FileNotFoundError when a segment was retired since it was selected.
+    """
+    files: list[File] = []
+    reached = start
+    for piece in selection.pieces:
+        parts: list[Part] = []
+        fd = _open(piece.segment)
+        try:
+            check(selection.log, piece.segment, fd)
+            while reached < min(piece.end, to) and len(parts) < parts_max:
+                found, reached = _cover(fd, piece, reached, to, bytes_max, must=True)
+                parts.append(Part(reached, [(at, length) for _, at, length in found]))
+            status = os.fstat(fd)
+        finally:
+            os.close(fd)
+        path = os.path.abspath(piece.segment.path)
+        files.append(File(path, status.st_dev, status.st_ino, parts))
+        parts_max -= len(parts)
+        if not parts_max:
+            break
+    return [file for file in files if file.parts]
 
 
 def _cover(

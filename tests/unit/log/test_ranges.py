@@ -101,6 +101,55 @@ def test_what_was_retired_since_it_was_selected_is_said_to_be_missing(disk: Disk
     assert len(os.listdir("/proc/self/fd")) <= len(descriptors)
 
 
+def parts_of(log: Log, start: int, to: int, bytes_max: int) -> list[tuple[int, bytes]]:
+    """What each part of the range reaches, and its bytes, by the names of the files."""
+    selection = ranges.select(log, start, to)
+    found = []
+    for file in ranges.find_parts(selection, start, to, bytes_max=bytes_max, parts_max=1000):
+        with open(file.path, "rb") as opened:
+            status = os.fstat(opened.fileno())
+            assert (file.device, file.inode) == (status.st_dev, status.st_ino)
+            for part in file.parts:
+                pieces = [os.pread(opened.fileno(), size, at) for at, size in part.extents]
+                found.append((part.to, b"".join(pieces)))
+    return found
+
+
+@pytest.mark.parametrize("bytes_max", [1, 150, 300, 1 << 20])
+def test_parts_follow_on_each_other_and_are_what_a_range_would_be(
+    disk: Disk, bytes_max: int
+) -> None:
+    log = filled(disk, 20)
+    found = parts_of(log, 7, 29, bytes_max)
+    batches, _ = read_range(log, 7, 29)
+    assert b"".join(data for _, data in found) == b"".join(map(bytes_of, batches))
+    reached = [to for to, _ in found]
+    assert reached == sorted(set(reached))
+    assert reached[-1] == 29
+    size_bytes = timed(0, 0).size_bytes
+    assert max(len(data) for _, data in found) <= max(bytes_max, size_bytes)
+
+
+def test_parts_are_so_many_and_no_more(disk: Disk) -> None:
+    log = filled(disk, 20)
+    files = ranges.find_parts(ranges.select(log, 0, 40), 0, 40, bytes_max=1, parts_max=5)
+    assert [part.to for file in files for part in file.parts] == [2, 4, 6, 8, 10]
+
+
+def test_a_part_with_damage_in_it_has_what_is_around(disk: Disk) -> None:
+    log = filled(disk, 20)
+    size_bytes = timed(0, 0).size_bytes
+    damaged = log.segments[1]
+    damage(damaged.path, 2 * size_bytes - 1)
+    log = reopened(disk, log)
+    gone = damaged.first + 2
+    found = parts_of(log, 0, 40, 1 << 20)
+    batches, _ = read_range(log, 0, 40)
+    assert gone not in [batch.first for batch in batches]
+    assert b"".join(data for _, data in found) == b"".join(map(bytes_of, batches))
+    assert found[-1][0] == 40
+
+
 @pytest.mark.parametrize("where", ["length", "first", "body"])
 def test_damage_is_left_out_and_kept(disk: Disk, where: str) -> None:
     log = filled(disk, 20)

@@ -157,6 +157,27 @@ async def test_messages_that_come_while_it_stops_are_put_back(topic: str) -> Non
     assert consumer.counters.requeued == 1
 
 
+async def test_nsqd_is_asked_for_no_more_before_anything_is_put_back(topic: str) -> None:
+    """Or what is put back would come here again."""
+    said: list[bytes] = []
+
+    async def deliver(client: Client) -> None:
+        await subscribe(client)
+        await client.command()  # RDY
+        client.send(MESSAGE)
+        while len(said) < 2:
+            said.append(await client.command())
+        client.send(encode_frame(RESPONSE, b"CLOSE_WAIT"))
+        await client.gone()
+
+    async with scripted(deliver) as busy:
+        consumer = Consumer(topic, CHANNEL, nsqd=busy)
+        consumer.start()
+        await until(lambda: consumer.in_flight == 1)
+        await consumer.stop()
+    assert said == [b"CLS", b"REQ 0000000000000007 0"]
+
+
 async def test_an_answer_never_goes_to_another_connection(topic: str) -> None:
     """A message of the first connection is finished after the second one is up."""
     said: list[bytes] = []

@@ -33,11 +33,14 @@ class BackoffMachine(RuleBasedStateMachine):
             assert after == before
         elif outcome == "succeeded":
             assert self.backoff.level == level - 1
+            assert self.backoff.phase is (Phase.WAITING if level > 1 else Phase.OPEN)
         elif outcome == "passed":
             assert self.backoff.level == level
+            assert self.backoff.phase is Phase.WAITING
         elif self.wait_max_s:
             assert self.backoff.level in (level, level + 1)
             assert self.backoff.level >= 1
+            assert self.backoff.phase is Phase.WAITING
 
     @rule(seconds=st.sampled_from([0.0, 0.05, 1.0, 30.0, 200.0]))
     def pass_time(self, seconds: float) -> None:

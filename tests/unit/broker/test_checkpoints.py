@@ -153,6 +153,15 @@ def test_everything_can_be_written_at_once_for_a_stop(stage: Stage, channel: Cha
     assert written(stage, channel).low == 2
 
 
+def test_a_stop_writes_what_the_thread_has_not_come_to(stage: Stage, channel: Channel) -> None:
+    consumer, _ = stage.consume(channel, rdy=5)
+    stage.finish(consumer, 0, 1)
+    stage.advance(0.1)
+    assert len(stage.threads.waiting) == 1  # and it will never be its turn
+    stage.services.checkpoints.write_now()
+    assert written(stage, channel).low == 2
+
+
 @pytest.mark.parametrize("worked", [False, True], ids=["not begun", "not reported"])
 def test_a_write_under_way_does_not_undo_the_last_one_of_a_stop(
     stage: Stage, channel: Channel, worked: bool

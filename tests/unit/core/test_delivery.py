@@ -188,3 +188,17 @@ def test_the_limit_of_an_earlier_delivery_does_not_hold_for_a_later_one() -> Non
     leases.add(0, 1, 600)
     leases.touch(0, now_ns=590, timeout_ns=100, timeout_max_ns=1000)
     assert leases.deadlines == {0: 690}
+
+
+def test_every_delivery_is_in_the_journal_after_it() -> None:
+    """A kill between two deliveries must not take one of them back."""
+    state = Delivery(0)
+    deliver(state, 1)
+    state.requeue(0)
+    journals = [state.snapshot()]
+    for attempts in (2, 3):
+        assert state.redeliver() == (0, attempts)
+        journals.append(state.take_journal())
+        assert restore(journals).redeliver() == (0, attempts + 1)
+        state.requeue(0)
+        journals.append(state.take_journal())

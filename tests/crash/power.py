@@ -19,6 +19,7 @@ from daemons import wait_until
 from .victim import Victim
 
 CURSOR_GLOB = "topics/*/*.cursor"
+RENAMED_GLOBS = ("topics/*/tokens*", "topics/*/holds.json")
 _SMALL = ("topic.json", "nsqd.dat")  # replaced by renaming: there as they were, old or new
 
 
@@ -42,9 +43,10 @@ class Power:
         self._drop_unlisted(self._nsqd.data_path, names)
         for path in self._nsqd.data_path.glob("topics/*/*.log"):
             self._truncate(path, sizes_bytes.get(path.stat().st_ino, {}).get(str(path), 0))
-        for path in self._nsqd.data_path.glob("topics/*/tokens*"):
-            synced = sizes_bytes.get(path.stat().st_ino, {})  # perhaps under its former name
-            os.truncate(path, min(max(synced.values(), default=0), path.stat().st_size))
+        for pattern in RENAMED_GLOBS:
+            for path in self._nsqd.data_path.glob(pattern):
+                synced = sizes_bytes.get(path.stat().st_ino, {})  # perhaps under its former name
+                os.truncate(path, min(max(synced.values(), default=0), path.stat().st_size))
         for path in self._nsqd.data_path.glob(CURSOR_GLOB):
             if cursors == "empty":
                 path.write_bytes(b"")

@@ -2,8 +2,9 @@
 
 Each successful fsync appends a JSON line to the file named by PUMPLINE_TEST_SYNC_RECORD: the
 inode, path and size of the file as of before the fsync, or the entries of a directory. While the
-file named by PUMPLINE_TEST_SYNC_FAULT exists, fsync fails with EIO. Every fsync takes
-PUMPLINE_TEST_SYNC_S seconds longer, so that a kill finds some of them under way.
+file named by PUMPLINE_TEST_SYNC_WAIT exists, fsync waits; while that named by
+PUMPLINE_TEST_SYNC_FAULT does, it fails with EIO. Every fsync takes PUMPLINE_TEST_SYNC_S seconds
+longer, so that a kill finds some of them under way.
 """
 
 import errno
@@ -14,8 +15,10 @@ import sys
 import time
 
 RECORD_VARIABLE = "PUMPLINE_TEST_SYNC_RECORD"
+WAIT_VARIABLE = "PUMPLINE_TEST_SYNC_WAIT"
 FAULT_VARIABLE = "PUMPLINE_TEST_SYNC_FAULT"
 DELAY_VARIABLE = "PUMPLINE_TEST_SYNC_S"
+POLL_S = 0.005
 
 _fsync = os.fsync
 
@@ -27,6 +30,8 @@ def recording_fsync(fd: int) -> None:
     if stat.S_ISDIR(status.st_mode):
         entry = {"path": path, "names": os.listdir(path)}
     time.sleep(float(os.environ[DELAY_VARIABLE]))
+    while os.path.exists(os.environ[WAIT_VARIABLE]):
+        time.sleep(POLL_S)
     if os.path.exists(os.environ[FAULT_VARIABLE]):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
     _fsync(fd)

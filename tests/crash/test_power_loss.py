@@ -3,6 +3,7 @@
 Also what an fsync that fails means: the publisher is told, and what it sent never was.
 """
 
+import json
 import random
 import shlex
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import COMMAND_VARIABLE, wait_until
+from daemons import COMMAND_VARIABLE, ErrorFrame, wait_until
 
 from . import recording_nsqd
 from .conftest import NewVictim
@@ -19,7 +20,7 @@ from .ledger import Ledger
 from .load import Load
 from .power import Power
 from .repeats import Repeater, check_once
-from .victim import Victim, await_checkpoint, create_channel, drain, refusal
+from .victim import Victim, await_checkpoint, create_channel, drain, refusal, until_barrier
 
 SEEDS = (1,)
 GROUP_COMMIT = "--sync-every=1"
@@ -30,12 +31,19 @@ EIO_TEXT = "input/output error"
 
 
 class Bench:
-    """A daemon under record, with its power switch and its fault switch."""
+    """A daemon under record, with its power switch, and switches that keep fsyncs from ending."""
 
-    def __init__(self, nsqd: Victim, power: Power, fault_path: Path) -> None:
+    def __init__(self, nsqd: Victim, power: Power, *, fault_path: Path, wait_path: Path) -> None:
         self.nsqd = nsqd
         self.power = power
         self._fault_path = fault_path
+        self._wait_path = wait_path
+
+    def hold_fsync(self) -> None:
+        self._wait_path.touch()
+
+    def release_fsync(self) -> None:
+        self._wait_path.unlink()
 
     def break_fsync(self) -> None:
         self._fault_path.touch()
@@ -50,14 +58,16 @@ def bench(
 ) -> Callable[..., Bench]:
     runner = [sys.executable, recording_nsqd.__file__]
     monkeypatch.setenv(COMMAND_VARIABLE, shlex.join(runner))
-    record_path, fault_path = tmp_path / "synced", tmp_path / "fault"
+    record_path, fault_path, wait_path = (tmp_path / name for name in ("synced", "fault", "wait"))
     monkeypatch.setenv(recording_nsqd.RECORD_VARIABLE, str(record_path))
     monkeypatch.setenv(recording_nsqd.FAULT_VARIABLE, str(fault_path))
+    monkeypatch.setenv(recording_nsqd.WAIT_VARIABLE, str(wait_path))
 
     def make(*flags: str, sync_s: float = 0.0) -> Bench:
         monkeypatch.setenv(recording_nsqd.DELAY_VARIABLE, str(sync_s))
         nsqd = new_victim(*flags).start()
-        return Bench(nsqd, Power(nsqd, record_path), fault_path)
+        power = Power(nsqd, record_path)
+        return Bench(nsqd, power, fault_path=fault_path, wait_path=wait_path)
 
     return make
 
@@ -74,6 +84,40 @@ def test_without_group_commit_a_loss_of_power_costs_what_was_not_synced(
     assert run.power.bytes_lost > 0
     run.nsqd.again()
     assert drain(run.nsqd, "t", "c", 0) == []
+
+
+def test_what_is_not_synced_yet_is_seen_by_nobody(bench: Callable[..., Bench]) -> None:
+    run = bench(GROUP_COMMIT)
+    nsqd = run.nsqd
+    create_channel(nsqd, "t", "c")
+    with nsqd.connect() as producer, nsqd.connect() as consumer:
+        producer.publish("t", b"first")
+        consumer.sub("t", "c")
+        consumer.rdy(5)
+        assert consumer.read_message().body == b"first"
+        run.hold_fsync()
+        producer.send_command("PUB t", b"second")
+        wait_until(lambda: b"second" in nsqd.segments("t")[0].read_bytes())
+        assert until_barrier(consumer) == []
+        assert json.loads(nsqd.http("GET", "/log/offsets?topic=t")[1])["end"] == 1
+        assert b"second" not in nsqd.http("GET", "/log/raw?topic=t&from=0&to=9")[1]
+        assert len(json.loads(nsqd.http("GET", "/log/peek?topic=t")[1])["messages"]) == 1
+        run.release_fsync()
+        assert producer.read_response() == b"OK"
+        assert consumer.read_message().body == b"second"
+        assert b"second" in nsqd.http("GET", "/log/raw?topic=t&from=0&to=9")[1]
+
+
+def test_holds_survive_each_change_of_them(bench: Callable[..., Bench]) -> None:
+    run = bench(GROUP_COMMIT)
+    with run.nsqd.connect() as client:
+        client.mpub("t", [b"1", b"2", b"3"])
+    for path, offset in (("/hold/create", 1), ("/hold/commit", 2)):
+        run.nsqd.act(path, topic="t", hold="h", offset=str(offset))
+        run.power.cut(cursors="kept")
+        run.nsqd.again()
+        (hold,) = json.loads(run.nsqd.http("GET", "/hold/list?topic=t")[1])["holds"]
+        assert (hold["hold"], hold["offset"]) == ("h", offset)
 
 
 @pytest.mark.parametrize("cursors", ["kept", "earlier", "empty"])
@@ -222,18 +266,20 @@ def test_consumer_that_lags_behind_gets_what_replaced_a_refused_publish(
     bench: Callable[..., Bench],
 ) -> None:
     """It may have read the refused messages from the file before they were taken back."""
-    run = bench(GROUP_COMMIT, "--mem-queue-size=0", sync_s=0.2)
+    run = bench(GROUP_COMMIT, "--mem-queue-size=0")
     create_channel(run.nsqd, "t", "c")
     with run.nsqd.connect() as producer, run.nsqd.connect() as consumer:
         producer.mpub("t", [b"before %d" % number for number in range(3)])
         consumer.sub("t", "c")
+        run.hold_fsync()
         run.break_fsync()
         producer.send_command("PUB t", b"refused")
         segment = run.nsqd.segments("t")[0]
         wait_until(lambda: b"refused" in segment.read_bytes())
         consumer.rdy(1)  # reads a block of the file, the unsynced message with it
-        received = [consumer.read_message()]
-        with pytest.raises(Exception, match="E_PUB_FAILED"):
+        assert consumer.read_message().body == b"before 0"
+        run.release_fsync()
+        with pytest.raises(ErrorFrame, match="E_PUB_FAILED"):
             producer.read_response()
         run.mend_fsync()
     with run.nsqd.connect() as producer, run.nsqd.connect() as consumer:

@@ -15,7 +15,7 @@ from .chaos import KINDS, trouble
 from .consuming import CHANNEL, publish
 
 TASKS = 30
-TROUBLES = 25
+TROUBLES = 15  # in each of four ways
 
 
 @pytest.mark.slow

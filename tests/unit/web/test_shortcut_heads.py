@@ -97,9 +97,9 @@ def mutated(seed: int, line: bytes, always: tuple[bytes, ...]) -> bytes:
 async def test_whatever_is_taken_for_plain_is_answered_by_the_long_way_alike(
     line: bytes, always: tuple[bytes, ...], way: str
 ) -> None:
-    some = {mutated(seed, line, always) for seed in range(6000)}
+    some = {mutated(seed, line, always) for seed in range(2500)}
     plain = sorted(filter(is_plain, some))
-    assert len(plain) > 150
+    assert len(plain) > 60
     async with serving() as talk, serving(LONG_ROUTES) as talk_long:
         for head in plain:
             both = []
@@ -112,7 +112,7 @@ async def test_whatever_is_taken_for_plain_is_answered_by_the_long_way_alike(
                 answers = re.sub(rb"\r\nDate: [^\r]*", b"", await reader.read())
                 both.append((answers, list(kept)))
             assert both[0] == both[1], head
-    assert asked.count(way) > 100
+    assert asked.count(way) > 40
 
 
 def is_plain(request: bytes) -> bool:

@@ -45,6 +45,7 @@ class Driver:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
+            bufsize=0,  # or a line that came with another would be out of select's sight
             start_new_session=True,  # a group of its own: Java is killed with it
         )
         self._output = self.process.stdout

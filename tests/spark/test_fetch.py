@@ -96,6 +96,22 @@ def test_retired_rows_are_loss_or_left_out(retiring: Retiring) -> None:
     assert offsets(read_ranges((wanted,), allowed, SCHEMA)) == list(range(first, retiring.count))
 
 
+def test_rows_that_are_damaged_on_the_node_s_disk_are_loss_or_left_out(
+    start_nsqd: Callable[..., Nsqd], topic: str
+) -> None:
+    node = start_nsqd()
+    publish(node, topic, [b"row %d" % number for number in range(30)], batch=10)
+    wanted = whole(node, topic)
+    node.kill()
+    (segment,) = (node.data_path / "topics" / topic).glob("*.log")
+    segment.write_bytes(segment.read_bytes().replace(b"row 15", b"row XV"))
+    node.restart()
+    with pytest.raises(DataLoss, match=f"topic {topic} on .*: 10 of the offsets 0 to 29 are gone;"):
+        list(read_ranges((wanted,), options(node), SCHEMA))
+    allowed = options(node, failOnDataLoss="false")
+    assert offsets(read_ranges((wanted,), allowed, SCHEMA)) == [*range(10), *range(20, 30)]
+
+
 def test_a_log_that_was_replaced_is_loss_or_left_out(
     start_nsqd: Callable[..., Nsqd], topic: str
 ) -> None:

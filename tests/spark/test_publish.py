@@ -1,20 +1,22 @@
 """Chunks reach a node once it can take them, and one that never can is told."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
 from daemons import Nsqd, wait_until
+from pyspark import TaskContext
 
 from pyspark_nsq.chunks import Chunk
 from pyspark_nsq.errors import NsqError, Unreachable
 from pyspark_nsq.options import Connecting, parse_write
 from pyspark_nsq.publish import NodePublisher
-from pyspark_nsq.sink import publish_rows
+from pyspark_nsq.sink import BATCH_ID, QUERY_ID, BatchWriter, StreamWriter, publish_rows
 
 from .streams import addresses
-from .topics import end_of
+from .topics import end_of, repeats
 
 QUICK = Connecting(request_timeout_s=5, retry_s=0.3)
 PATIENT = Connecting(request_timeout_s=5, retry_s=20)
@@ -91,6 +93,46 @@ def test_rows_are_known_at_their_node_in_whatever_order_nodes_are_named(
     assert sorted((end_of(one, topic), end_of(two, topic))) == [49, 51]
     publish_rows(iter(rows), parse_write(said), "another write", 0)
     assert end_of(one, topic) + end_of(two, topic) == 200
+
+
+@contextmanager
+def task(query: str, batch: int, partition: int) -> Iterator[None]:
+    """As if this were a task of a stream."""
+    properties = {QUERY_ID: query, BATCH_ID: str(batch)}
+    before = TaskContext.get()
+    TaskContext._setTaskContext(None)
+    TaskContext(partitionId=partition, localProperties=properties)
+    try:
+        yield
+    finally:
+        TaskContext._setTaskContext(before)
+
+
+def test_a_batch_of_a_stream_is_published_once_and_the_same_rows_in_another_again(
+    nsqd: Nsqd, topic: str
+) -> None:
+    options = parse_write({"nsqd": addresses(nsqd), "topic": topic})
+    rows = [pa.record_batch({"body": [b"a", b"b"]})]
+    tasks = [("q", 0, 0), ("q", 0, 1), ("q", 1, 0), ("other", 0, 0)]
+    for known in (0, len(tasks)):  # the second time as after a crash, by a writer made anew
+        for number, (query, batch, partition) in enumerate(tasks):
+            with task(query, batch, partition):
+                done = StreamWriter(options).write(iter(rows))
+            assert (done.rows, end_of(nsqd, topic)) == (2, 2 * max(number + 1, known))
+    assert repeats(nsqd, topic) == len(tasks)
+
+
+def test_a_write_without_a_name_is_another_each_time(nsqd: Nsqd, topic: str) -> None:
+    options = parse_write({"nsqd": addresses(nsqd), "topic": topic})
+    named = parse_write({"nsqd": addresses(nsqd), "topic": topic, "writeId": topic})
+    rows = [pa.record_batch({"body": [b"a"]})]
+    for made, end in ((options, 1), (options, 2), (named, 3), (named, 3)):
+        BatchWriter(made).write(iter(rows))
+        assert end_of(nsqd, topic) == end
+    again = BatchWriter(options)
+    for _ in range(2):  # a task that is tried again
+        again.write(iter(rows))
+    assert end_of(nsqd, topic) == 4
 
 
 def test_a_node_that_stays_away_is_told_with_what_was_not_published(topic: str) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark_nsq.columns import SCHEMA, arrow_schema
 from pyspark_nsq.errors import DataLoss, Unreachable
 from pyspark_nsq.options import parse_read
-from pyspark_nsq.plan import RangePartition
+from pyspark_nsq.plan import Range, RangePartition
 from pyspark_nsq.stream import StreamReader
 
 from .conftest import QUICK
@@ -56,7 +56,7 @@ def rows(reader: StreamReader, start: Offsets, end: Offsets) -> list[bytes]:
     return found
 
 
-def ranges(reader: StreamReader, start: Offsets, end: Offsets) -> list[object]:
+def ranges(reader: StreamReader, start: Offsets, end: Offsets) -> list[tuple[Range, ...]]:
     planned = reader.partitions(start, end)
     return [part.ranges for part in planned if isinstance(part, RangePartition)]
 
@@ -94,6 +94,8 @@ def test_a_batch_that_is_planned_again_has_the_same_partitions(
     start = kept(first.initialOffset())
     end = latest(first, start)
     planned = ranges(first, start, end)
+    light, *_, heavy = [sum(part.rows for part in parts) for parts in planned]
+    assert light > 2 * heavy  # as they are of a weight
     publish(nsqd, f"{topic}-0", [b"x" * 5000] * 1000)
     assert ranges(new_reader(nsqd, **said), start, end) == planned
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from daemons import Nsqd
+from daemons import Nsqd, wait_until
 
 from pumpline.client import Consumer, Message
 
@@ -69,5 +69,5 @@ def drain(nsqd: Nsqd, topic: str, count: int) -> Counter[bytes]:
             message = client.read_message()
             client.fin(message.id)
             received[message.body] += 1
-    assert nsqd.channel_stats(topic, CHANNEL)["depth"] == 0
+        wait_until(lambda: left(nsqd, topic) == 0)
     return received

@@ -330,6 +330,7 @@ async def test_what_was_sent_and_not_answered_is_unconfirmed(
         proxy.cut()
         with pytest.raises(Unconfirmed):
             await publishing
+        assert producer.retried == 0
     assert drain(nsqd, topic, 1) == Counter([b"m"])  # it was published
 
 

@@ -160,8 +160,9 @@ async def test_while_backing_off_one_message_is_tried_at_a_time(
     await running
 
 
+@pytest.mark.parametrize("threads", [True, False], ids=["in a thread", "on the loop"])
 async def test_a_message_the_handler_has_answered_is_left_alone(
-    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer, threads: bool
 ) -> None:
     publish(nsqd, topic, numbered(2))
     consumer = new_consumer()
@@ -171,11 +172,12 @@ async def test_a_message_the_handler_has_answered_is_left_alone(
             message.touch()
             message.requeue(0, backoff=False)
 
-    running = asyncio.create_task(consumer.run(handle))  # in a thread
+    running = asyncio.create_task(consumer.run(handle, threads=threads))
     await until(lambda: consumer.counters.finished == 2)
     await consumer.stop()
     await running
     assert (consumer.counters.requeued, consumer.counters.touched) == (2, 2)
+    assert (consumer.counters.finished, consumer.counters.refused) == (2, 0)
     assert left(nsqd, topic) == 0
 
 

@@ -1,19 +1,29 @@
 """Chunks reach a node once it can take them, and one that never can is told."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
 from daemons import Nsqd, wait_until
 from pyspark import TaskContext
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from pyspark_nsq.chunks import Chunk
 from pyspark_nsq.errors import NsqError, Unreachable
 from pyspark_nsq.options import Connecting, parse_write
 from pyspark_nsq.publish import NodePublisher
-from pyspark_nsq.sink import BATCH_ID, QUERY_ID, BatchWriter, StreamWriter, publish_rows
+from pyspark_nsq.sink import (
+    BATCH_ID,
+    QUERY_ID,
+    BatchWriter,
+    StreamWriter,
+    check_columns,
+    publish_rows,
+)
 
 from .streams import addresses
 from .topics import end_of, repeats
@@ -51,6 +61,47 @@ def test_a_chunk_waits_for_a_node_that_comes_back(
     restart.join()
     publisher.close()
     wait_until(lambda: end_of(node, topic) == 2)
+
+
+def test_a_chunk_waits_for_a_node_that_cannot_take_it_now(nsqd: Nsqd, topic: str) -> None:
+    with nsqd.connect() as client:
+        client.sub(topic, "c")
+        assert nsqd.http("POST", f"/topic/settings?topic={topic}", b'{"max_depth":1}')[0] == 200
+        client.publish(topic, b"before")
+        publisher = NodePublisher(f"http://{nsqd.http_address}", PATIENT)
+        publisher.publish(chunk_of(topic, b"after"), "1")
+        with ThreadPoolExecutor() as threads:
+            flushing = threads.submit(publisher.flush)
+            wait_until(lambda: refused(nsqd, topic) > 1)
+            client.rdy(1)
+            client.fin(client.read_message().id)
+            flushing.result()
+        assert client.read_message().body == b"after"
+    publisher.close()
+
+
+def refused(nsqd: Nsqd, topic: str) -> int:
+    return int(json.loads(nsqd.http("GET", f"/topic/settings?topic={topic}")[1])["refused"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "said", "overwrite", "text"),
+    [
+        ("body BINARY", {"topic": "t"}, True, "a topic cannot be overwritten: use mode"),
+        ("value STRING, n INT", {"topic": "t"}, False, "no column 'body' .* are: value, n"),
+        ("body INT", {"topic": "t"}, False, "'body' must be binary or string, not int"),
+        ("body STRING", {}, False, "say where to publish: option 'topic', or a column"),
+        ("body STRING, topic INT", {}, False, "column 'topic' must be string, not int"),
+    ],
+)
+def test_what_cannot_be_written_is_known_before_it_begins(
+    columns: str, said: dict[str, str], overwrite: bool, text: str
+) -> None:
+    kinds = {"BINARY": BinaryType(), "STRING": StringType(), "INT": IntegerType()}
+    pairs = [column.split() for column in columns.split(", ")]
+    schema = StructType([StructField(name, kinds[kind]) for name, kind in pairs])
+    with pytest.raises(NsqError, match=text):
+        check_columns(schema, parse_write({"nsqd": "a:1", **said}), overwrite=overwrite)
 
 
 @pytest.mark.slow

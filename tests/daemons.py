@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import shlex
 import signal
 import socket
@@ -20,7 +21,8 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote
@@ -205,6 +207,35 @@ class Nsqd(Daemon):
 
     def connect(self) -> RawClient:
         return RawClient(self.tcp_port)
+
+    @contextmanager
+    def limited(self, limit: int, value: int) -> Iterator[None]:
+        """Lowers one of the running process's soft limits, then puts it back."""
+        pid = self.process.pid
+        soft, hard = resource.prlimit(pid, limit)
+        resource.prlimit(pid, limit, (value, hard))
+        try:
+            yield
+        finally:
+            if self.is_running:
+                resource.prlimit(pid, limit, (soft, hard))
+
+    @contextmanager
+    def failing_disk(self) -> Iterator[None]:
+        """Every write to a file fails with EFBIG, as it would with ENOSPC on a full disk."""
+        with self.limited(resource.RLIMIT_FSIZE, 0):
+            yield
+
+    def drop_history(self, topic: str) -> None:
+        """Lets segments go that everybody is past, which it does before it refuses a publish; by
+        itself it looks every ten seconds only. The topic must be there, and have messages."""
+        with self.failing_disk(), self.connect() as client:
+            client.send_command(f"PUB {topic}", b"refused")
+            try:
+                answer = client.read_response()
+            except ErrorFrame:
+                return
+        raise AssertionError(f"a publish was answered with {answer!r}, though the disk failed")
 
 
 class Nsqlookupd(Daemon):

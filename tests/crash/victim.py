@@ -5,10 +5,8 @@ Adds to `daemons.Nsqd` what only these tests need.
 
 import errno
 import os
-import resource
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -39,24 +37,6 @@ class Victim(Nsqd):
 
     def open_files(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
-
-    @contextmanager
-    def limited(self, limit: int, value: int) -> Iterator[None]:
-        """Lowers one of the running process's soft limits, then puts it back."""
-        pid = self.process.pid
-        soft, hard = resource.prlimit(pid, limit)
-        resource.prlimit(pid, limit, (value, hard))
-        try:
-            yield
-        finally:
-            if self.is_running:
-                resource.prlimit(pid, limit, (soft, hard))
-
-    @contextmanager
-    def failing_disk(self) -> Iterator[None]:
-        """Every write to a file fails with EFBIG, as it would with ENOSPC on a full disk."""
-        with self.limited(resource.RLIMIT_FSIZE, 0):
-            yield
 
     # -- files --------------------------------------------------------------------------------
 

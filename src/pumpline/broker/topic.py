@@ -434,8 +434,10 @@ class Topic:
     def retire(self, count: int) -> None:
         """Delete the `count` oldest segments."""
         assert isinstance(self.log, Log)
-        self.tokens.retiring(self.log.segments[count].first)
+        end = self.log.segments[count].first
+        self.tokens.retiring(end)
         self.log.retire(count)
+        self.tokens.retiring(end)  # a full disk may have had no room for them before
         if self.pumped < self.log.first:
             self.pumped = self.log.first
 

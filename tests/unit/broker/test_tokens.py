@@ -248,6 +248,30 @@ def test_tokens_of_messages_that_are_not_synced_outlive_them(tmp_path: Path) -> 
     assert known(again, *names(30)) == names(30)
 
 
+def test_tokens_are_filed_when_history_has_made_room_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, of consumed messages whose tokens are in no file yet."""
+    stage = Stage(tmp_path, options(**NEVER))
+    topic = stage.topic()
+    publish_all(stage, topic, *names(30))
+    consumer, sink = stage.consume(topic.channel("c"), rdy=100)
+    stage.finish(consumer, *(offset for offset, _, _ in sink.take()))
+    oldest, writev = log_of(topic).segments[0].path, os.writev
+
+    def full(fd: int, parts: list[bytes]) -> int:
+        return fails() if os.path.exists(oldest) else writev(fd, parts)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "writev", full)
+        ticket = publish(topic, "last")
+        stage.run()
+    assert ticket.error is None
+    assert log_of(topic).first > 0
+    _, again = restarted(tmp_path)
+    assert known(again, *names(30), "last") == [*names(30), "last"]
+
+
 def test_tokens_are_filed_before_there_are_too_many(tmp_path: Path) -> None:
     stage = Stage(tmp_path, Options(sync_every=1))
     topic = stage.topic()

@@ -21,7 +21,7 @@ from pumpline.client import (
 from pumpline.client.bodies import TAKEN_AT_ONCE
 from pumpline.core.frames import OK
 
-from .consuming import CHANNEL, drain
+from .consuming import CHANNEL, drain, until
 from .scripted import Client, scripted
 
 
@@ -363,9 +363,7 @@ async def test_publishes_wait_when_there_is_no_room(proxy: Proxy, nsqd: Nsqd, to
     async with Producer(proxy.address, pending_bytes_max=50_000) as producer:
         proxy.stall()
         publishing = asyncio.gather(*(producer.publish(topic, b"x" * 800) for _ in range(200)))
-        while producer.waits < 150:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await until(lambda: producer.waits >= 150)
         assert producer.waits == 150
         proxy.resume()
         await publishing

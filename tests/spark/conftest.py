@@ -17,8 +17,6 @@ from pyspark_nsq.session import local_session
 
 from .topics import end_of, first_of, publish
 
-RETENTION_S_MAX = 30.0  # nsqd looks every 10 s
-
 _numbers = itertools.count(1)
 
 # Retries that end soon: a test that is to fail must not take a minute.
@@ -98,12 +96,18 @@ class Retiring:
                 client.fin(client.read_message().id)
 
     def retires(self, topic: str, until: int) -> None:
-        """Waits until nsqd has let go of everything before an offset."""
-        wait_until(lambda: first_of(self.nsqd, topic) >= until, RETENTION_S_MAX)
+        """Until nsqd has let go of everything before an offset."""
+
+        def is_gone() -> bool:
+            self.nsqd.drop_history(topic)
+            return first_of(self.nsqd, topic) >= until
+
+        wait_until(is_gone)
 
     def first(self) -> int:
-        """The oldest offset there is, once nsqd has looked what it may retire."""
-        return wait_until(lambda: first_of(self.nsqd, self.topic), RETENTION_S_MAX)
+        """The oldest offset there is, once nsqd has let go of what it may."""
+        self.retires(self.topic, 1)
+        return first_of(self.nsqd, self.topic)
 
 
 @pytest.fixture(scope="session")

@@ -142,6 +142,28 @@ def test_a_log_that_was_replaced_is_noticed(nsqd: Nsqd, connect: Connect, topic:
     assert (answer.status, json.loads(answer.body)) == (409, {"message": "LOG_CHANGED", "log": new})
 
 
+def test_what_is_retired_is_gone_for_every_reader(nsqd: Nsqd, connect: Connect, topic: str) -> None:
+    consumer = connect(nsqd)
+    consumer.subscribe(topic, "ch", ready=100)
+    publish(nsqd, connect, topic, 100)
+    consumer.finish(*consumer.messages(100))
+    assert consumer.before_barrier() == []
+    nsqd.drop_history(topic)
+    later = publish(nsqd, connect, topic, 10)
+    first = int(str(offsets(nsqd, topic)["first"]))
+    assert 0 < first <= 100
+    gone = (410, {"message": "OFFSET_GONE", "first": first})
+    place = {"topic": topic, "from": first - 1}
+    for path in ("/log/raw", "/log/peek", "/log/tail"):
+        answer = get(nsqd, path, **place, to=100)
+        assert (answer.status, json.loads(answer.body)) == gone, path
+    query = urlencode({"topic": topic, "hold": "h", "offset": first - 1})
+    answer = ask(nsqd, "POST", f"/hold/create?{query}")
+    assert (answer.status, json.loads(answer.body)) == gone
+    rest = get(nsqd, "/log/raw", **{"topic": topic, "from": 100, "to": 110})
+    assert messages(batches_in(rest.body)) == dict(enumerate(later, 100))
+
+
 @pytest.mark.parametrize(
     ("query", "status", "body"),
     [

@@ -10,7 +10,6 @@ Spark.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from struct import Struct
 
 import numpy as np
 import pyarrow as pa
@@ -19,15 +18,14 @@ import pyarrow.compute as pc
 from pumpline.core.names import is_valid_name
 from pyspark_nsq.errors import BadColumns
 
-_COUNT = Struct(">I")
-_SIZE_BYTES = 4
+_SIZE_BYTES = 4  # of the count, too
 
 
 @dataclass(slots=True)
 class Chunk:
     topic: str
     rows: int
-    body: bytes
+    body: bytes | memoryview
 
 
 def chunks(
@@ -66,11 +64,16 @@ def _split(topic: str, bodies: pa.Array, *, bytes_max: int, rows_max: int) -> It
         first = last
 
 
-def _encoded(bodies: pa.Array, lengths: np.ndarray, size: int) -> bytes:
+def _encoded(bodies: pa.Array, lengths: np.ndarray, size: int) -> memoryview:
+    """The count stands before the first size, so that the kernel writes the whole body at once."""
     count = len(bodies)
-    places = np.arange(0, _SIZE_BYTES * (count + 1), _SIZE_BYTES, dtype=np.int32)
+    words = np.empty(count + 1, dtype=">u4")
+    words[0] = count
+    words[1:] = lengths
+    places = np.arange(0, _SIZE_BYTES * (count + 2), _SIZE_BYTES, dtype=np.int32)[1:]
+    places[0] = 0
     sizes = pa.BinaryArray.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(places), pa.py_buffer(lengths.astype(">u4"))]
+        pa.binary(), count, [None, pa.py_buffer(places), pa.py_buffer(words)]
     )
     joined = pc.binary_join_element_wise(sizes, bodies, b"")
-    return b"".join((_COUNT.pack(count), memoryview(joined.buffers()[2])[:size]))
+    return memoryview(joined.buffers()[2])[: _SIZE_BYTES + size]

@@ -106,7 +106,7 @@ class NodeConnection:
         query: Mapping[str, object],
         *,
         method: str = "GET",
-        body: bytes | None = None,
+        body: bytes | memoryview | None = None,
     ) -> None:
         target = path + "?" + "&".join(f"{k}={quote(str(v), _SAFE)}" for k, v in query.items())
         headers = _authorization(self._connecting)

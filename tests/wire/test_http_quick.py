@@ -3,12 +3,14 @@ free to say something else at any moment."""
 
 import re
 import socket
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
 from daemons import Nsqd
 
-from .admin import act, topic_stats
+from .admin import act, await_topic, topic_stats
+from .commands import mpub_body
 from .session import Connect, bodies
 from .web import read_to_end, send_raw
 
@@ -129,3 +131,62 @@ def test_what_cannot_be_published_is_told_as_ever(
 
 def nsqd_socket(nsqd: Nsqd) -> socket.socket:
     return send_raw(nsqd, b"")
+
+
+def mpub(topic: str, messages: list[bytes], token: str = "") -> bytes:
+    body = mpub_body(messages)
+    target = f"/mpub?topic={topic}&binary=true" + (f"&token={token}" if token else "")
+    head = f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def test_large_mpubs_in_a_row_are_published_in_order(
+    nsqd: Nsqd, connect: Connect, topic: str
+) -> None:
+    sent = [b"%08d" % number * 100 for number in range(2000)]
+    requests = [mpub(topic, sent[at : at + 500], f"t{at}") for at in range(0, 2000, 500)]
+    raw = send_raw(nsqd, b"".join(requests) + LAST)
+    assert [answer[-2:] for answer in replies(raw)] == [b"OK"] * 5
+    assert published(connect, topic, 2000) == sent
+
+
+def test_a_large_mpub_that_comes_again_is_published_once(nsqd: Nsqd, topic: str) -> None:
+    messages = [b"x" * MSG_MAX] * 1000
+    requests = [mpub(topic, messages, token) for token in ("a", "b", "b", "a", "c")]
+    raw = send_raw(nsqd, b"".join(requests) + LAST)
+    assert [answer[-2:] for answer in replies(raw)] == [b"OK"] * 6
+    assert topic_stats(nsqd, topic)["message_count"] == 3000
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ([b"x" * MSG_MAX] * 999 + [b"x" * (MSG_MAX + 1)], b"BAD_MESSAGE"),
+        ([b"x" * MSG_MAX] * 999 + [b""], b"BAD_MESSAGE"),
+        ([b"x" * MSG_MAX] * 10_000, b"BODY_TOO_BIG"),
+    ],
+)
+def test_a_large_mpub_that_is_wrong_is_told_as_ever_and_forgotten(
+    nsqd: Nsqd, topic: str, wrong: list[bytes], code: bytes
+) -> None:
+    good = mpub(topic, [b"x" * MSG_MAX] * 1000)
+    with nsqd_socket(nsqd) as raw:
+        raw.sendall(good)
+        assert raw.recv(1000).endswith(b"OK")
+        with suppress(ConnectionError):  # it may hang up before it has all
+            raw.sendall(mpub(topic, wrong, "t"))
+        answer = raw.recv(1000)
+    assert b" 413 " in answer and code in answer
+    assert replies(send_raw(nsqd, mpub(topic, [b"x"], "t") + LAST))[0].endswith(b"OK")
+    assert topic_stats(nsqd, topic)["message_count"] == 1001
+
+
+def test_a_large_mpub_to_a_topic_deleted_meanwhile_makes_it_again(nsqd: Nsqd, topic: str) -> None:
+    request = mpub(topic, [b"x" * MSG_MAX] * 1000)
+    with nsqd_socket(nsqd) as raw:
+        raw.sendall(request[:500_000])
+        await_topic(nsqd, topic, message_count=0)
+        act(nsqd, "/topic/delete", topic=topic)
+        raw.sendall(request[500_000:] + LAST)
+        assert len(replies(raw)) == 2
+    assert topic_stats(nsqd, topic)["message_count"] == 1000

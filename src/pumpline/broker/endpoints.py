@@ -20,7 +20,7 @@ from pumpline.broker.http_holds import HoldEndpoints
 from pumpline.broker.http_log import LogEndpoints
 from pumpline.broker.http_peek import PeekEndpoints
 from pumpline.broker.http_publish import PublishEndpoints
-from pumpline.broker.http_quick import QuickPublish
+from pumpline.broker.http_quick import QuickPublish, QuickPublishMany
 from pumpline.broker.http_settings import SettingsEndpoints
 from pumpline.broker.memory import Memory
 from pumpline.broker.metrics import Metrics
@@ -61,7 +61,9 @@ def nsqd_routes(
         ("GET", "/stats"): Endpoint(figures.stats),
         ("GET", "/metrics"): Endpoint(metrics.get),
         ("POST", "/pub"): Endpoint(publish.pub, quiet=True, short=QuickPublish(broker).choose),
-        ("POST", "/mpub"): Endpoint(publish.mpub, quiet=True),
+        ("POST", "/mpub"): Endpoint(
+            publish.mpub, quiet=True, short=QuickPublishMany(broker).choose
+        ),
         ("GET", "/config/:opt"): Endpoint(config.get),
         ("PUT", "/config/:opt"): Endpoint(config.put),
     }

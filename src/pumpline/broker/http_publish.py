@@ -66,7 +66,7 @@ class PublishEndpoints:
         topic = self._topic(query)
         body = await request.body(options.max_body_size, too_big="BODY_TOO_BIG")
         if _is_binary(query):
-            count = binary_count(body, options.max_body_size)
+            count = binary_count(body, len(body), options.max_body_size)
         else:
             count, body = await sized_lines(body, options.max_msg_size)
         if count:
@@ -139,9 +139,9 @@ def topic_name(query: Mapping[str, str]) -> str:
     return name
 
 
-def binary_count(body: bytearray, body_bytes_max: int) -> int:
-    """The number of messages that a binary body says it has."""
-    count: int = SIZE.unpack_from(body)[0] if len(body) >= SIZE.size else 0
+def binary_count(body: bytearray, body_bytes: int, body_bytes_max: int) -> int:
+    """The number of messages that a binary body of `body_bytes` says it has."""
+    count: int = SIZE.unpack_from(body)[0] if body_bytes >= SIZE.size else 0
     if not 0 < count <= (body_bytes_max - SIZE.size) // _MESSAGE_BYTES_MIN:
         raise HttpError(413, "BAD_BODY")
     return count

@@ -70,6 +70,10 @@ class Tokens:
     def __len__(self) -> int:
         return len(self._known)
 
+    def __contains__(self, token: bytes) -> bool:
+        """Whether there was a publish with it, which may still be under way."""
+        return token in self._pending or token in self._known
+
     def restore(self, stored: StoredTokens) -> None:
         """After a restart."""
         for end, token in stored.tokens:
@@ -90,9 +94,14 @@ class Tokens:
             ticket.settle(None)
         if ticket is not None:
             self.repeat_count += 1
-        elif self._file is None and self._count_max and not self._topic.exiting:
-            self._create_file()
+        else:
+            self.prepare()
         return ticket
+
+    def prepare(self) -> None:
+        """A new token is about to be put; OSError if it cannot be remembered."""
+        if self._file is None and self._count_max and not self._topic.exiting:
+            self._create_file()
 
     def put(self, token: bytes) -> None:
         """What was put in the topic last has this token."""

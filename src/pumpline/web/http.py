@@ -29,7 +29,7 @@ from pumpline.web.patience import Allowance, Patience, TimeLimits, peer_of
 from pumpline.web.query import QueryError, parse_query, unescape
 from pumpline.web.replies import SERVER, Encoder, HttpError, Reply, error_reply
 from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
-from pumpline.web.shortcut import Later, Shortcuts, Take
+from pumpline.web.shortcut import Later, Shortcuts, Take, TakeLarge
 from pumpline.web.soon import LogSoon
 from pumpline.web.streams import EventStream, stream_response
 
@@ -139,7 +139,7 @@ class Request:
 Handler = Callable[[Request], Awaitable[Reply]]
 Instant = Callable[[str], bytes]
 """The JSON of a success, given the query string; HttpError or QueryError if it is none."""
-Short = Callable[[str, int], Take | None]
+Short = Callable[[str, int], Take | TakeLarge | None]
 """What takes requests with this query string and bodies of so many bytes; None: the handler."""
 
 
@@ -262,7 +262,7 @@ class HttpServer:
         instant = self._instants.get(path)
         return None if instant is None else partial(self._at_once, instant, query, target, peer)
 
-    def _short_post(self, target: str, body_bytes: int) -> Take | None:
+    def _short_post(self, target: str, body_bytes: int) -> Take | TakeLarge | None:
         path, _, query = target.partition("?")
         short = self._shorts.get(path)
         return None if short is None else short(query, body_bytes)

@@ -1,7 +1,8 @@
 """The short way of HTTP: plain requests are answered without the machinery for the others.
 
 A connection begins as a `Shortcut`. A request is plain if it is in one piece with its body, is a
-GET without one or a POST of a known length, and has only headers that change nothing. While its
+GET without one or a POST of a known length, and has only headers that change nothing. Where large
+bodies are expected they may come in pieces (`web.filling`). While its
 requests are plain and there is somebody to take them, they are answered in order where they come
 in. At the first other one the connection goes to the real protocol for good, with the bytes that
 were not read: that one knows all the rest, other routes and headers, bodies in pieces, and every
@@ -15,9 +16,11 @@ import asyncio
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 from pumpline.core.addresses import join_address
+from pumpline.web.filling import Filling, Rooms
 from pumpline.web.patience import Patience
 from pumpline.web.replies import Reply
 
@@ -67,7 +70,17 @@ Take = Callable[[bytes], bytes | Later | None]
 Get = Callable[[str, str], Take | None]
 """What answers GETs of a target, from the client at an address; None: the long way."""
 
-Post = Callable[[str, int], Take | None]
+
+@dataclass(frozen=True, slots=True)
+class TakeLarge:
+    """Answers a request whose body may be large, and come in pieces."""
+
+    take: Take  # if it does not
+    take_room: Callable[[bytearray, int], Later | None]
+    """Given a buffer and the size of the body at its beginning, until it returns."""
+
+
+Post = Callable[[str, int], Take | TakeLarge | None]
 """What answers POSTs to a target, with a body of so many bytes; None: the long way."""
 
 
@@ -89,6 +102,7 @@ class Shortcuts:
         self.post = post
         self.encode = encode
         self.long_way = long_way
+        self.rooms = Rooms()
         self.connections: set[Shortcut] = set()
         self._empty = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -127,6 +141,7 @@ class Shortcuts:
             if not connection.heard:
                 connection.transport.abort()
             connection.heard = False
+        self.rooms.forget()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._patience.keepalive_s, self._sweep)
 
@@ -142,6 +157,7 @@ class Shortcut(asyncio.Protocol):
         self._head = b""  # of the last request, and what it means:
         self._body_bytes = 0
         self._take: Take | None = None
+        self._take_room: Callable[[bytearray, int], Later | None] | None = None
         self._headers = b""  # of the last request, and
         self._told_bytes: int | None = None  # what they tell
         # Answers that cannot be sent yet, or are behind such, each to so many requests.
@@ -149,6 +165,7 @@ class Shortcut(asyncio.Protocol):
         self._rest = b""  # for the long way, when all answers are sent
         self._ending = False  # nothing more is to be read
         self._full = False  # the other side does not take what is sent
+        self._filling: Filling | None = None  # has the connection meanwhile
 
     # -- the socket ---------------------------------------------------------------------------
 
@@ -161,8 +178,9 @@ class Shortcut(asyncio.Protocol):
         self.heard = True
         made: list[bytes] = []  # what can be sent at the end of this, without more ado
         due = self._due
-        made_bytes = at = 0
+        made_bytes = at = body_at = 0
         end = len(data)
+        large = False  # what the body at `body_at` may be, of which there is only a part
         while at < end and len(due) + len(made) < DUE_MAX and made_bytes < MADE_BYTES_MAX:
             head_end = data.find(_HEAD_END, at, at + HEAD_BYTES_MAX)
             if head_end < 0:
@@ -173,6 +191,7 @@ class Shortcut(asyncio.Protocol):
             body_at = head_end + _HEAD_END_BYTES
             after = body_at + self._body_bytes
             if self._take is None or after > end:
+                large = self._take_room is not None
                 break
             answer = self._take(data[body_at:after])
             if answer is None:
@@ -187,7 +206,7 @@ class Shortcut(asyncio.Protocol):
                 made_bytes += len(answer)
         if made:
             self.transport.write(b"".join(made))
-        if at < end:
+        if at < end and not (large and self._begin_filling(data, body_at)):
             self._rest = data[at:]
             self.transport.pause_reading()
             self.flush()
@@ -207,6 +226,8 @@ class Shortcut(asyncio.Protocol):
             self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._filling is not None:
+            self._end_filling(self._filling)
         self._due.clear()
         self._shortcuts.went(self)
 
@@ -220,7 +241,7 @@ class Shortcut(asyncio.Protocol):
 
     def _learn(self, head: bytes) -> None:
         """Note what a head says, and who answers requests that have it."""
-        self._head, self._take = head, None
+        self._head, self._take, self._take_room = head, None, None
         line, _, headers = head.partition(b"\r\n")
         request = _LINE.fullmatch(line)
         if headers != self._headers:
@@ -230,10 +251,56 @@ class Shortcut(asyncio.Protocol):
         method, target = request.groups()
         if method == b"POST" and self._told_bytes >= 0:
             self._body_bytes = self._told_bytes
-            self._take = self._shortcuts.post(target.decode(), self._body_bytes)
+            found = self._shortcuts.post(target.decode(), self._body_bytes)
+            if isinstance(found, TakeLarge):
+                self._take, self._take_room = found.take, found.take_room
+            else:
+                self._take = found
         elif method == b"GET" and self._told_bytes == NONE_TOLD:
             self._body_bytes = 0
             self._take = self._shortcuts.get(target.decode(), self._peer)
+
+    # -- large bodies -------------------------------------------------------------------------
+
+    def _begin_filling(self, data: bytes, body_at: int) -> bool:
+        """Whether there is room for the body that begins there, and it goes on there."""
+        many = len(self._due) >= DUE_MAX
+        room = None if many else self._shortcuts.rooms.lend(self._body_bytes)
+        if room is None:
+            return False
+        begin = memoryview(data)[body_at:]
+        self._filling = Filling(self, room, self._body_bytes, begin)
+        self._hand_over(self._filling)
+        return True
+
+    def filled(self) -> None:
+        """The body that was being received is there."""
+        filling = self._filling
+        assert filling is not None and self._take_room is not None
+        self.heard = True
+        self.transport.pause_reading()
+        self.transport.set_protocol(self)
+        answer = self._take_room(filling.room, filling.size_bytes)
+        if answer is None:
+            body = bytes(memoryview(filling.room)[: filling.size_bytes])
+            self._rest = self._head + _HEAD_END + body
+        else:
+            self._expect(answer)
+        self._end_filling(filling)
+        if self._rest:
+            self.flush()
+        elif not self._ending and not self._full:
+            self.transport.resume_reading()
+
+    def _end_filling(self, filling: Filling) -> None:
+        self._filling = None
+        self._shortcuts.rooms.give_back(filling.room)
+
+    def _hand_over(self, protocol: asyncio.BaseProtocol) -> None:
+        """uvloop reads as it began to until it is told to begin again."""
+        self.transport.pause_reading()
+        self.transport.set_protocol(protocol)
+        self.transport.resume_reading()
 
     # -- answers ------------------------------------------------------------------------------
 

@@ -111,7 +111,11 @@ class Nodes:
         def topics(address: str) -> list[dict[str, object]]:
             found = self._ask(address, "/stats", query).get("topics")
             entries = found if isinstance(found, list) else []
-            return [entry for entry in entries if self.wanted(str(entry.get("topic_name")))]
+            return [
+                entry
+                for entry in entries
+                if isinstance(entry, dict) and self.wanted(str(entry.get("topic_name")))
+            ]
 
         answers = self._at_once(self._known, topics)
         return {a: found for a, found in answers.items() if not isinstance(found, Unreachable)}

@@ -19,7 +19,7 @@ from pumpline.client import (
     Unconfirmed,
 )
 from pumpline.client.bodies import TAKEN_AT_ONCE
-from pumpline.core.frames import OK
+from pumpline.core.frames import ERROR, OK, encode_frame
 
 from .consuming import CHANNEL, drain, until
 from .scripted import Client, scripted
@@ -188,6 +188,29 @@ async def test_what_came_behind_a_refused_message_was_not_published_and_is_sent_
     assert isinstance(outcomes[0], Refused)
     assert outcomes[1:] == [None, None]
     assert drain(nsqd, topic, 2) == Counter([b"a", b"b"])
+
+
+async def test_messages_of_a_refused_batch_have_no_more_time_than_others() -> None:
+    refused = False
+    ended = []
+
+    async def refuse_once(client: Client) -> None:
+        nonlocal refused
+        if not refused:
+            assert (await client.command()).split()[0] == b"MPUB"
+            assert (await client.command()).split()[0] == b"PUB"  # is pending by now
+            refused = True
+            client.send(encode_frame(ERROR, b"E_BAD_MESSAGE MPUB invalid message"))
+        await client.gone()
+
+    async def publish(topic: str, name: str) -> None:
+        with pytest.raises((NotSent, Unconfirmed)):
+            await producer.publish(topic, b"m")
+        ended.append(name)
+
+    async with scripted(refuse_once) as silent, Producer(silent, timeout_s=0.5) as producer:
+        await asyncio.gather(publish("a", "first"), publish("a", "second"), publish("b", "later"))
+    assert ended == ["first", "second", "later"]
 
 
 # -- what the network does ----------------------------------------------------------------------

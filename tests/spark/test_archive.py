@@ -83,6 +83,25 @@ def test_an_inferred_schema_grows_and_keeps_its_types(
     assert bad.reason == "a: a string where bigint is expected"
 
 
+def test_a_schema_that_is_given_later_may_add_to_the_table_and_not_change_it(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, [b'{"a": 1, "deep": {"x": [1]}}'])
+    archived(nsqd, topic, work / "t")
+    for schema, clash in (
+        ("a STRING", "a is bigint in the table, not string"),
+        ("b INT, deep STRUCT<x: ARRAY<DOUBLE>>", r"deep.x\[\] is bigint in the table, not double"),
+    ):
+        with pytest.raises(NsqError, match=f"--schema: {clash}"):
+            archived(nsqd, topic, work / "t", "--schema", schema)
+    publish(nsqd, topic, [b'{"a": 2, "b": 3}'])
+    archived(nsqd, topic, work / "t", "--schema", "b INT")
+    known = ParquetTable(spark, str(work / "t"), ()).event_schema()
+    assert known.simpleString() == "struct<a:bigint,deep:struct<x:array<bigint>>,b:int>"
+    rows = table(spark, work / "t").select("event.a", "event.b").collect()
+    assert {tuple(row) for row in rows} == {(1, None), (2, 3)}
+
+
 def test_of_messages_with_one_key_the_first_is_kept_and_none_without_a_key_is_lost(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -192,14 +211,13 @@ def test_each_table_has_a_hold_of_its_own_and_keeps_it(
     archived(nsqd, topic, work / "two")
     both = holds(nsqd, topic)
     assert len(both) == 2
-    (work / "two").rename(work / "moved")
     archived(nsqd, topic, work / "one")
-    archived(nsqd, topic, work / "moved")
+    (work / "two" / "_checkpoint").rename(work / "moved")
+    archived(nsqd, topic, work / "two", "--checkpoint", str(work / "moved"))
     assert holds(nsqd, topic) == both
-    archived(nsqd, topic, work / "three", "--hold", "mine")
-    archived(nsqd, topic, work / "four", "--hold", "")
-    archived(nsqd, topic, work / "five", "--option", "HOLD=yours")
-    assert holds(nsqd, topic) - both == {"mine", "yours"}
+    archived(nsqd, topic, work / "three", "--hold", "")
+    archived(nsqd, topic, work / "four", "--option", "HOLD=mine")
+    assert holds(nsqd, topic) - both == {"mine"}
 
 
 def test_a_checkpoint_of_before_goes_on_with_the_hold_it_had(

@@ -95,7 +95,7 @@ def test_a_replay_goes_on_with_the_first_step_that_is_not_done(
     state, asked = replayed_in_two_steps(nsqd, topic, work)
     name = json.loads(state.read_text())["id"].partition("-")[0]
     plan = Plan.load(state, name)
-    assert (plan.done, plan.rows, plan.step_rows) == (2, 40, 20)
+    assert (plan.done, plan.rows, plan.step_rows, plan.arrow_rows) == (2, 40, 20, 10_000)
     plan.done = 1  # as a kill after the first of two steps leaves it
     plan.save(state)
     nsqd.http("POST", f"/topic/delete?topic={topic}-again")
@@ -156,6 +156,26 @@ def test_repeats_that_the_archive_leaves_out_are_not_in_the_live_tail_either(
     run(archive, *kept)
     archived = table(spark, work / "t").select("event.order_id").collect()
     assert Counter(row[0] for row in archived) == Counter(ids)
+
+
+def test_a_topic_that_only_the_table_has_is_asked_and_replayed_by_its_name(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    gone, there = f"{topic}-gone", f"{topic}-there"
+    for name in (gone, there):
+        publish(nsqd, name, [name.encode()])
+    asked = ("--nsqd", addresses(nsqd), "--table", str(work / "t"))
+    archiving = ("--topic-pattern", f"{topic}-.*", "--once", "--body", "raw")
+    run(archive, *asked, *archiving)
+    nsqd.http("POST", f"/topic/delete?topic={gone}")
+    publish(nsqd, there, [b"more"])
+    run(archive, *asked, *archiving, "--option", "failOnDataLoss=false")
+    views = sql.views(spark, {"nsqd": addresses(nsqd)}, [str(work / "t")])
+    assert views == [sql.view_name(gone), sql.view_name(there)]
+    assert [spark.table(view).count() for view in views] == [1, 2]
+    again = ("--topic-pattern", ".*-go+ne", "--to", f"{topic}.again", "--state", str(work / "s"))
+    run(replay, *asked, *again)
+    assert bodies(spark, nsqd, f"{topic}.again") == Counter([gone.encode()])
 
 
 def test_rows_that_neither_the_table_nor_a_node_has_are_told(
@@ -250,6 +270,40 @@ def test_a_query_that_may_differ_is_published_from_files(
     assert sum(bodies(spark, nsqd, f"{topic}-out").values()) == sum(first.values()) + 1
 
 
+@pytest.mark.parametrize(
+    ("query", "other"),
+    [
+        ("SELECT body FROM input", ("--option", "minPartitions=3")),
+        ("SELECT body FROM input WHERE rand() >= 0", ("--to-nsqd",)),
+    ],
+    ids=["straight", "by way of files"],
+)
+def test_a_batch_half_done_is_not_gone_on_with_in_another_way(
+    spark: SparkSession,
+    nsqd: Nsqd,
+    start_nsqd: Callable[..., Nsqd],
+    topic: str,
+    work: Path,
+    query: str,
+    other: tuple[str, ...],
+) -> None:
+    if other == ("--to-nsqd",):
+        other += (addresses(nsqd, start_nsqd()),)
+    publish(nsqd, topic, orders([1, 2]))
+    asked = (*source(nsqd, topic), "--to", f"{topic}-out", "--sql", query, "--once")
+    asked = (*asked, "--checkpoint", str(work / "c"), "--start", "earliest")
+    run(transform, *asked)
+    for path in (work / "c" / "commits").iterdir():
+        path.unlink()  # as if the driver had died before Spark noted the batch
+    with pytest.raises(
+        NsqError, match=r"batch \d was interrupted while .* delete .*/publishing.json"
+    ):
+        run(transform, *asked, *other)
+    run(transform, *asked)
+    assert bodies(spark, nsqd, f"{topic}-out") == Counter(orders([1, 2]))
+    run(transform, *asked, *other)  # between batches
+
+
 def test_a_schema_that_was_inferred_stays_when_a_transform_is_started_again(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -274,6 +328,11 @@ def test_sql_prints_what_it_found(
     assert capsys.readouterr().out == '{"total":3}\n'
     run(sql, *source(nsqd, topic), query, "--output", "csv")
     assert capsys.readouterr().out == "total\r\n3\r\n"
+    query = f"SELECT event.order_id AS n FROM {sql.view_name(topic)} ORDER BY 1"
+    for output, printed in (("json", '{"n":0}\n{"n":1}\n'), ("csv", "n\r\n0\r\n1\r\n")):
+        run(sql, *source(nsqd, topic), query, "--output", output, "--max-rows", "2")
+        said = capsys.readouterr()
+        assert (said.out, said.err) == (printed, "the first 2 rows; --max-rows shows more\n")
 
 
 def test_metrics_are_shown_and_final_windows_kept_and_published(

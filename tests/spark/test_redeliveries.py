@@ -1,12 +1,20 @@
 """Redeliveries by window, out of counters that nodes keep: sampled, and never made up."""
 
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_nsq.options import parse_read
+from pyspark_nsq.pipelines.metrics import Sampler
 from pyspark_nsq.pipelines.redeliveries import POINTS_MAX, Redeliveries
+
+OVERTAKEN_S = 0.3  # for another question to be asked, and its answer taken in
 
 
 def sampled(*samples: tuple[float, dict[str, dict[str, int]]]) -> Redeliveries:
@@ -79,3 +87,40 @@ def test_a_clock_that_is_set_back_does_no_harm(back_s: float) -> None:
     known = sampled((10, {"t": {"n/c": 0}}), (10 - back_s, {"t": {"n/c": 4}}))
     known.add(11, {"t": {"n/c": 5}})
     assert known.between("t", 10, 11) in (1, 5)
+
+
+class CountingNode(BaseHTTPRequestHandler):
+    """Counts 3, then 5, then 7, and gives the second answer last if it is asked twice at once."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        CountingNode.asked += 1
+        number = CountingNode.asked
+        if number == 2:
+            time.sleep(OVERTAKEN_S)
+        channel = {"channel_name": "c", "requeue_count": 1 + 2 * number, "timeout_count": 0}
+        body = json.dumps({"topics": [{"topic_name": "t", "channels": [channel]}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_of_two_samples_at_once_the_older_is_not_taken_for_a_restart() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), CountingNode) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        options = {"nsqd": f"127.0.0.1:{server.server_port}", "subscribe": "t"}
+        known = Redeliveries()
+        sampler = Sampler(parse_read(options, streaming=True), known)
+        sampler.sample()
+        both = [threading.Thread(target=sampler.sample) for _ in range(2)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+        server.shutdown()
+    assert known.points["t"][-1][1] == 7 - 3

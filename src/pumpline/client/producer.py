@@ -410,10 +410,11 @@ class Producer:
 
     def _split(self, publication: Publication) -> None:
         """nsqd takes an MPUB or leaves it: one bad message must not take the others with it."""
-        del self._pending[publication]
-        for alone in publication.split():
-            self._pending[alone] = None
-            self._again.append(alone)
+        alone = publication.split()
+        before, self._pending = self._pending, {}
+        for each in before:  # in its place: what has the least time left stays in front
+            self._pending.update(dict.fromkeys(alone) if each is publication else {each: None})
+        self._again.extend(alone)
         self._schedule(0.0)
 
     def _give_up(self, publication: Publication) -> None:

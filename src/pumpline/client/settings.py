@@ -5,6 +5,7 @@ values are in milliseconds. Neither knows a socket.
 """
 
 import json
+import math
 import socket
 import ssl
 from dataclasses import dataclass, field
@@ -76,11 +77,14 @@ class Settings:
             raise ValueError("heartbeat_interval_s must not be more than read_timeout_s")
         if not self.heartbeat_interval_s > 0 and self.heartbeat_interval_s != HEARTBEATS_OFF_S:
             raise ValueError("heartbeat_interval_s must be positive, or -1 for none")
-        for name in ("connect_timeout_s", "write_timeout_s", "frame_bytes_max"):
+        for name in ("connect_timeout_s", "read_timeout_s", "write_timeout_s", "frame_bytes_max"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive")
         if not self.msg_timeout_s >= 0:
             raise ValueError("msg_timeout_s must not be negative")
+        for name in ("heartbeat_interval_s", "msg_timeout_s", "output_buffer_timeout_s"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"{name} must be a number that a server can be told")
 
     def identify_body(self) -> bytes:
         asked: dict[str, Any] = {

@@ -95,6 +95,10 @@ class Archive:
         query_id = checkpoint_id(self.spark, self.checkpoint)
         self.table.claim(self.checkpoint, query_id)
         self.quarantine.claim(self.checkpoint, query_id)
+        if self.schema is not None:
+            clash = events.clash(self.table.event_schema(), self.schema)
+            if clash is not None:
+                raise BadOption(f"--schema: {clash}: a column keeps its type; name another table")
         self.table.keep_settings(json.dumps(asdict(self._settings())))
         if self.hold is None:
             self.hold = kept_hold(Storage(self.spark, self.checkpoint), is_new=query_id is None)
@@ -108,8 +112,8 @@ class Archive:
 
     def add(self, messages: DataFrame, batch: int) -> None:
         """A batch of messages into the table; the same batch again changes nothing."""
-        query_id = self.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        whence = {"query_id": query_id or "", "checkpoint": self.checkpoint}
+        query_id = str(checkpoint_id(self.spark, self.checkpoint))
+        whence = {"query_id": query_id, "checkpoint": self.checkpoint}
         rows = placed(messages)
         if not self.is_json:
             self._add_raw(batch, rows, whence)
@@ -158,12 +162,13 @@ class Archive:
         return ", ".join(parts)
 
     def _schema(self, rows: DataFrame, batch: int) -> StructType:
+        there = self.table.event_schema()
         if self.schema is not None:
-            wanted = self.schema
+            wanted = events.merged(there, self.schema)
         else:
             news = events.inferred(self.spark, rows)
-            wanted = events.merged(events.merged(self.table.event_schema(), self.hints), news)
-        if wanted != self.table.event_schema():
+            wanted = events.merged(events.merged(there, self.hints), news)
+        if wanted != there:
             self.table.keep_event_schema(batch, wanted)
         return wanted
 

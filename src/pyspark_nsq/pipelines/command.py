@@ -4,6 +4,7 @@ A pipeline is a module with `EXAMPLES`, `arguments(parser)` and `run(arguments, 
 does the rest, for `pumpline pipeline NAME` and `python -m pyspark_nsq.pipelines.NAME`.
 """
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter, _ArgumentGroup
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from difflib import get_close_matches
 from types import ModuleType
 from typing import Protocol, cast
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -24,7 +25,7 @@ from pyspark_nsq.pipelines.watch import first_sentence
 from pyspark_nsq.session import local_session
 from pyspark_nsq.sink import check_nodes
 
-EXIT_OK, EXIT_FAILED = 0, 1
+EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 LOCAL = "local"
 
 
@@ -59,9 +60,15 @@ def main(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     console = Console(stderr=True)
     try:
         return pipeline.run(arguments, console)
-    except (NsqError, PySparkException, Py4JJavaError) as error:
+    except BrokenPipeError:  # who read what it prints has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except (NsqError, PySparkException, Py4JError, ConnectionError) as error:
         print(f"pumpline pipeline {name}: {_said(error)}", file=sys.stderr)
         return EXIT_FAILED
+    except KeyboardInterrupt:  # before there was anything to finish, or for the second time
+        print(f"pumpline pipeline {name}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
 
 
 def unknown_flag(parser: ArgumentParser, given: Sequence[str]) -> str | None:
@@ -83,6 +90,8 @@ def unknown_flag(parser: ArgumentParser, given: Sequence[str]) -> str | None:
 def _said(error: Exception) -> str:
     if isinstance(error, Py4JJavaError):  # of a file system, say, and as Java puts it
         return str(error.java_exception.toString()).splitlines()[0]
+    if isinstance(error, Py4JError | ConnectionError):
+        return f"Spark's Java process has ended, or does not answer ({first_sentence(str(error))})"
     return first_sentence(str(error))
 
 

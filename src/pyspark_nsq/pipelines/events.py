@@ -65,6 +65,23 @@ def _merged_type(kind: DataType, news: DataType) -> DataType:
     return kind
 
 
+def clash(there: DataType, news: DataType, where: str = "") -> str | None:
+    """The first field that both have, with another type; None if they agree."""
+    if isinstance(there, StructType) and isinstance(news, StructType):
+        known = {field.name.lower(): field.dataType for field in there.fields}
+        for field in news.fields:
+            name = f"{where}.{field.name}".lstrip(".")
+            kind = known.get(field.name.lower(), field.dataType)
+            if (found := clash(kind, field.dataType, name)) is not None:
+                return found
+        return None
+    if isinstance(there, ArrayType) and isinstance(news, ArrayType):
+        return clash(there.elementType, news.elementType, f"{where}[]")
+    if there == news:
+        return None
+    return f"{where} is {there.simpleString()} in the table, not {news.simpleString()}"
+
+
 def _without_twins(kind: DataType) -> DataType:
     if isinstance(kind, StructType):
         return merged(StructType(), kind)

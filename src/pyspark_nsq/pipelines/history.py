@@ -11,6 +11,7 @@ published within the watermark before now.
 """
 
 import json
+import re
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -28,6 +29,7 @@ from pyspark_nsq.pipelines.storage import Storage
 from pyspark_nsq.pipelines.table import OWNER, ParquetTable
 from pyspark_nsq.positions import Positions, from_json
 
+_TOPIC = re.compile(r"/topic=([^/]+)/")  # in the path of a file; names need no escaping
 _PLACE: dict[str, DataType] = {
     "topic": StringType(),
     "date": DateType(),
@@ -62,7 +64,10 @@ class History:
 
     @property
     def topics(self) -> list[str]:
-        return sorted({topic for topic, _ in self.positions})
+        """Those that the archive reads, and those of which only the table is left."""
+        there = (_TOPIC.search(path) for path in (*self.table.paths, *self.quarantine.paths))
+        read = {topic for topic, _ in self.positions}
+        return sorted(read | {found[1] for found in there if found})
 
     def rows(self) -> DataFrame:
         """What is in the table."""

@@ -29,6 +29,7 @@ from pyspark_nsq.options import ReadOptions, parse_read
 from pyspark_nsq.pipelines import command
 from pyspark_nsq.pipelines.outbox import Outbox
 from pyspark_nsq.pipelines.redeliveries import Redeliveries
+from pyspark_nsq.pipelines.repeats import outbox_cut, require_same
 from pyspark_nsq.pipelines.storage import Storage, checkpoint_id
 from pyspark_nsq.pipelines.table import ParquetTable
 from pyspark_nsq.pipelines.watch import Stop, Watch
@@ -88,6 +89,7 @@ class Sampler:
     def __init__(self, options: ReadOptions, known: Redeliveries) -> None:
         self._options = options
         self._known = known
+        self._sampling = threading.Lock()  # of two at once the older might come in last
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="redeliveries", daemon=True)
@@ -102,9 +104,10 @@ class Sampler:
         self._thread.join()
 
     def sample(self) -> None:
-        counts = self._counts()
-        with self._lock:
-            self._known.add(time.time(), counts)
+        with self._sampling:
+            counts = self._counts()
+            with self._lock:
+                self._known.add(time.time(), counts)
 
     def known(self) -> Redeliveries:
         """A copy, which does not change any more."""
@@ -125,8 +128,8 @@ class Sampler:
                     for channel, count in _redelivered(topic).items():
                         by_channel = counts.setdefault(str(topic["topic_name"]), {})
                         by_channel[f"{node}/{channel}"] = count
-        except NsqError as error:
-            _LOG.warning("redeliveries: %s", error)
+        except (NsqError, KeyError, TypeError, ValueError) as error:  # or no counters at all
+            _LOG.warning("redeliveries: %r", error)
         finally:
             nodes.close()
         return counts
@@ -134,7 +137,10 @@ class Sampler:
 
 def _redelivered(topic: Mapping[str, Any]) -> dict[str, int]:
     channels = topic.get("channels") or []
-    return {c["channel_name"]: c["requeue_count"] + c["timeout_count"] for c in channels}
+    return {
+        str(channel["channel_name"]): int(channel["requeue_count"]) + int(channel["timeout_count"])
+        for channel in channels
+    }
 
 
 def with_redeliveries(windows: DataFrame, known: Redeliveries) -> DataFrame:
@@ -229,11 +235,13 @@ def run(arguments: Namespace, console: Console) -> int:
     target = command.writing(arguments, options) if arguments.to else {}
     spark = command.session(arguments, "metrics")
     state = Storage(spark, arguments.checkpoint).root if keeps else ""
+    if target:
+        require_same(Storage(spark, state), outbox_cut(spark, target))
     known = saved(spark, state) if keeps else Redeliveries()
     with Stop() as stop, Sampler(parse_read(options, streaming=True), known) as sampler:
         queries = []
-        windows = measured(command.stream(spark, options), arguments.window, arguments.watermark)
         if keeps:
+            windows = _windows(spark, options, arguments)
             table = ParquetTable(spark, arguments.table, ()) if arguments.table else None
             if table is not None:
                 table.claim(state, checkpoint_id(spark, state))
@@ -243,10 +251,18 @@ def run(arguments: Namespace, console: Console) -> int:
             queries.append(command.triggered(writer, arguments).start())
         if not arguments.quiet:
             show = partial(_show, console=console, sampler=sampler)
+            # Without the hold: it would follow what is shown, ahead of what is kept.
+            holds = ("hold", "holdbytesmax") if keeps else ()
+            shown_of = {name: v for name, v in options.items() if name.lower() not in holds}
+            windows = _windows(spark, shown_of, arguments)
             writer = windows.writeStream.foreachBatch(show).outputMode("update")
             queries.append(command.triggered(writer, arguments).start())
         Watch("metrics", console).follow(queries[0], stop, beside=queries[1:])
     return command.EXIT_OK
+
+
+def _windows(spark: SparkSession, options: dict[str, str], arguments: Namespace) -> DataFrame:
+    return measured(command.stream(spark, options), arguments.window, arguments.watermark)
 
 
 def _show(changed: DataFrame, batch: int, *, console: Console, sampler: Sampler) -> None:

@@ -27,6 +27,7 @@ from pyspark_nsq.nodes import Nodes
 from pyspark_nsq.options import OFFSET_LATEST, parse_read, parse_time_ns
 from pyspark_nsq.pipelines import command
 from pyspark_nsq.pipelines.history import history
+from pyspark_nsq.pipelines.repeats import ARROW_ROWS
 from pyspark_nsq.pipelines.watch import Stop
 
 EXAMPLES = """
@@ -62,6 +63,7 @@ class Plan:
     step_rows: int
     done: int = 0
     rows: int = 0
+    arrow_rows: int = 0  # in a batch that Spark hands to the sink; 0 if that was not noted
 
     def steps(self) -> Iterator[Range]:
         """Those that are not done."""
@@ -129,13 +131,14 @@ class Replay:
         ]
 
     def rows(self, step: Range) -> DataFrame:
-        """Bodies of a step, always in the same order and the same partitions."""
+        """Bodies of a step, always in the same order and the same partitions. A table may have
+        an offset twice, of a topic that was created again; no id is."""
         mine = (F.col("topic") == step.topic) & (F.col("node") == step.node)
         mine = mine & F.col("offset").between(step.start, step.end - 1)
         rows = self._live(step) if self.table is None else self.table
         rows = rows.where(mine).withColumn("text", F.col("body").cast("string"))
         rows = rows.where(self.where) if self.where else rows
-        ordered = rows.repartition(PARTITIONS, "offset").sortWithinPartitions("offset")
+        ordered = rows.repartition(PARTITIONS, "offset").sortWithinPartitions("offset", "id")
         if "event" in rows.columns:  # an archive may have dropped the body
             return ordered.select(F.coalesce("body", _json("event")).alias("body"))
         return ordered.select("body")
@@ -191,12 +194,16 @@ def run(arguments: Namespace, console: Console) -> int:
     source = _source(spark, arguments, options)
     if path.exists():
         plan = Plan.load(path, name)
-        console.print(f"{path}: {plan.done} steps are done, going on", highlight=False)
+        said = f"{path}: {plan.done} steps are done, going on"
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
     else:
         rows = STEP_ROWS if arguments.rate is None else max(int(arguments.rate * STEP_S), 1)
-        plan = Plan(f"{name}-{time.time_ns():x}", source.ranges(), rows)
+        arrow_rows = int(str(spark.conf.get(ARROW_ROWS)))
+        plan = Plan(f"{name}-{time.time_ns():x}", source.ranges(), rows, arrow_rows=arrow_rows)
         plan.save(path)
-    with Stop() as stop:
+    if plan.arrow_rows:
+        spark.conf.set(ARROW_ROWS, plan.arrow_rows)  # or a step sent again is cut another way
+    with Stop(interrupts=True) as stop:
         finished = publish(source, plan, target, path, rate=arguments.rate, stop=stop, on=console)
     how = "done" if finished else "stopped; the same command goes on from here"
     console.print(
@@ -262,6 +269,8 @@ def _source(spark: SparkSession, arguments: Namespace, options: dict[str, str]) 
     if arguments.topic:
         topics = [name.strip() for name in arguments.topic.split(",")]
         rows = rows.where(F.col("topic").isin(topics))
+    if arguments.topic_pattern:
+        rows = rows.where(F.col("topic").rlike(f"^(?:{arguments.topic_pattern})$"))
     published_us = F.unix_micros("timestamp")
     if arguments.since:
         rows = rows.where(published_us >= parse_time_ns("--since", arguments.since) // NS_PER_US)

@@ -131,7 +131,8 @@ def statements(lines: Iterator[str]) -> Iterator[str]:
     for line in lines:
         text += line
         if line.rstrip().endswith(";"):
-            yield text.strip().rstrip(";")
+            if statement := text.strip().rstrip(";").strip():
+                yield statement
             text = ""
     if text.strip():
         yield text
@@ -140,21 +141,24 @@ def statements(lines: Iterator[str]) -> Iterator[str]:
 def _show(result: DataFrame, arguments: Namespace) -> None:
     rows = result.limit(arguments.max_rows + 1)
     if arguments.output == "json":
-        for row in rows.select(F.to_json(F.struct("*"))).take(arguments.max_rows):
-            print(row[0])
-        return
+        rows = rows.select(F.to_json(F.struct("*")))
     found = rows.collect()
-    if arguments.output == "csv":
+    shown = found[: arguments.max_rows]
+    if arguments.output == "json":
+        for row in shown:
+            print(row[0])
+    elif arguments.output == "csv":
         writer = csv.writer(sys.stdout)
         writer.writerow(result.columns)
-        writer.writerows([_text(v) for v in row] for row in found[: arguments.max_rows])
-        return
-    table = Table(*result.columns)
-    for row in found[: arguments.max_rows]:
-        table.add_row(*(Text("NULL" if value is None else _text(value)) for value in row))
-    Console(highlight=False).print(table)
-    if len(found) > arguments.max_rows:
-        print(f"the first {arguments.max_rows:,} rows; --max-rows shows more")
+        writer.writerows([_text(v) for v in row] for row in shown)
+    else:
+        table = Table(*result.columns)
+        for row in shown:
+            table.add_row(*(Text("NULL" if value is None else _text(value)) for value in row))
+        Console(highlight=False).print(table)
+    if len(found) > len(shown):
+        said = f"the first {arguments.max_rows:,} rows; --max-rows shows more"
+        print(said, file=sys.stdout if arguments.output == "table" else sys.stderr)
 
 
 def _text(value: object) -> str:

@@ -21,6 +21,7 @@ from rich.console import Console
 from pyspark_nsq.errors import BadOption
 from pyspark_nsq.pipelines import command, events
 from pyspark_nsq.pipelines.outbox import Outbox, is_repeatable
+from pyspark_nsq.pipelines.repeats import outbox_cut, require_same, straight_cut
 from pyspark_nsq.pipelines.storage import Storage, checkpoint_id
 from pyspark_nsq.pipelines.watch import Stop, Watch, first_sentence
 
@@ -91,7 +92,11 @@ def run(arguments: Namespace, console: Console) -> int:
     result = published(_asked(spark, arguments.sql, schema), arguments.to)
     if not given and schema.fields and not state.exists(SCHEMA):
         state.write_text(SCHEMA, schema.json())
-    writer = command.triggered(_writer(result, state, target), arguments)
+    straight = is_repeatable(result)
+    cut = straight_cut(spark, options, target) if straight else outbox_cut(spark, target)
+    require_same(state, cut)
+    writer = _straight(result, state, target) if straight else _by_outbox(result, state, target)
+    writer = command.triggered(writer, arguments)
     with Stop() as stop:
         Watch("transform", console).follow(writer.start(), stop)
     return command.EXIT_OK
@@ -116,11 +121,14 @@ def _asked(spark: SparkSession, sql: str, schema: StructType) -> DataFrame:
         raise BadOption(f"no message so far is a JSON object: give a --schema ({said})") from None
 
 
-def _writer(result: DataFrame, state: Storage, target: dict[str, str]) -> DataStreamWriter:
-    """Straight to the nodes where a batch that is repeated is the same, else by way of files."""
-    if is_repeatable(result):
-        writer = result.writeStream.format("nsq").options(**target)
-        return writer.option("checkpointLocation", state.root)
+def _straight(result: DataFrame, state: Storage, target: dict[str, str]) -> DataStreamWriter:
+    """To the nodes: a batch that is repeated is the same."""
+    writer = result.writeStream.format("nsq").options(**target)
+    return writer.option("checkpointLocation", state.root)
+
+
+def _by_outbox(result: DataFrame, state: Storage, target: dict[str, str]) -> DataStreamWriter:
+    """By way of files, as it might be another."""
 
     def publish(rows: DataFrame, batch: int) -> None:
         spark = rows.sparkSession

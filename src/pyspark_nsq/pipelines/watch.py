@@ -29,9 +29,12 @@ Note = Callable[[], str]
 
 
 class Stop:
-    """Set by SIGINT and SIGTERM while it is in use."""
+    """Set by SIGINT and SIGTERM while it is in use. Where the main thread is busy with Spark, and
+    cannot look at `at_once`, the second one `interrupts`: a KeyboardInterrupt, after which it has
+    to end without another word to Spark (the answer to the last one is still on its way)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, interrupts: bool = False) -> None:
+        self._interrupts = interrupts
         self.asked = threading.Event()
         self.at_once = threading.Event()
         self._before: dict[signal.Signals, Any] = {}
@@ -54,6 +57,8 @@ class Stop:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.asked.is_set():
             self.at_once.set()
+            if self._interrupts:
+                raise KeyboardInterrupt
         self.asked.set()
 
 
@@ -68,6 +73,7 @@ class Watch:
         self._console = console
         self._note = note
         self._seen = -1
+        self._newest: tuple[int, str] | None = None
         self._last: Mapping[str, Any] = {}
         self._printed_s = 0.0
 
@@ -86,6 +92,7 @@ class Watch:
                     stop.asked.wait(POLL_S)
                 if stop.asked.is_set():
                     self._finish_batch(query, stop)
+                    _raise_failure(queries)  # of before; what a stop interrupts is no failure
         finally:
             for one in queries:
                 one.stop()
@@ -117,6 +124,11 @@ class Watch:
         return ", ".join(part for part in parts if part)
 
     def _look(self, query: StreamingQuery) -> None:
+        last = query.lastProgress
+        mark = None if last is None else (last["batchId"], last["timestamp"])
+        if mark == self._newest:
+            return  # the recent ones are a hundred, too many to fetch for nothing
+        self._newest = mark
         for progress in query.recentProgress:
             if progress["batchId"] > self._seen and "addBatch" in progress["durationMs"]:
                 self._seen = progress["batchId"]
@@ -138,7 +150,6 @@ class Watch:
             if stop.at_once.wait(POLL_S) or time.monotonic() > deadline_s:
                 break
             self._look(query)
-        query.stop()
 
 
 def _raise_failure(queries: Sequence[StreamingQuery]) -> None:

@@ -1,6 +1,7 @@
 """What a client asks of a connection, and what it believes of the answer."""
 
 import json
+import math
 
 import pytest
 
@@ -25,6 +26,10 @@ def test_a_secret_is_not_shown() -> None:
         {"write_timeout_s": -1},
         {"frame_bytes_max": 0},
         {"msg_timeout_s": -1},
+        {"msg_timeout_s": math.inf},
+        {"output_buffer_timeout_s": math.nan},
+        {"read_timeout_s": math.nan},
+        {"read_timeout_s": -1, "heartbeat_interval_s": -1},
         {"heartbeat_interval_s": 0},
         {"heartbeat_interval_s": 90},
         {"sample_rate": 100},

@@ -1,0 +1,58 @@
+"""README.md: its Python programs run, and its pipelines take the commands that it shows."""
+
+import ast
+import asyncio
+import re
+from argparse import ArgumentParser
+from importlib import import_module
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from pumpline.testing import LocalNsqd, LocalNsqlookupd
+
+from .test_pipelines import commands
+
+PAGE = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
+DONE_S_MAX = 30.0
+
+
+def compiled(text: str) -> CodeType:
+    """As in a notebook or `python -m asyncio`, where one may await outside of a function."""
+    code: Any = compile(text, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    return code  # type: ignore[no-any-return]
+
+
+async def run_until_done(program: str, nsqd: LocalNsqd, topic: str, channel: str) -> None:
+    """A program that consumes for ever, until it has finished what there was."""
+    done = asyncio.to_thread(nsqd.wait_until_done, topic, channel, DONE_S_MAX)
+    running = asyncio.ensure_future(eval(compiled(program), {"__name__": "page"}))
+    waiting = asyncio.ensure_future(done)
+    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    assert not running.done(), running
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await waiting
+
+
+def test_the_program_publishes_and_consumes() -> None:
+    (program,) = PROGRAMS
+    with LocalNsqlookupd() as lookup:
+        flag = f"--lookupd-tcp-address={lookup.tcp_address}"
+        with LocalNsqd(flag, "--broadcast-address=127.0.0.1") as nsqd, LocalNsqd() as other:
+            program = program.replace("127.0.0.1:4150", nsqd.tcp_address)
+            program = program.replace("127.0.0.1:5150", other.tcp_address)
+            program = program.replace("127.0.0.1:4161", lookup.http_address)
+            asyncio.run(run_until_done(program, nsqd, "orders", "billing"))
+            assert nsqd.stats("orders")["message_count"] == 1
+            assert other.stats("orders") == {}
+
+
+def test_commands_of_pipelines_are_taken() -> None:
+    shown = commands(PAGE)
+    assert {command[0] for command in shown} >= {"archive", "sql"}
+    for name, *arguments in shown:
+        parser = ArgumentParser()
+        import_module(f"pyspark_nsq.pipelines.{name}").arguments(parser)
+        parser.parse_args(arguments)

@@ -12,9 +12,9 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
-
-import msgspec
+from typing import Any
 
 from pyspark_nsq.connection import NodeConnection
 from pyspark_nsq.errors import NsqError, Refused
@@ -30,22 +30,14 @@ _LOG = logging.getLogger(__name__)
 _elsewhere: set[str] = set()  # nodes that this process has found that it cannot read so
 
 
-class Part(msgspec.Struct):
-    to: int
-    extents: list[tuple[int, int]]
+@dataclass(frozen=True, slots=True)
+class File:
+    """Of an answer of /log/files."""
 
-
-class File(msgspec.Struct):
     path: str
     device: int
     inode: int
-    parts: list[Part]
-
-
-class Files(msgspec.Struct):
-    """An answer of /log/files, as far as it matters here."""
-
-    files: list[File]
+    parts: list[tuple[int, list[tuple[int, int]]]]  # offset reached; positions and lengths
 
 
 class LocalReader:
@@ -86,11 +78,11 @@ class LocalReader:
                 closing.callback(os.close, fd)
                 opened.append((fd, file.parts))
             for fd, parts in opened:
-                for part in parts:
-                    if part.to <= at:
-                        raise NsqError(f"offset {part.to} comes after {at}")
-                    yield Answer(self._read(fd, part.extents), at, part.to)
-                    at = part.to
+                for to, extents in parts:
+                    if to <= at:
+                        raise NsqError(f"offset {to} comes after {at}")
+                    yield Answer(self._read(fd, extents), at, to)
+                    at = to
 
     def _ask(self, at: int) -> list[File]:
         query = {
@@ -102,14 +94,11 @@ class LocalReader:
             "machine": boot_id(),
         }
         try:
-            answer = self._connection.ask("/log/files", query)
-            files = msgspec.convert(answer, Files).files
+            files = _files(self._connection.ask("/log/files", query))
         except Refused as error:
             if error.code in ("OTHER_MACHINE", "NOT_FOUND"):
                 raise _Elsewhere(error.code) from None
             raise
-        except msgspec.ValidationError as error:
-            raise _Elsewhere(f"/log/files: {error}") from None
         if not any(file.parts for file in files):
             raise NsqError(f"nothing is there from offset {at} on")
         return files
@@ -130,6 +119,24 @@ class LocalReader:
 
 class _Elsewhere(NsqError):
     """The node's files are not within reach, and will not be."""
+
+
+def _files(answer: Any) -> list[File]:
+    try:
+        return [
+            File(
+                str(file["path"]),
+                int(file["device"]),
+                int(file["inode"]),
+                [
+                    (int(part["to"]), [(int(at), int(size)) for at, size in part["extents"]])
+                    for part in file["parts"]
+                ],
+            )
+            for file in answer["files"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _Elsewhere(f"/log/files is not understood: {error!r}") from None
 
 
 def _fill(view: memoryview, fd: int, position: int) -> None:

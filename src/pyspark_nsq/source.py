@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 from pyspark_nsq.batch import BatchReader
 from pyspark_nsq.columns import SCHEMA, arrow_schema
 from pyspark_nsq.options import check_names, parse_read, parse_write
-from pyspark_nsq.sink import BatchWriter, StreamWriter, check_columns, check_nodes
 from pyspark_nsq.stream import StreamReader
 
 
@@ -101,13 +100,17 @@ class DefaultSource(DataSource):
         return StreamReader(parse_read(self.options, streaming=True), arrow_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pyspark_nsq import sink  # costs a process that only reads 60 ms
+
         options = parse_write(self.options)
-        check_columns(schema, options, overwrite=overwrite)
+        sink.check_columns(schema, options, overwrite=overwrite)
         if options.write_id is None:  # with a name it is a step of something that can wait
-            check_nodes(options)
-        return BatchWriter(options)
+            sink.check_nodes(options)
+        return sink.BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from pyspark_nsq import sink
+
         options = parse_write(self.options)
-        check_columns(schema, options, overwrite=False)
-        return StreamWriter(options)
+        sink.check_columns(schema, options, overwrite=False)
+        return sink.StreamWriter(options)

@@ -1,6 +1,7 @@
 """/debug: what can be seen of the running process."""
 
 import re
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -67,6 +68,16 @@ def test_profile(nsqd: Nsqd) -> None:
     lines = taken.body.decode().splitlines()
     assert all(re.fullmatch(r"[^;]+(;[^;]+)* \d+", line) for line in lines)
     assert any("pumpline.web.http.HttpServer._serve" in line for line in lines)
+
+
+@pytest.mark.deviation
+def test_a_profile_ends_with_the_client_that_asked_for_it(nsqd: Nsqd) -> None:
+    request = b"GET /debug/pprof/profile?seconds=300 HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", nsqd.http_port), timeout=10) as raw:
+        raw.sendall(request)
+        raw.shutdown(socket.SHUT_WR)
+        with raw.makefile("rb") as answer:
+            assert answer.readline() == b"HTTP/1.1 200 OK\r\n"
 
 
 @pytest.mark.deviation

@@ -5,7 +5,8 @@
 | GET /debug/pprof/                 | an index                                                 |
 | GET /debug/pprof/cmdline          | the command line, separated by NUL                       |
 | GET /debug/pprof/profile?seconds= | where CPU time goes, in the folded form that flame graph |
-|                                   | tools read; 30 s unless told, one at a time              |
+|                                   | tools read; 30 s unless told or the client leaves, one   |
+|                                   | at a time                                                |
 | GET /debug/pprof/heap             | memory, collections, and objects by type                 |
 | GET /debug/pprof/goroutine        | the stacks of all threads and tasks                      |
 | GET, POST /debug/pprof/<others>   | 404: Go's alone                                          |
@@ -57,7 +58,7 @@ class DebugEndpoints(PprofEndpoints):
         self._profiling = True
         try:
             with Profile() as profile:
-                await asyncio.sleep(seconds)
+                await request.sleep(seconds)
         finally:
             self._profiling = False
         return plain_reply(profile.text())

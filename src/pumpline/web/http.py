@@ -24,7 +24,7 @@ from aiohttp.http import HttpProcessingError
 
 from pumpline.core.addresses import is_loopback
 from pumpline.core.durations import format_duration
-from pumpline.web.half_open import HalfOpenHandler, begin_request
+from pumpline.web.half_open import HalfOpenHandler, begin_request, complaint, connection_of
 from pumpline.web.patience import Allowance, Patience, TimeLimits, peer_of
 from pumpline.web.query import QueryError, parse_query, unescape
 from pumpline.web.replies import SERVER, Encoder, HttpError, Reply, error_reply
@@ -117,6 +117,14 @@ class Request:
         finally:
             self._limits.clear(self._web.protocol)
         return body
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, but not for a client that does not: it ends when the client closes its side."""
+        left = asyncio.Event()
+        connection_of(self._web).begin_long(left.set)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await left.wait()
 
     async def skip_body(self) -> bool:
         """Read a small body that nobody wanted; whether nothing remains of it."""
@@ -220,7 +228,9 @@ class HttpServer:
         return self._connection() if self._shortcuts is None else self._shortcuts()
 
     def _connection(self) -> asyncio.Protocol:
-        return HalfOpenHandler(self._web, loop=asyncio.get_running_loop(), **self._how)
+        return HalfOpenHandler(
+            self._web, replies=self.replies, loop=asyncio.get_running_loop(), **self._how
+        )
 
     @property
     def dropped_count(self) -> int:
@@ -240,8 +250,7 @@ class HttpServer:
         try:
             return await self._reply(web_request)
         finally:
-            if isinstance(web_request.protocol, HalfOpenHandler):
-                web_request.protocol.end()
+            connection_of(web_request).end()
 
     async def _reply(self, web_request: web.BaseRequest) -> web.StreamResponse:
         started_ns = time.monotonic_ns()
@@ -323,9 +332,8 @@ class HttpServer:
             )
         else:
             response = stream_response(web_request, stream, reply.status, headers)
-            connection = web_request.protocol
-            if isinstance(stream, EventStream) and isinstance(connection, HalfOpenHandler):
-                connection.begin_endless(stream.wake)
+            if isinstance(stream, EventStream):
+                connection_of(web_request).begin_endless(stream.wake)
         allowance = Allowance(self._limits, web_request.protocol)
         try:
             if not await request.skip_body():
@@ -391,7 +399,7 @@ def _shorten(record: logging.LogRecord) -> bool:
     """aiohttp logs what strangers send wrong as an error with a traceback: one line will do."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, HttpProcessingError):
-        record.msg = f"HTTP: {record.getMessage()} - {printable(error.message)}"
+        record.msg = f"HTTP: {record.getMessage()} - {printable(complaint(error.message))}"
         record.args = None
         record.exc_info = None
         record.levelno, record.levelname = logging.WARNING, "WARNING"

@@ -8,11 +8,12 @@ from serving import Talk, serving
 
 from pumpline.web.http import Endpoint, HttpServer, Request
 from pumpline.web.patience import Patience
-from pumpline.web.replies import Reply, stream_reply
+from pumpline.web.replies import OK, Reply, stream_reply
 from pumpline.web.routes import Routes
 from pumpline.web.streams import SIGN_OF_LIFE, EventStream
 
 GET = b"GET /events HTTP/1.0\r\nHost: x\r\n\r\n"
+SLOW = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
 LONG_S = 1000.0  # no test waits for that
 SHORT_S = 0.02
 BEGINNING = b"retry: 1000\n\n"
@@ -25,9 +26,9 @@ class Source:
     talk: Talk
 
     def __init__(self, patience: Patience) -> None:
-        self.server = HttpServer(
-            Routes({("GET", "/events"): Endpoint(self.get)}), patience=patience
-        )
+        routes = {("GET", "/events"): Endpoint(self.get), ("GET", "/slow"): Endpoint(self.slow)}
+        self.server = HttpServer(Routes(routes), patience=patience)
+        self.asked, self.go = asyncio.Event(), asyncio.Event()  # of a request to /slow
         self.stream: EventStream
         self.closed = asyncio.Event()
         self.asked_count = 0
@@ -37,6 +38,11 @@ class Source:
     async def get(self, request: Request) -> Reply:
         self.stream = EventStream(self._events(), on_close=self.closed.set)
         return stream_reply(self.stream, {})
+
+    async def slow(self, request: Request) -> Reply:
+        self.asked.set()
+        await self.go.wait()
+        return OK
 
     def give(self, *pieces: bytes) -> None:
         self._pieces += pieces
@@ -134,3 +140,16 @@ async def test_a_client_that_leaves_is_noticed_at_once(source: Source) -> None:
         getattr(writer, leave)()
         await source.closed.wait()
     assert source.server.dropped_count == 0
+
+
+async def test_a_client_that_has_left_before_it_is_served_is_noticed_at_once(
+    source: Source,
+) -> None:
+    """It closes its side while a request before is under way; it is answered, and that is all."""
+    reader, writer = await source.talk(SLOW + GET)
+    await source.asked.wait()
+    writer.write_eof()
+    await asyncio.sleep(SHORT_S)  # for the end to be seen
+    source.go.set()
+    assert (await reader.read()).endswith(b"\r\n\r\nOK")
+    await source.closed.wait()

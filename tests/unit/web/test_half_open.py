@@ -10,7 +10,9 @@ from pumpline.web.http import Endpoint, HttpServer, Request
 from pumpline.web.replies import OK, Reply
 from pumpline.web.routes import Routes
 
+LONG_S = 1000.0  # no test waits for that
 GET = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+GET_LONG = b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
 
 
@@ -22,12 +24,21 @@ class Site:
     def __init__(self) -> None:
         self.asked = asyncio.Semaphore(0)
         self.go = asyncio.Event()
-        routes = {("GET", "/slow"): Endpoint(self.slow), ("POST", "/echo"): Endpoint(self.echo)}
+        routes = {
+            ("GET", "/slow"): Endpoint(self.slow),
+            ("GET", "/long"): Endpoint(self.long),
+            ("POST", "/echo"): Endpoint(self.echo),
+        }
         self.server = HttpServer(Routes(routes))
 
     async def slow(self, request: Request) -> Reply:
         self.asked.release()
         await self.go.wait()
+        return OK
+
+    async def long(self, request: Request) -> Reply:
+        self.asked.release()
+        await request.sleep(LONG_S)
         return OK
 
     async def echo(self, request: Request) -> Reply:
@@ -99,4 +110,30 @@ async def test_idle_connection_is_closed_at_once(site: Site) -> None:
     site.go.set()
     reader = await send_and_close(site, POST + b"12345")
     assert await answers(reader) == [b"12345"]
+    await until_gone(site)
+
+
+async def test_what_takes_long_ends_when_the_client_closes_its_side(site: Site) -> None:
+    reader, writer = await site.talk(GET_LONG + POST + b"12345")
+    await site.asked.acquire()
+    writer.write_eof()
+    assert await answers(reader) == [b"OK", b"12345"]
+    await until_gone(site)
+
+
+async def test_what_takes_long_ends_when_the_client_has_gone(site: Site) -> None:
+    _, writer = await site.talk(GET_LONG)
+    await site.asked.acquire()
+    writer.transport.abort()
+    await until_gone(site)
+
+
+async def test_what_would_take_long_ends_at_once_if_the_client_closed_its_side_before(
+    site: Site,
+) -> None:
+    reader = await send_and_close(site, GET + GET_LONG)
+    await site.asked.acquire()
+    await asyncio.sleep(0.05)  # for the end to be seen while the first request is under way
+    site.go.set()
+    assert await answers(reader) == [b"OK", b"OK"]
     await until_gone(site)

@@ -153,6 +153,80 @@ async def test_a_small_body_that_is_not_wanted_does_no_harm(start: bytes) -> Non
     assert answers.endswith(b'{"message":"TEAPOT"}')
 
 
+CHUNKED = b" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("bad", [b"x\r\n", b"-1\r\n", b"4\r\nfour, or more\r\n"])
+async def test_a_body_that_turns_out_malformed_is_answered_at_once(
+    bad: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = asyncio.Event()
+
+    async def read(request: Request) -> Reply:
+        begun.set()
+        return await echo(request)
+
+    async with serving(HttpServer(Routes({("POST", "/read"): Endpoint(read)}))) as talk:
+        reader, writer = await talk(b"POST /read" + CHUNKED + b"4\r\ngood\r\n")
+        await begun.wait()
+        writer.write(bad)
+        answer = await until_closed(reader)
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert answer.count(b"HTTP/") == 1
+    assert "failed to read request body" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_malformed_body_of_a_request_that_waits_is_answered_when_it_is_its_turn() -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request) -> Reply:
+        asked.set()
+        await go.wait()
+        return OK
+
+    routes = Routes({("GET", "/slow"): Endpoint(slow), ("POST", "/echo"): Endpoint(echo)})
+    async with serving(HttpServer(routes)) as talk:
+        reader, writer = await talk(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asked.wait()
+        writer.write(b"POST /echo" + CHUNKED + b"4\r\ngood\r\n")
+        await asyncio.sleep(SHORT_S)  # so that the rest comes on its own
+        writer.write(b"x\r\n")
+        await asyncio.sleep(SHORT_S)
+        go.set()
+        answers = await until_closed(reader)
+    assert [part[:3] for part in answers.split(b"HTTP/1.1 ")] == [b"", b"200", b"500"]
+
+
+async def test_a_malformed_body_that_nobody_wants_costs_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(server(linger_s=SHORT_S)) as talk:
+        reader, writer = await talk(b"POST /nowhere" + CHUNKED + b"4\r\ngood\r\n")
+        assert b" 404 " in await reader.readline()
+        writer.write(b"x\r\n")
+        await until_closed(reader)
+    assert "Traceback" not in caplog.text
+
+
+async def test_little_is_said_of_much_that_is_no_http(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(server()) as talk:
+        head = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        reader, _ = await talk(head + b"1\r\n" + b"x" * 50_000)
+        answer = await until_closed(reader)
+    assert answer.startswith(b"HTTP/1.0 400 ")
+    assert len(answer) < 1000
+    assert max(len(record.getMessage()) for record in caplog.records) < 1000
+
+
+async def test_what_is_no_http_is_counted_among_the_replies() -> None:
+    counting = server()
+    async with serving(counting) as talk:
+        reader, _ = await talk(b"GET /ping HTTP/1.1\r\nHost x\r\n\r\n")
+        await until_closed(reader)
+    assert counting.replies == {400: 1}
+
+
 async def test_what_is_no_http_costs_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(server()) as talk:
         reader, _ = await talk(b"GET /ping HTTP/1.1\r\nHost x\r\n\r\n")

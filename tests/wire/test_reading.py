@@ -2,6 +2,7 @@
 
 import json
 import time
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -22,7 +23,7 @@ def get(nsqd: Nsqd, path: str, **params: object) -> Answer:
     return ask(nsqd, "GET", f"{path}?{urlencode(params)}")
 
 
-def offsets(nsqd: Nsqd, topic: str, **params: object) -> dict[str, object]:
+def offsets(nsqd: Nsqd, topic: str, **params: object) -> dict[str, Any]:
     return dict(get(nsqd, "/log/offsets", topic=topic, **params).json())
 
 
@@ -213,6 +214,26 @@ def test_bad_questions_about_offsets_are_refused(
         act(nsqd, "/topic/create", topic=name)
     answer = ask(nsqd, "GET", f"/log/offsets?{query}")
     assert (answer.status, answer.code) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        ("/log/offsets", {"time": None}),
+        ("/log/raw", {"from": 0, "to": 100}),
+        ("/log/peek", {}),
+        ("/log/peek", {"newest": "true", "limit": 1000}),
+    ],
+)
+def test_a_file_that_is_missing_is_an_error_and_no_more(
+    nsqd: Nsqd, connect: Connect, topic: str, path: str, params: dict[str, object]
+) -> None:
+    publish(nsqd, connect, topic, 100)
+    if "time" in params:
+        params = {"time": offsets(nsqd, topic)["first_timestamp"] + 1}
+    (nsqd.data_path / "topics" / topic / f"{0:020}.log").unlink()
+    answer = get(nsqd, path, topic=topic, **params)
+    assert (answer.status, answer.code) == (503, "READ_FAILED")
 
 
 def test_reading_creates_no_topic(nsqd: Nsqd, topic: str) -> None:

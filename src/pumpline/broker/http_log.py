@@ -17,6 +17,7 @@ from pumpline.core.dates import parse_time
 from pumpline.log import ranges
 from pumpline.log.log import Log
 from pumpline.web.http import Request
+from pumpline.web.pace import Pace
 from pumpline.web.replies import HttpError, Reply, json_reply, stream_reply
 from pumpline.web.streams import FileStream
 
@@ -42,6 +43,7 @@ T = TypeVar("T")
 class _Asked(NamedTuple):
     """A range of a log; `to` is not beyond what was acknowledged."""
 
+    topic: "Topic"
     log: Log
     start: int
     to: int
@@ -68,21 +70,21 @@ class LogEndpoints:
         return json_reply(answer)
 
     async def _all_offsets(self) -> dict[str, object]:
-        topics = [
-            await self._offsets_of(topic)
-            for _, topic in sorted(self._broker.topics.items())
-            if not topic.ephemeral
-        ]
+        pace = Pace()
+        topics = []
+        for _, topic in sorted(self._broker.topics.items()):
+            if topic.ephemeral:
+                continue
+            try:
+                topics.append(await self._offsets_of(topic))
+            except HttpError:
+                if not topic.exiting:  # else it was deleted meanwhile
+                    raise
+            await pace.breathe()
         return {"node": self.node, "timestamp": self.now_ns, "topics": topics}
 
     async def _offsets_of(self, topic: "Topic") -> dict[str, object]:
         log = log_of(topic)
-        selection = ranges.select(log, log.first, topic.visible_end, files_max=1)
-        first_ns = 0
-        if selection.pieces:
-            first_ns = selection.pieces[0].segment.begun_ns
-            if not first_ns:
-                first_ns = await self.in_thread(lambda: ranges.begun_ns(log, selection.pieces[0]))
         return {
             "node": self.node,
             "topic": topic.name,
@@ -91,16 +93,36 @@ class LogEndpoints:
             "end": topic.visible_end,
             "bytes": log.size_bytes,
             "segments": len(log.segments),
-            "first_timestamp": first_ns,
+            "first_timestamp": await self._first_ns(topic),
             "timestamp": self.now_ns,
         }
+
+    async def _first_ns(self, topic: "Topic") -> int:
+        """When the oldest message was published; 0 if there is none."""
+        log = log_of(topic)
+
+        def oldest() -> list[ranges.Piece]:
+            return ranges.select(log, log.first, topic.visible_end, files_max=1).pieces
+
+        def prepare() -> Callable[[], int]:
+            pieces = oldest()
+            return partial(ranges.begun_ns, log, pieces[0]) if pieces else lambda: 0
+
+        pieces = oldest()
+        if not pieces:
+            return 0
+        return pieces[0].segment.begun_ns or await self.in_segments(topic, prepare)
 
     async def offset_at(self, topic: "Topic", time_ns: int) -> int:
         """The first offset published at `time_ns` or later; the end if there is none."""
         log = log_of(topic)
         end = topic.visible_end
-        selection = ranges.select(log, log.first, end, files_max=_ALL_FILES)
-        found = await self.in_thread(lambda: ranges.find_time(selection, time_ns))
+
+        def prepare() -> Callable[[], int | None]:
+            selection = ranges.select(log, log.first, end, files_max=_ALL_FILES)
+            return partial(ranges.find_time, selection, time_ns)
+
+        found = await self.in_segments(topic, prepare)
         return end if found is None else min(found, end)
 
     async def place(self, topic: "Topic", query: Mapping[str, str], *, default: str = "") -> int:
@@ -166,21 +188,18 @@ class LogEndpoints:
         if to < start:
             raise HttpError(400, "INVALID_OFFSET")
         check_offset(topic, start)
-        return _Asked(log, start, min(to, topic.visible_end), bytes_max)
+        return _Asked(topic, log, start, min(to, topic.visible_end), bytes_max)
 
     async def _find(self, asked: _Asked, find: Callable[..., T]) -> T:
-        log, start, to, bytes_max = asked
-        for _ in range(_TRIES):
+        topic, log, start, to, bytes_max = asked
+
+        def prepare() -> Callable[[], T]:
             if start < log.first:
                 raise HttpError(410, "OFFSET_GONE", details={"first": log.first})
             selection = ranges.select(log, start, to)
-            try:
-                return await self.in_thread(
-                    partial(find, selection, start, to, bytes_max=bytes_max)
-                )
-            except FileNotFoundError:
-                continue  # retired, or deleted, since it was selected
-        raise HttpError(404, "TOPIC_NOT_FOUND")
+            return partial(find, selection, start, to, bytes_max=bytes_max)
+
+        return await self.in_segments(topic, prepare)
 
     # -- what they have in common -------------------------------------------------------------
 
@@ -202,14 +221,23 @@ class LogEndpoints:
             raise HttpError(400, "EPHEMERAL_TOPIC")
         return topic
 
-    async def in_thread(self, job: Callable[[], T]) -> T:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, job)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            _LOG.error("LOG: cannot read a range: %s", error)
-            raise HttpError(503, "READ_FAILED") from None
+    async def in_segments(self, topic: "Topic", prepare: Callable[[], Callable[[], T]]) -> T:
+        """The outcome of a job in a thread, which is prepared anew, on the event loop, if segments
+        it looked for were retired meanwhile."""
+        loop = asyncio.get_running_loop()
+        for _ in range(_TRIES):
+            job = prepare()
+            try:
+                return await loop.run_in_executor(self._threads, job)
+            except FileNotFoundError as error:
+                failure: OSError = error
+            except OSError as error:
+                failure = error
+                break
+        if topic.exiting:
+            raise HttpError(404, "TOPIC_NOT_FOUND")
+        _LOG.error("LOG: cannot read a range: %s", failure)
+        raise HttpError(503, "READ_FAILED")
 
 
 def _boot_id() -> str:

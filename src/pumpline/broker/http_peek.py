@@ -7,7 +7,8 @@ what state.
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -152,9 +153,9 @@ class PeekEndpoints:
             without = channel.delivery.finished.spans()
         if "id" in query:
             raw = _bytes(query["id"])
-            offset = offset_of(raw, topic.log.base_id) if len(raw) == ID_BYTES else -1
             if len(raw) != ID_BYTES or not raw.isalnum():
                 raise HttpError(400, "INVALID_ID")
+            offset = offset_of(raw, topic.log.base_id)
             first, end = max(first, offset), min(end, offset + 1)
         elif "from" in query:
             offset = number(query, "from")
@@ -206,18 +207,15 @@ class PeekEndpoints:
 
     async def look(self, topic: "Topic", start: int, to: int, wanted: Filter) -> Looked:
         log = log_of(topic)
-        start = max(start, log.first)  # retired since
-        if start >= to:
-            return Looked([], to, 0)
-        selection = ranges.select(log, start, to)
-        try:
-            return await self._log.in_thread(
-                lambda: look(selection, start, to, bytes_max=CHUNK_BYTES, wanted=wanted)
-            )
-        except FileNotFoundError:
-            if topic.exiting:
-                raise HttpError(404, "TOPIC_NOT_FOUND") from None
-            return Looked([], max(log.first, start), 0)
+
+        def prepare() -> Callable[[], Looked]:
+            at = max(start, log.first)  # what was retired since is passed over
+            if at >= to:
+                return lambda: Looked([], to, 0)
+            selection = ranges.select(log, at, to)
+            return partial(look, selection, at, to, bytes_max=CHUNK_BYTES, wanted=wanted)
+
+        return await self._log.in_segments(topic, prepare)
 
 
 class Room:
@@ -273,12 +271,15 @@ def _states(channel: "Channel", messages: list[Message]) -> "dict[int, tuple[str
     delivery = channel.delivery
     offsets = {message.offset for message in messages}
     due_ns = channel.due_dates(offsets)
+    in_flight: set[int] = set()
+    for consumer in channel.consumers:
+        in_flight |= offsets & consumer.leases.deadlines.keys()
     states: dict[int, tuple[str, int, int]] = {}
     for message in messages:
         offset = message.offset
         if offset in due_ns:
             state = DEFERRED
-        elif any(offset in consumer.leases.deadlines for consumer in channel.consumers):
+        elif offset in in_flight:
             state = IN_FLIGHT
         else:
             state = REQUEUED if offset < delivery.next else WAITING

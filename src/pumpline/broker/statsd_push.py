@@ -57,7 +57,7 @@ class StatsdPush:
         _LOG.info("STATSD: pushing stats to %s", options.statsd_address)
         stats = await self._gather()
         last, self._last = self._last, stats
-        sent = await self._pack(stats, last)
+        packed = await self._pack(stats, last)
         try:
             family, address = await _resolve(options.statsd_address)
         except (OSError, ValueError) as error:
@@ -67,7 +67,7 @@ class StatsdPush:
             return
         with socket.socket(family, socket.SOCK_DGRAM) as udp:
             udp.setblocking(False)
-            await self._send(udp, address, sent)
+            await self._send(udp, address, packed)
 
     async def _pack(self, stats: Stats, last: Stats | None) -> list[bytes]:
         options = self._options
@@ -79,10 +79,10 @@ class StatsdPush:
             await pace.breathe()
         return result
 
-    async def _send(self, udp: socket.socket, address: Any, sent: list[bytes]) -> None:
-        pause_s = max(self._interval_s - _REST_S, 0.0) / max(len(sent), 1)
+    async def _send(self, udp: socket.socket, address: Any, packed: list[bytes]) -> None:
+        pause_s = max(self._interval_s - _REST_S, 0.0) / max(len(packed), 1)
         error: OSError | None = None
-        for packet in sent:
+        for packet in packed:
             try:
                 udp.sendto(packet, address)
             except OSError as problem:

@@ -22,10 +22,10 @@ from urllib.parse import quote, urlsplit
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from pumpline.core.addresses import is_loopback
+from pumpline.core.addresses import is_loopback, join_address
 from pumpline.core.durations import format_duration
 from pumpline.web.half_open import HalfOpenHandler, begin_request, complaint, connection_of
-from pumpline.web.patience import Allowance, Patience, TimeLimits, peer_of
+from pumpline.web.patience import Allowance, Patience, TimeLimits
 from pumpline.web.query import QueryError, parse_query, unescape
 from pumpline.web.replies import SERVER, Encoder, HttpError, Reply, error_reply
 from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
@@ -55,7 +55,7 @@ class Request:
 
     @property
     def peer(self) -> str:
-        return peer_of(self._web.transport)
+        return join_address(self._web.protocol.peername)  # known even when it is gone
 
     def header(self, name: str) -> str:
         """Empty if there is none."""
@@ -102,9 +102,8 @@ class Request:
         self._invite_body()
         body = bytearray()
         patience = self._limits.patience
-        self._limits.set(
-            self._web.protocol, patience.body_s + bytes_max / patience.body_bytes_per_s
-        )
+        transport = self._web.transport
+        self._limits.set(transport, patience.body_s + bytes_max / patience.body_bytes_per_s)
         try:
             while chunk := await self._web.content.readany():
                 body += chunk
@@ -115,7 +114,7 @@ class Request:
             _LOG.error("failed to read request body from %s - %s", self.peer, error)
             raise HttpError(500, "INTERNAL_ERROR") from None
         finally:
-            self._limits.clear(self._web.protocol)
+            self._limits.clear(transport)
         return body
 
     async def sleep(self, seconds: float) -> None:
@@ -133,7 +132,7 @@ class Request:
         small = (
             length is not None and length <= SKIP_BYTES_MAX and "Expect" not in self._web.headers
         )
-        if small and not content.is_eof():
+        if small and not content.is_eof() and content.exception() is None:
             with suppress(HttpError):
                 await self.body(SKIP_BYTES_MAX, too_big="")
         return content.is_eof()
@@ -334,11 +333,11 @@ class HttpServer:
             response = stream_response(web_request, stream, reply.status, headers)
             if isinstance(stream, EventStream):
                 connection_of(web_request).begin_endless(stream.wake)
-        allowance = Allowance(self._limits, web_request.protocol)
+        allowance = Allowance(self._limits, web_request.transport)
         try:
             if not await request.skip_body():
                 response.force_close()  # or the rest of the body would be taken for a request
-            allowance.give(stream.length_bytes or 0 if stream is not None else 0)
+            allowance.give(len(reply.body) if stream is None else stream.length_bytes or 0)
             await response.prepare(web_request)
             if stream is not None:
                 await stream.send(web_request, response, allowance)
@@ -373,8 +372,7 @@ def _unfound(request: Request, found: Redirect | Allowed | None) -> Reply:
     allow = {"Allow": ", ".join(found.methods)}
     if request.method == OPTIONS:
         return Reply(headers=allow)
-    refused = error_reply(405, "METHOD_NOT_ALLOWED")
-    return Reply(status=405, body=refused.body, headers={**refused.headers, **allow})
+    return error_reply(405, "METHOD_NOT_ALLOWED", headers=allow)
 
 
 def _origin_form(target: str) -> str:

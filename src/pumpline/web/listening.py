@@ -2,10 +2,11 @@
 and failures seen, before there are clients."""
 
 import asyncio
+import errno
 import logging
 import os
+import socket
 import ssl
-import stat
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +49,7 @@ class Listeners:
             }
         try:
             if unix_allowed and is_path(address):
-                _remove_stale_socket(address)
+                _refuse_live_socket(address)
                 listener = await self._loop.create_unix_server(make, address, **how)
             else:
                 host, port = split_address(address)
@@ -90,10 +91,9 @@ def _shown(listener: asyncio.Server) -> str:
     return join_address(listener.sockets[0].getsockname()) if listener.sockets else ""
 
 
-def _remove_stale_socket(path: str) -> None:
-    """A unix socket left by a process that is gone stands in the way; any other file stays."""
-    try:
-        if stat.S_ISSOCK(os.stat(path).st_mode):
-            os.unlink(path)
-    except FileNotFoundError:
-        pass
+def _refuse_live_socket(path: str) -> None:
+    """A unix socket left by a process that is gone is replaced; that of one that lives is not."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        if probe.connect_ex(path) in (0, errno.EAGAIN):
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))

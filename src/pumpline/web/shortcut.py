@@ -332,7 +332,6 @@ class Shortcut(asyncio.Protocol):
 
     def _take_long_way(self) -> None:
         rest, self._rest = self._rest, b""
-        ending, self._ending = self._ending, False
         self._shortcuts.went(self)
         protocol = self._shortcuts.long_way()
         self.transport.set_protocol(protocol)
@@ -341,8 +340,6 @@ class Shortcut(asyncio.Protocol):
             protocol.pause_writing()
         self.transport.resume_reading()
         protocol.data_received(rest)
-        if ending and not protocol.eof_received():
-            self.transport.close()
 
 
 def told_bytes(headers: bytes) -> int | None:

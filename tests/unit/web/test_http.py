@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp.web import RequestHandler
 from serving import PATIENCE_S, serving
 
 from pumpline.web import http
@@ -15,6 +16,7 @@ from pumpline.web.replies import OK, HttpError, Reply
 from pumpline.web.routes import Routes
 
 SHORT_S = 0.05
+SOME_BYTES = 30_000  # less than a transport keeps before it has others wait
 LARGE_BYTES = 50_000_000  # no socket buffer takes that
 
 
@@ -30,6 +32,10 @@ async def large(request: Request) -> Reply:
     return Reply(body=bytes(LARGE_BYTES))
 
 
+async def some(request: Request) -> Reply:
+    return Reply(body=bytes(SOME_BYTES))
+
+
 async def broken(request: Request) -> Reply:
     raise RuntimeError("so it goes")
 
@@ -43,6 +49,7 @@ ROUTES = Routes(
         ("GET", "/ping"): Endpoint(ping),
         ("POST", "/echo"): Endpoint(echo),
         ("GET", "/large"): Endpoint(large),
+        ("GET", "/some"): Endpoint(some),
         ("GET", "/broken"): Endpoint(broken),
         ("GET", "/refused"): Endpoint(refused),
     }
@@ -103,7 +110,7 @@ async def test_a_body_that_does_not_come_ends_the_connection(
 
 
 async def test_a_client_that_does_not_read_is_dropped() -> None:
-    hasty = server(send_s=SHORT_S, sweep_s=SHORT_S)
+    hasty = server(send_s=SHORT_S, sweep_s=SHORT_S, body_bytes_per_s=1e12)
     async with serving(hasty) as talk, log_line("takes too long, dropped") as dropped:
         reader, writer = await talk(b"")
         writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -111,6 +118,53 @@ async def test_a_client_that_does_not_read_is_dropped() -> None:
         await dropped.wait()
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         assert len(await until_closed(reader)) < LARGE_BYTES
+
+
+async def test_a_client_has_more_time_for_a_larger_reply() -> None:
+    """It reads only when another, of a request that is given as long but for that, is dropped."""
+    hasty = server(send_s=SHORT_S, body_s=SHORT_S, sweep_s=SHORT_S, body_bytes_per_s=1e6)
+    async with serving(hasty) as talk, log_line("takes too long, dropped") as dropped:
+        reader, writer = await talk(b"")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        last = b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        writer.write(last)
+        await asyncio.sleep(SHORT_S)
+        await talk(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf")
+        await dropped.wait()
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert len(await until_closed(reader)) > LARGE_BYTES
+
+
+async def test_a_client_that_does_not_take_the_rest_of_a_reply_is_dropped() -> None:
+    """Of which so little is left that nobody waits for it, on a connection that is closing."""
+    hasty = server(keepalive_s=SHORT_S, send_s=5 * SHORT_S, sweep_s=SHORT_S, body_bytes_per_s=1e12)
+    async with serving(hasty) as talk, log_line("takes too long, dropped") as dropped:
+        _, writer = await talk(b"")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        while not any(map(unsent_bytes, hasty._web.connections)):
+            count = hasty.replies[200]
+            writer.write(b"GET /some HTTP/1.1\r\nHost: x\r\n\r\n")
+            while hasty.replies[200] == count:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # for it to be written
+        await dropped.wait()
+        while hasty._web.connections:
+            await asyncio.sleep(0)
+
+
+def unsent_bytes(connection: RequestHandler) -> int:
+    return connection.transport.get_write_buffer_size() if connection.transport else 0
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_body_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(server()) as talk, log_line("failed to read request body") as logged:
+        _, writer = await talk(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf")
+        await asyncio.sleep(SHORT_S)  # for the request to be begun
+        writer.transport.abort()
+        await logged.wait()
+    assert caplog.text.count("failed to read request body from 127.0.0.1:") == 1
 
 
 async def test_a_failing_handler_is_an_internal_error_and_a_log_line(

@@ -167,8 +167,13 @@ async def _gather(broker: "Broker", selection: Selection) -> Gathered:
         channels = choose(topic.channels, selection.channel)
         holds = choose(topic.holds.by_name, selection.channel) or []
         if (channels is not None or holds) and not topic.exiting:
-            topics.append(topic_stats(topic, channels or (), selection))
-            topics[-1].channels += (_hold_stats(topic, hold, selection) for hold in holds)
+            told = topic_stats(topic, (), selection)
+            topics.append(told)
+            for channel in channels or ():
+                await pace.breathe()
+                if not channel.deleted:
+                    told.channels.append(_channel_stats(channel, _memory_start(topic), selection))
+            told.channels += (_hold_stats(topic, hold, selection) for hold in holds)
         await pace.breathe()
     producers: list[ClientStats] = []
     if selection.clients:

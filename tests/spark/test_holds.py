@@ -53,28 +53,6 @@ def test_a_hold_follows_the_stream_and_shows_its_depth(
     assert sum(stream.bodies().values()) == 130
 
 
-def test_a_hold_begins_where_the_stream_begins(
-    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
-) -> None:
-    publish(nsqd, topic, numbered(10))
-    Stream(
-        spark, work, nsqd=addresses(nsqd), subscribe=topic, hold="late", startingOffsets="latest"
-    ).run()
-    assert hold_of(nsqd, topic, "late")["offset"] == 10
-
-
-def test_a_hold_that_was_deleted_is_made_again(
-    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
-) -> None:
-    publish(nsqd, topic, numbered(10))
-    stream = Stream(spark, work, nsqd=addresses(nsqd), subscribe=topic, hold="archive")
-    stream.run()
-    nsqd.http("POST", f"/hold/delete?topic={topic}&hold=archive")
-    publish(nsqd, topic, numbered(5))
-    stream.run()
-    assert hold_of(nsqd, topic, "archive")["offset"] == 10
-
-
 def test_a_hold_keeps_for_a_stopped_stream_what_retention_would_have_taken(
     spark: SparkSession, retiring: Retiring, work: Path
 ) -> None:

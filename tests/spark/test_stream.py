@@ -61,30 +61,6 @@ def test_a_running_stream_picks_up_new_topics_and_its_lag_can_be_read(
     assert stream.bodies() == Counter(numbered(20))
 
 
-def test_starting_at_the_end_leaves_out_what_was_there(
-    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
-) -> None:
-    publish(nsqd, topic, numbered(5))
-    stream = Stream(spark, work, nsqd=addresses(nsqd), subscribe=topic, startingOffsets="latest")
-    stream.run()
-    publish(nsqd, topic, numbered(5, start=5))
-    stream.run()
-    assert stream.bodies() == Counter(numbered(5, start=5))
-
-
-def test_a_node_that_is_new_is_picked_up_from_its_beginning(
-    spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
-) -> None:
-    one = start_nsqd()
-    publish(one, topic, numbered(10))
-    stream = Stream(spark, work, subscribe=topic, startingOffsets="latest")
-    stream.run(nsqd=addresses(one))
-    two = start_nsqd()
-    publish(two, topic, numbered(10, start=100))
-    stream.run(nsqd=addresses(one, two))
-    assert stream.bodies() == Counter(numbered(10, start=100))
-
-
 def test_a_node_that_is_lost_holds_up_nobody_and_is_read_on_when_it_is_back(
     spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
 ) -> None:
@@ -106,22 +82,6 @@ def test_a_node_that_is_lost_holds_up_nobody_and_is_read_on_when_it_is_back(
     finally:
         query.stop()
     assert stream.bodies() == Counter(numbered(20) + numbered(30, start=100))
-
-
-def test_a_node_that_comes_back_at_another_address_is_read_on(
-    spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
-) -> None:
-    node = start_nsqd()
-    publish(node, topic, numbered(10))
-    stream = Stream(spark, work, subscribe=topic)
-    stream.run(nsqd=addresses(node))
-    before = name_of(node)
-    node.stop()
-    node.start()
-    assert name_of(node) != before
-    publish(node, topic, numbered(10, start=10))
-    stream.run(nsqd=addresses(node))
-    assert stream.bodies() == Counter(numbered(20))
 
 
 def test_a_running_stream_picks_up_a_node_that_nsqlookupd_learns_of(

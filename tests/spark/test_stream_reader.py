@@ -143,6 +143,49 @@ def test_a_topic_that_is_new_enters_with_no_rows_and_is_then_read_from_its_begin
     assert rows(reader, entered, end) == numbered(5)
 
 
+def test_starting_at_the_end_leaves_out_what_was_there(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    publish(nsqd, topic, numbered(5))
+    reader = new_reader(nsqd, subscribe=topic, startingOffsets="latest", hold="late")
+    start = kept(reader.initialOffset())
+    assert held_at(nsqd, topic, "late") == 5
+    publish(nsqd, topic, numbered(5, start=5))
+    assert rows(reader, start, latest(reader, start)) == numbered(5, start=5)
+
+
+def test_a_node_that_is_new_is_read_from_its_beginning(
+    nsqd: Nsqd, start_nsqd: Callable[..., Nsqd], topic: str, new_reader: NewReader
+) -> None:
+    publish(nsqd, topic, numbered(10))
+    at = kept(new_reader(nsqd, subscribe=topic, startingOffsets="latest").initialOffset())
+    later = start_nsqd()
+    publish(later, topic, numbered(10, start=100))
+    reader = new_reader(nsqd, later, subscribe=topic, startingOffsets="latest")
+    entered = latest(reader, at)
+    assert rows(reader, at, entered) == []
+    assert rows(reader, entered, latest(reader, entered)) == numbered(10, start=100)
+
+
+def test_a_node_that_comes_back_at_another_address_is_read_on(
+    start_nsqd: Callable[..., Nsqd], topic: str, new_reader: NewReader
+) -> None:
+    node = start_nsqd()
+    publish(node, topic, numbered(10))
+    before = new_reader(node, subscribe=topic)
+    at = latest(before, kept(before.initialOffset()))
+    name = name_of(node)
+    node.stop()
+    node.start()
+    assert name_of(node) != name
+    publish(node, topic, numbered(10, start=10))
+    reader = new_reader(node, subscribe=topic)
+    moved = latest(reader, at)
+    assert list(moved[topic]) == [name_of(node)]
+    assert rows(reader, at, moved) == []
+    assert rows(reader, moved, latest(reader, moved)) == numbered(10, start=10)
+
+
 # -- nodes that are away, and what is lost --------------------------------------------------------
 
 
@@ -228,6 +271,19 @@ def test_a_hold_that_could_not_be_moved_is_moved_with_the_next_batch(
     assert held_at(node, topic, "archive") == 0
     reader.commit(end)
     assert held_at(node, topic, "archive") == 10
+
+
+def test_a_hold_that_was_deleted_is_made_again_when_the_stream_goes_on(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    publish(nsqd, topic, numbered(10))
+    reader = new_reader(nsqd, subscribe=topic, hold="archive")
+    at = latest(reader, kept(reader.initialOffset()))
+    nsqd.http("POST", f"/hold/delete?topic={topic}&hold=archive")
+    publish(nsqd, topic, numbered(5))
+    again = new_reader(nsqd, subscribe=topic, hold="archive")
+    latest(again, at)
+    assert held_at(nsqd, topic, "archive") == 10
 
 
 def test_without_a_hold_nothing_is_pinned(nsqd: Nsqd, topic: str, new_reader: NewReader) -> None:

@@ -76,6 +76,12 @@ def nsqd(auth_server: AuthServer, tmp_path_factory: pytest.TempPathFactory) -> I
         yield daemon
 
 
+@pytest.fixture(autouse=True)
+def forget_queries(auth_server: AuthServer) -> None:
+    """What other tests have asked is none of this one's business."""
+    auth_server.queries.clear()
+
+
 def commands(topic: str) -> dict[str, bytes]:
     return {
         "PUB": pub(topic, b"x"),

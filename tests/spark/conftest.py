@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_nsq.session import local_session
 
+from .drivers import QUICK_FLAGS
 from .topics import end_of, first_of, publish
 
 _numbers = itertools.count(1)
@@ -35,7 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.local.dir": str(home / "local"),
             "spark.driver.memory": "1g",
             # Up in less time; nothing here runs long enough for more.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": QUICK_FLAGS,
         },
     )
     session.sparkContext.setLogLevel("ERROR")

@@ -12,7 +12,9 @@ from daemons import wait_until
 
 START_S_MAX = 120.0
 # Up in less time: C1 only, and a collector with no threads.
-QUICK_JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JAVA = f"spark.driver.extraJavaOptions={QUICK_FLAGS}"
+QUICK_ENVIRONMENT = {"JDK_JAVA_OPTIONS": QUICK_FLAGS}  # of all there are; each says so on stderr
 
 
 class Driver:

@@ -13,6 +13,7 @@ import pytest
 from daemons import Nsqd, wait_until
 from pyspark.sql import SparkSession
 
+from .drivers import QUICK_ENVIRONMENT
 from .pipelines import order_ids, orders
 from .streams import addresses
 from .topics import publish
@@ -36,7 +37,7 @@ class Processes:
         log = self._directory / f"{name}.log"
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
         environment |= {"SPARK_HOME": str(HOME), "SPARK_WORKER_DIR": str(self._directory / "work")}
-        environment["PYSPARK_PYTHON"] = sys.executable
+        environment |= {"PYSPARK_PYTHON": sys.executable, **QUICK_ENVIRONMENT}
         with log.open("wb") as output:
             child = subprocess.Popen(
                 command, stdout=output, stderr=output, env=environment, start_new_session=True

@@ -1,6 +1,7 @@
 """The same source over Spark Connect, whose client has no Java of its own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from daemons import Nsqd
 
+from .drivers import QUICK_ENVIRONMENT
 from .topics import end_of, numbered, publish
 
 DRIVER = Path(__file__).with_name("connect_driver.py")
@@ -22,6 +24,7 @@ def test_topics_are_read_streamed_and_written_over_connect(
     with (work / "driver.log").open("w+") as log:
         ran = subprocess.run(
             [sys.executable, str(DRIVER), nsqd.http_address, topic, str(work)],
+            env={**os.environ, **QUICK_ENVIRONMENT},
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

@@ -14,6 +14,7 @@ import pytest
 from daemons import Nsqd
 from pyspark.sql import SparkSession
 
+from .drivers import QUICK_ENVIRONMENT
 from .pipelines import orders
 from .topics import publish
 
@@ -27,7 +28,7 @@ RUN_S_MAX = 250.0
 def run_once(spec: Path, work: Path) -> None:
     """As a user would, by the command in the docs."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    environment |= {"SPARK_HOME": str(Path(pyspark.__file__).parent), **QUICK_ENVIRONMENT}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     ran = subprocess.run(
         [str(COMMAND), "run", "--spec", str(spec), *CATALOG],

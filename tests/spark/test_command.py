@@ -1,8 +1,14 @@
 """From what a pipeline runs into to what its user reads: a sentence and an exit code."""
 
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+from daemons import wait_until
 from py4j.protocol import Py4JNetworkError
 
 from pyspark_nsq.errors import NsqError
@@ -29,6 +35,31 @@ def test_what_ends_a_pipeline_is_told_without_a_traceback(
     vars(pipeline).update(EXAMPLES="", arguments=lambda parser: None, run=run)
     assert command.main(pipeline, []) == code
     assert said in capsys.readouterr().err
+
+
+def starts_spark(process: subprocess.Popen[str]) -> bool:
+    """Whether it has a child that is on its way to be Spark's Java process."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    with suppress(FileNotFoundError):  # one that has ended
+        return any(b"SparkSubmit" in Path(f"/proc/{c}/cmdline").read_bytes() for c in children)
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_a_pipeline_that_is_interrupted_while_spark_starts_leaves_no_java_behind() -> None:
+    asked = ["pumpline.tools.pumpline", "pipeline", "sql", "--nsqd=127.0.0.1:1", "--topic=t", "x"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", *asked], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        wait_until(lambda: starts_spark(process), 60)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)  # until nobody has its output open
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert said.endswith("pumpline pipeline sql: interrupted\n")
 
 
 def test_statements_end_with_a_semicolon_at_the_end_of_a_line() -> None:

@@ -21,7 +21,7 @@ from rich.console import Console
 from pyspark_nsq.errors import BadOption, NsqError
 from pyspark_nsq.options import parse_write
 from pyspark_nsq.pipelines.cluster import ship_code
-from pyspark_nsq.pipelines.watch import first_sentence
+from pyspark_nsq.pipelines.watch import Stop, first_sentence
 from pyspark_nsq.session import local_session
 from pyspark_nsq.sink import check_nodes
 
@@ -208,7 +208,10 @@ def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 def session(arguments: Namespace, name: str) -> SparkSession:
     given = pairs(arguments.conf, "--conf")
     is_local = arguments.master.startswith(LOCAL)
-    spark = local_session(f"pumpline {name}", master=arguments.master, settings=given)
+    with Stop() as stop:  # interrupted while it starts Java, PySpark would leave that behind
+        spark = local_session(f"pumpline {name}", master=arguments.master, settings=given)
+    if stop.asked.is_set():
+        raise KeyboardInterrupt
     spark.sparkContext.setLogLevel(given.get("spark.log.level", "ERROR"))
     if "spark.sql.shuffle.partitions" not in given:
         # 200, the default, is 200 state stores a batch; a checkpoint keeps what it began with.

@@ -1,6 +1,7 @@
 """/metrics: what nsqlookupd knows and did, read with Prometheus' own parsers."""
 
 import http.client
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -35,7 +36,17 @@ def scrape(daemon: Nsqd | Nsqlookupd, query: str = "") -> dict[str, float]:
     return rows(parse_plain(body.decode()))
 
 
-def test_what_is_registered(nsqlookupd: Nsqlookupd, connect: Connect) -> None:
+@pytest.fixture
+def forgetful(nsqlookupd: Nsqlookupd) -> Nsqlookupd:
+    """With nothing of what other tests have done: nobody is connected, and nothing known."""
+    wait_until(lambda: scrape(nsqlookupd)["nsqlookupd_connections"] == 0)
+    for topic in json.loads(nsqlookupd.http("GET", "/topics")[1])["topics"]:
+        post(nsqlookupd, f"/topic/delete?topic={topic}")
+    return nsqlookupd
+
+
+def test_what_is_registered(forgetful: Nsqlookupd, connect: Connect) -> None:
+    nsqlookupd = forgetful
     peers = [connect(), connect()]
     for number, peer in enumerate(peers):
         peer.identify(http_port=number + 1)

@@ -17,7 +17,10 @@ from pyspark_nsq.options import parse_write
 from pyspark_nsq.pipelines.storage import Storage
 
 NOTE = "publishing.json"  # in the checkpoint
-ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ARROW = (  # how many rows Spark hands to the sink at once
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+    "spark.sql.execution.arrow.maxBytesPerBatch",
+)
 PARALLELISM = "spark.default.parallelism"
 
 
@@ -66,6 +69,9 @@ def unfinished_batch(checkpoint: Storage) -> int | None:
     return begun if begun > done else None
 
 
+def arrow_settings(spark: SparkSession) -> dict[str, str]:
+    return {name: str(spark.conf.get(name)) for name in ARROW}
+
+
 def _cut(spark: SparkSession, target: dict[str, str]) -> dict[str, str]:
-    nodes = sorted(parse_write(target).nsqd)
-    return {"nsqd": ",".join(nodes), ARROW_ROWS: str(spark.conf.get(ARROW_ROWS))}
+    return {"nsqd": ",".join(sorted(parse_write(target).nsqd)), **arrow_settings(spark)}

@@ -13,7 +13,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,7 +27,7 @@ from pyspark_nsq.nodes import Nodes
 from pyspark_nsq.options import OFFSET_LATEST, parse_read, parse_time_ns
 from pyspark_nsq.pipelines import command
 from pyspark_nsq.pipelines.history import history
-from pyspark_nsq.pipelines.repeats import ARROW_ROWS
+from pyspark_nsq.pipelines.repeats import arrow_settings
 from pyspark_nsq.pipelines.watch import Stop
 
 EXAMPLES = """
@@ -63,7 +63,7 @@ class Plan:
     step_rows: int
     done: int = 0
     rows: int = 0
-    arrow_rows: int = 0  # in a batch that Spark hands to the sink; 0 if that was not noted
+    arrow: dict[str, str] = field(default_factory=dict)  # settings of Spark that cut a step
 
     def steps(self) -> Iterator[Range]:
         """Those that are not done."""
@@ -198,11 +198,11 @@ def run(arguments: Namespace, console: Console) -> int:
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     else:
         rows = STEP_ROWS if arguments.rate is None else max(int(arguments.rate * STEP_S), 1)
-        arrow_rows = int(str(spark.conf.get(ARROW_ROWS)))
-        plan = Plan(f"{name}-{time.time_ns():x}", source.ranges(), rows, arrow_rows=arrow_rows)
+        mark = f"{name}-{time.time_ns():x}"
+        plan = Plan(mark, source.ranges(), rows, arrow=arrow_settings(spark))
         plan.save(path)
-    if plan.arrow_rows:
-        spark.conf.set(ARROW_ROWS, plan.arrow_rows)  # or a step sent again is cut another way
+    for setting, value in plan.arrow.items():
+        spark.conf.set(setting, value)  # or a step that is sent again might be cut another way
     with Stop(interrupts=True) as stop:
         finished = publish(source, plan, target, path, rate=arguments.rate, stop=stop, on=console)
     how = "done" if finished else "stopped; the same command goes on from here"

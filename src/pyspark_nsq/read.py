@@ -3,14 +3,13 @@
 Runs in Spark's Python workers, so it depends on nothing but its arguments.
 """
 
-import gc
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 
 import pyarrow as pa
 
+from pyspark_nsq.collector import spare_collector
 from pyspark_nsq.decode import Decoder
 from pyspark_nsq.errors import DataLoss
 from pyspark_nsq.fetch import Answer, Fetcher, Retired
@@ -24,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 def read_ranges(
     ranges: tuple[Range, ...], options: ReadOptions, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    _spare_collector()
+    spare_collector()
     for wanted in ranges:
         rest = wanted
         while rest.rows:
@@ -68,10 +67,3 @@ def _lost(error: DataLoss, options: ReadOptions) -> None:
     if options.fail_on_data_loss:
         raise DataLoss(f"{error}; failOnDataLoss=false reads what is there")
     _LOG.warning("%s", error)
-
-
-@cache
-def _spare_collector() -> None:
-    """Once in a process. Spark's worker looks for garbage after each task, among all modules and
-    classes: 20 to 40 ms, as long as decoding 60 MB. What is there by now is not looked at again."""
-    gc.freeze()

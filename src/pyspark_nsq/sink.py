@@ -8,11 +8,9 @@ chunk comes again as it was, to the node that had it: so a task must be given th
 same order, and the nodes be the same. Else its rows are published again, and none is left out.
 """
 
-import gc
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from uuid import uuid4
 
 import pyarrow as pa
@@ -25,6 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from pyspark_nsq.chunks import chunks
+from pyspark_nsq.collector import spare_collector
 from pyspark_nsq.connection import NodeConnection
 from pyspark_nsq.errors import BadColumns, BadOption
 from pyspark_nsq.options import WriteOptions
@@ -109,7 +108,7 @@ def publish_rows(
 ) -> Published:
     """Publishes all rows; chunks go to the nodes in turn, each always to the same one, as only
     that one will know it when it comes again, in whatever order the nodes are named then."""
-    _spare_collector()
+    spare_collector()
     nodes = [NodePublisher(address, options.connecting) for address in sorted(options.nsqd)]
     done = Published(0, 0)
     number = 0
@@ -132,13 +131,6 @@ def publish_rows(
         for node in nodes:
             node.close()
     return done
-
-
-@cache
-def _spare_collector() -> None:
-    """Once in a process: Spark's worker looks for garbage after each task, among all modules and
-    classes, which was 15 % of its time. What is there by now is not looked at again."""
-    gc.freeze()
 
 
 def _partition(context: TaskContext | None) -> int:

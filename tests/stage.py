@@ -1,8 +1,10 @@
 """Topics and channels as in the broker, on a real data directory, but with time, threads and ticks
 that move only when the test says so."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 from logs import BASE_ID, Threads
 
@@ -24,6 +26,8 @@ from pumpline.log.directory import Directory, Manifest
 from pumpline.log.files import FilePool
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
+
+T = TypeVar("T")
 
 NS_PER_S = 1_000_000_000
 WALL_NS = 1_700_000_000 * NS_PER_S
@@ -230,3 +234,19 @@ def log_of(topic: Topic) -> Log:
     """Of one that is on disk."""
     assert isinstance(topic.log, Log)
     return topic.log
+
+
+async def turns_during(work: Awaitable[T]) -> tuple[T, int]:
+    """The outcome of some work, and how often others had the event loop meanwhile."""
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(count_turns())
+    outcome = await work
+    other.cancel()
+    return outcome, turns

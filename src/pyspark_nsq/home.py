@@ -27,7 +27,7 @@ def quick_home() -> str | None:
     installed = Path(_find_spark_home()).resolve()
     try:
         return str(_made(installed, _cache()))
-    except OSError:
+    except (OSError, RuntimeError):  # the latter of a user who has no home
         return None
 
 
@@ -58,7 +58,8 @@ def _fill(home: Path, installed: Path) -> None:
     for archive in (installed / "python" / "lib").glob("*.zip"):
         name = archive.name.partition("-")[0].removesuffix(".zip")
         package = find_spec(name)
-        assert package is not None and package.origin is not None
+        if package is None or package.origin is None:
+            raise FileNotFoundError(f"{archive} is not installed as files")
         directory = home / "python" / "lib" / archive.name
         directory.mkdir(parents=True)
         (directory / name).symlink_to(Path(package.origin).resolve().parent)

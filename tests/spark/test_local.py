@@ -41,14 +41,18 @@ def bodies(batches: Iterator[pa.RecordBatch]) -> list[bytes]:
     return [body for batch in batches for body in batch.column("body").to_pylist()]
 
 
-def test_a_range_is_read_from_files_without_the_node(
-    start_nsqd: Callable[..., Nsqd], topic: str
+@pytest.mark.parametrize("trouble", ["the node is killed", "the files are retired"])
+def test_files_once_opened_are_read_to_their_end(
+    start_nsqd: Callable[..., Nsqd], topic: str, trouble: str
 ) -> None:
     node = start_nsqd("--max-bytes-per-file=500000")
     publish(node, topic, BODIES, batch=100)
     batches = read_ranges((whole(node, topic),), options(node), SCHEMA)
     first = next(batches)
-    node.kill()
+    if trouble == "the node is killed":
+        node.kill()
+    else:
+        node.http("POST", f"/topic/delete?topic={topic}")
     assert bodies(iter([first])) + bodies(batches) == BODIES
 
 
@@ -61,17 +65,6 @@ def test_a_node_that_is_gone_from_the_start_is_told_as_over_http(
     node.kill()
     with pytest.raises(Unreachable, match="offset 0 could not be read"):
         list(read_ranges((wanted,), options(node), SCHEMA))
-
-
-def test_files_that_are_retired_while_they_are_read_stay_readable(
-    start_nsqd: Callable[..., Nsqd], topic: str
-) -> None:
-    node = start_nsqd("--max-bytes-per-file=500000")
-    publish(node, topic, BODIES, batch=100)
-    batches = read_ranges((whole(node, topic),), options(node), SCHEMA)
-    first = next(batches)
-    node.http("POST", f"/topic/delete?topic={topic}")
-    assert bodies(iter([first])) + bodies(batches) == BODIES
 
 
 def over_http(caplog: pytest.LogCaptureFixture, node: Nsqd, wanted: Range) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from stage import Stage
+from stage import Stage, turns_during
 
 from pumpline.broker.broker import Broker
 from pumpline.broker.memory import Memory
@@ -29,18 +29,8 @@ async def test_others_get_their_turn_between_topics(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace, "SLICE_S", 0.0)
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(count_turns())
     metrics = Metrics(broker, memory=Memory(), http=[])
-    await metrics._add_topics(Exposition(), Selection())
-    other.cancel()
+    _, turns = await turns_during(metrics._add_topics(Exposition(), Selection()))
     assert turns >= TOPICS
 
 

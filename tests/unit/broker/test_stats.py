@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from stage import Stage
+from stage import Stage, turns_during
 
 from pumpline.broker.broker import Broker
 from pumpline.broker.stats import Selection, gather
@@ -25,17 +25,7 @@ async def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broker:
 
 
 async def test_others_get_their_turn_between_channels(broker: Broker) -> None:
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(count_turns())
-    stats = await gather(broker, Selection(), None)
-    other.cancel()
+    stats, turns = await turns_during(gather(broker, Selection(), None))
     assert stats.topics is not None
     assert [each.channel_name for each in stats.topics[0].channels] == sorted(
         broker.topics["t"].channels

@@ -53,6 +53,8 @@ class Owner(Protocol):
 
     def filled(self) -> None: ...
 
+    def eof_received(self) -> bool: ...
+
     def pause_writing(self) -> None: ...
 
     def resume_writing(self) -> None: ...
@@ -80,8 +82,8 @@ class Filling(asyncio.BufferedProtocol):
             self._owner.filled()
 
     def eof_received(self) -> bool:
-        """Half a request is none: there is nothing to answer."""
-        return False
+        """Half a request is none; what came before it is still answered."""
+        return self._owner.eof_received()
 
     def pause_writing(self) -> None:
         self._owner.pause_writing()

@@ -40,7 +40,27 @@ class Soon:
         connection.flush()
 
 
+class Held(Soon):
+    """One that is there when the test says so."""
+
+    def wait(self, connection: Shortcut) -> None:
+        self.connection = connection
+
+    def release(self) -> None:
+        self._settle(self.connection)
+
+
+held: list[Held] = []
+
+
+def hold(body: bytes) -> Held:
+    held.append(Held())
+    return held[-1]
+
+
 def choose(raw_query: str, body_bytes: int) -> TakeLarge | None:
+    if raw_query == "held":
+        return TakeLarge(hold, refuse)
     return TakeLarge(take, refuse if raw_query == "refused" else take_room)
 
 
@@ -66,6 +86,7 @@ async def handle(request: Request) -> Reply:
 @pytest.fixture(autouse=True)
 def forget() -> None:
     came.clear()
+    held.clear()
 
 
 @asynccontextmanager
@@ -144,6 +165,22 @@ async def test_rooms_are_given_back_by_clients_that_go(monkeypatch: pytest.Monke
         reader, _ = await talk(post(LARGE))
         assert await replies(reader, 1) == [b"200 OK"]
     assert came == [("room", LARGE)]
+
+
+async def test_who_closes_in_the_middle_gets_the_answers_to_what_was_whole() -> None:
+    async with serving() as talk:
+        reader, writer = await talk(post(b"whole", "held") + post(LARGE)[:-1])
+        await writer.drain()
+        writer.write_eof()
+        while not held:
+            await asyncio.sleep(0)
+        connection = held[0].connection
+        while not connection._ending and not connection.transport.is_closing():
+            await asyncio.sleep(0)
+        held[0].release()
+        assert await replies(reader, 1) == [b"200 OK"]
+        assert await reader.read() == b""
+    assert not came
 
 
 async def test_a_client_that_stops_in_the_middle_is_disconnected() -> None:

@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-KERNELS := src/pumpline/core/_kernels
+KERNELS := src/pumpline/core/messages/_kernels
 JS := tests/interop/js
 PYTEST = $(BIN)/python -m pytest
 
@@ -35,7 +35,7 @@ bench-spark: $(INSTALLED) java ## measure Spark over topics (takes minutes, want
 	$(BIN)/python -m bench.spark
 
 bench: $(INSTALLED) ## measure the broker (takes minutes, wants an idle machine)
-	$(BIN)/python -m bench.broker
+	$(BIN)/python -m bench.nsqd
 
 fuzz: $(INSTALLED) ## the soak tests: long fuzzing and crash runs
 	$(PYTEST) -m soak

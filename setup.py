@@ -12,8 +12,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-MODULE = "pumpline.core._kernels"
-SOURCE = "src/pumpline/core/_kernels.pyx"
+MODULE = "pumpline.core.messages._kernels"
+SOURCE = "src/pumpline/core/messages/_kernels.pyx"
 CHOICES = ("auto", "require", "no")
 
 choice = os.environ.get("PUMPLINE_BUILD_KERNELS") or "auto"

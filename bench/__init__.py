@@ -1,1 +1,1 @@
-"""Benchmarks. `python -m bench.broker --help` compares nsqd servers; see bench/README.md."""
+"""Benchmarks. `python -m bench.nsqd --help` compares nsqd servers; see bench/README.md."""

@@ -6,8 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from certificates import Authority, Identity
 from hypothesis import HealthCheck, settings
+
+from tests.kit.certificates import Authority, Identity
 
 TESTS = Path(__file__).parent
 MARKED_DIRECTORIES = ("interop", "crash")

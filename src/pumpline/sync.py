@@ -40,14 +40,14 @@ from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
 from weakref import WeakSet
 
 from pumpline import client
-from pumpline.client.bodies import Body, blocks
-from pumpline.client.connection import sockets_of
-from pumpline.client.consumer import BATCH_SIZE
+from pumpline.client.connection.connection import sockets_of
+from pumpline.client.connection.settings import Settings
+from pumpline.client.consuming.consumer import BATCH_SIZE
+from pumpline.client.consuming.message import Batch, Delay, Message
+from pumpline.client.consuming.subscription import Counters
 from pumpline.client.errors import NotSent, PublishError
-from pumpline.client.message import Batch, Delay, Message
-from pumpline.client.producer import BODY_BYTES_MAX
-from pumpline.client.settings import Settings
-from pumpline.client.subscription import Counters
+from pumpline.client.publishing.bodies import Body, blocks
+from pumpline.client.publishing.producer import BODY_BYTES_MAX
 
 __all__ = ["Batch", "Consumer", "ConsumerArguments", "Message", "Producer", "ProducerOptions"]
 

@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 from urllib.parse import quote
 
-from pumpline.broker import options as nsqd_options
-from pumpline.broker import server as nsqd_server
-from pumpline.core import flags
-from pumpline.lookup import options as nsqlookupd_options
-from pumpline.lookup import server as nsqlookupd_server
+from pumpline.core.text import flags
+from pumpline.nsqd import options as nsqd_options
+from pumpline.nsqd import server as nsqd_server
+from pumpline.nsqlookupd import options as nsqlookupd_options
+from pumpline.nsqlookupd import server as nsqlookupd_server
 
 HTTP_TIMEOUT_S = 10.0
 POLL_S = 0.005

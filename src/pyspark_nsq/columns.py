@@ -16,8 +16,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_nsq.decode import COLUMN_TYPES
 from pyspark_nsq.errors import BadColumns
+from pyspark_nsq.reading.decode import COLUMN_TYPES
 
 SPARK_TYPES: dict[str, DataType] = {
     "topic": StringType(),

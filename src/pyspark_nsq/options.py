@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
-from pumpline.core.names import is_ephemeral, is_valid_name
+from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pyspark_nsq.errors import BadOption
 
 EARLIEST = "earliest"

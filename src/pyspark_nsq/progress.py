@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from pyspark_nsq.errors import NsqError
-from pyspark_nsq.positions import Positions, from_json, rows_between
+from pyspark_nsq.nodes.positions import Positions, from_json, rows_between
 
 
 class _HasJson(Protocol):

@@ -11,10 +11,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_nsq.batch import BatchReader
 from pyspark_nsq.columns import SCHEMA, arrow_schema
 from pyspark_nsq.options import check_names, parse_read, parse_write
-from pyspark_nsq.stream import StreamReader
+from pyspark_nsq.reading.batch import BatchReader
+from pyspark_nsq.reading.stream import StreamReader
 
 
 class DefaultSource(DataSource):
@@ -100,7 +100,7 @@ class DefaultSource(DataSource):
         return StreamReader(parse_read(self.options, streaming=True), arrow_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from pyspark_nsq import sink  # costs a process that only reads 60 ms
+        from pyspark_nsq.writing import sink  # costs a process that only reads 60 ms
 
         options = parse_write(self.options)
         sink.check_columns(schema, options, overwrite=overwrite)
@@ -109,7 +109,7 @@ class DefaultSource(DataSource):
         return sink.BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from pyspark_nsq import sink
+        from pyspark_nsq.writing import sink
 
         options = parse_write(self.options)
         sink.check_columns(schema, options, overwrite=False)

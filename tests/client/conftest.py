@@ -5,10 +5,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
-from proxy import Proxy
 
-from .owner import Owner
+from tests.kit.client.owner import Owner
+from tests.kit.daemons import Nsqd
+from tests.kit.proxy import Proxy
 
 _topics = count()
 

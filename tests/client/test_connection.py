@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
-from proxy import DOWN, Proxy
 
-from pumpline.client.connection import WATER_MARK_BYTES, Connection
+from pumpline.client.connection.connection import WATER_MARK_BYTES, Connection
+from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import (
     ConnectError,
     ConnectionClosed,
@@ -18,12 +17,12 @@ from pumpline.client.errors import (
     ServerError,
     Stalled,
 )
-from pumpline.client.settings import Settings
-from pumpline.core import commands
-from pumpline.core.frames import HEARTBEAT, OK, RESPONSE, encode_frame
-from pumpline.core.layers import Deflate, Snappy
-
-from .owner import CHANNEL, Owner, publish_and_consume
+from pumpline.core.protocol import commands
+from pumpline.core.protocol.frames import HEARTBEAT, OK, RESPONSE, encode_frame
+from pumpline.core.protocol.layers import Deflate, Snappy
+from tests.kit.client.owner import CHANNEL, Owner, publish_and_consume
+from tests.kit.daemons import Nsqd
+from tests.kit.proxy import DOWN, Proxy
 
 
 @pytest.fixture

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from authority_server import REFUSED, AuthorityServer, grant
-from certificates import Authority, client_context
-from daemons import Nsqd
 
+from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import AuthRequired, ConnectError
-from pumpline.client.settings import Settings
-
-from .owner import Owner, publish_and_consume
+from tests.kit.auth_server import REFUSED, AuthorityServer, grant
+from tests.kit.certificates import Authority, client_context
+from tests.kit.client.owner import Owner, publish_and_consume
+from tests.kit.daemons import Nsqd
 
 # -- layers -------------------------------------------------------------------------------------
 

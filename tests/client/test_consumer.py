@@ -8,13 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from authority_server import AuthorityServer, grant
-from certificates import Authority, client_context
-from daemons import Nsqd
 
 from pumpline.client import Consumer, ConsumerOptions, Message, Settings
-
-from .consuming import CHANNEL, finish_all, left, numbered, publish, take, until
+from tests.kit.auth_server import AuthorityServer, grant
+from tests.kit.certificates import Authority, client_context
+from tests.kit.client.consuming import CHANNEL, finish_all, left, numbered, publish, take, until
+from tests.kit.daemons import Nsqd
 
 TOUCH_S = 0.01  # much less than any time a message has here
 

@@ -7,13 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
-from proxy import Proxy
 
 from pumpline.client import Consumer, ConsumerOptions, Message, Settings
-
-from .chaos import trouble
-from .consuming import CHANNEL, left, numbered, publish, until
+from tests.kit.client.chaos import trouble
+from tests.kit.client.consuming import CHANNEL, left, numbered, publish, until
+from tests.kit.daemons import Nsqd
+from tests.kit.proxy import Proxy
 
 COUNTS = (2000, 200, 20)
 TROUBLES = 12

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd, Nsqlookupd
-from proxy import DOWN, Proxy
 
 from pumpline.client import Consumer, ConsumerOptions, Message, Settings
-from pumpline.core.frames import OK, encode_message
-
-from .consuming import CHANNEL, finish_all, left, numbered, publish, take, until
+from pumpline.core.protocol.frames import OK, encode_message
+from tests.kit.client.consuming import CHANNEL, finish_all, left, numbered, publish, take, until
+from tests.kit.daemons import Nsqd, Nsqlookupd
+from tests.kit.proxy import DOWN, Proxy
 
 WATCHFUL = Settings(heartbeat_interval_s=1.0, read_timeout_s=1.2)
 ATTENTIVE = ConsumerOptions(poll_interval_s=0.1)

@@ -4,11 +4,10 @@ import asyncio
 import random
 
 import pytest
-from daemons import Nsqd
 
 from pumpline.client import Consumer, ConsumerOptions, Message
-
-from .consuming import CHANNEL, numbered, publish, until
+from tests.kit.client.consuming import CHANNEL, numbered, publish, until
+from tests.kit.daemons import Nsqd
 
 COUNT = 50  # a round, on each nsqd
 ROUNDS = 15

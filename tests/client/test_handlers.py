@@ -6,11 +6,10 @@ import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
-from daemons import Nsqd
 
 from pumpline.client import Consumer, ConsumerOptions, Message
-
-from .consuming import CHANNEL, finish_all, left, numbered, publish, until
+from tests.kit.client.consuming import CHANNEL, finish_all, left, numbered, publish, until
+from tests.kit.daemons import Nsqd
 
 QUICK = ConsumerOptions(
     requeue_delay_s=0, backoff_multiplier_s=0.01, backoff_max_s=0.04, stop_timeout_s=10

@@ -4,14 +4,13 @@ import asyncio
 import json
 
 import pytest
-from daemons import Nsqd
 
 from pumpline.client import Consumer, Message, Producer, Refused, Unconfirmed
-from pumpline.core.frames import ERROR, OK, RESPONSE, encode_frame, encode_message
-
-from .consuming import CHANNEL, finish_all, publish, until
-from .scripted import Client, scripted
-from .test_discovery import answering, with_length
+from pumpline.core.protocol.frames import ERROR, OK, RESPONSE, encode_frame, encode_message
+from tests.client.test_discovery import answering, with_length
+from tests.kit.client.consuming import CHANNEL, finish_all, publish, until
+from tests.kit.client.scripted import Client, scripted
+from tests.kit.daemons import Nsqd
 
 MESSAGE = encode_message(timestamp_ns=1, attempts=1, message_id=7, body=b"m")
 
@@ -125,7 +124,7 @@ async def test_answers_nobody_waits_for_confirm_nothing() -> None:
 async def test_an_nsqd_that_never_answers_cls_is_left_all_the_same(
     topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pumpline.client.subscription.CLS_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("pumpline.client.consuming.subscription.CLS_TIMEOUT_S", 0.05)
     async with scripted(accept) as deaf:
         consumer = Consumer(topic, CHANNEL, nsqd=deaf)
         consumer.start()

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-THIRD_PARTY = ("aiohttp", "cramjam", "msgspec", "rich", "uvloop", "pumpline.broker")
+THIRD_PARTY = ("aiohttp", "cramjam", "msgspec", "rich", "uvloop", "pumpline.nsqd")
 
 
 def run(program: str) -> str:
@@ -27,7 +27,7 @@ def test_the_client_works_where_nothing_else_is_installed() -> None:
 import sys
 sys.modules.update(dict.fromkeys({(*THIRD_PARTY, "zlib_ng")!r}))  # importing them fails
 import pumpline.client, pumpline.sync
-from pumpline.core.layers import Deflate
+from pumpline.core.protocol.layers import Deflate
 print(pumpline.client.Producer("127.0.0.1:4150").addresses, Deflate(6).name)
 """
     assert run(program) == "['127.0.0.1:4150'] deflate"

@@ -7,22 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
-from proxy import DOWN, Proxy
 
-from pumpline.client import (
-    ConnectError,
-    NotSent,
-    Producer,
-    Refused,
-    Settings,
-    Unconfirmed,
-)
-from pumpline.client.bodies import TAKEN_AT_ONCE
-from pumpline.core.frames import ERROR, OK, encode_frame
-
-from .consuming import CHANNEL, drain, until
-from .scripted import Client, scripted
+from pumpline.client import ConnectError, NotSent, Producer, Refused, Settings, Unconfirmed
+from pumpline.client.publishing.bodies import TAKEN_AT_ONCE
+from pumpline.core.protocol.frames import ERROR, OK, encode_frame
+from tests.kit.client.consuming import CHANNEL, drain, until
+from tests.kit.client.scripted import Client, scripted
+from tests.kit.daemons import Nsqd
+from tests.kit.proxy import DOWN, Proxy
 
 
 def topic_stats(nsqd: Nsqd, topic: str) -> dict[str, int]:

@@ -6,13 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
-from proxy import Proxy
 
 from pumpline.client import NotSent, Producer, PublishError, Unconfirmed
-
-from .chaos import KINDS, trouble
-from .consuming import CHANNEL, publish
+from tests.kit.client.chaos import KINDS, trouble
+from tests.kit.client.consuming import CHANNEL, publish
+from tests.kit.daemons import Nsqd
+from tests.kit.proxy import Proxy
 
 TASKS = 30
 TROUBLES = 15  # in each of four ways

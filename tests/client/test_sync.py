@@ -10,13 +10,12 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd, wait_until
 
 from pumpline.client import ConnectError, Message, NotSent, Refused, Settings
 from pumpline.sync import Consumer, Producer, _loop_thread
 from pumpline.testing import LocalNsqd
-
-from .consuming import CHANNEL, drain, left
+from tests.kit.client.consuming import CHANNEL, drain, left
+from tests.kit.daemons import Nsqd, wait_until
 
 
 def test_publish(nsqd: Nsqd, topic: str) -> None:

@@ -99,7 +99,7 @@ def test_the_fixtures(tmp_path: Path) -> None:
 
 
 def test_the_plugin_imports_no_daemon() -> None:
-    program = "import sys, pumpline.pytest_plugin; print('pumpline.broker' in sys.modules)"
+    program = "import sys, pumpline.pytest_plugin; print('pumpline.nsqd' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )

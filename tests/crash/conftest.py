@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .victim import Victim
+from tests.kit.crash.killable_nsqd import Victim
 
 SEED_VARIABLE = "PUMPLINE_CRASH_SEED"
 

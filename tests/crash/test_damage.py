@@ -8,9 +8,16 @@ from typing import NamedTuple
 
 import pytest
 
-from .conftest import NewVictim
-from .damage import COUNT, SEGMENT_BYTES, SENT, Damage, flip_last_batch, methods
-from .victim import Victim, await_checkpoint, create_channel, drain, drain_all, until_barrier
+from tests.crash.conftest import NewVictim
+from tests.kit.crash.damage import COUNT, SEGMENT_BYTES, SENT, Damage, flip_last_batch, methods
+from tests.kit.crash.killable_nsqd import (
+    Victim,
+    await_checkpoint,
+    create_channel,
+    drain,
+    drain_all,
+    until_barrier,
+)
 
 METHODS = dict(methods())
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from daemons import Nsqd, RawClient
+
+from tests.kit.daemons import Nsqd, RawClient
 
 MESSAGES = 300
 KILLS = 6

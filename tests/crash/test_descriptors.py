@@ -9,10 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import IO_TIMEOUT_S, ErrorFrame, RawClient, wait_until
 
-from .conftest import NewVictim
-from .victim import Victim, await_checkpoint, create_channel, drain, until_barrier
+from tests.crash.conftest import NewVictim
+from tests.kit.crash.killable_nsqd import (
+    Victim,
+    await_checkpoint,
+    create_channel,
+    drain,
+    until_barrier,
+)
+from tests.kit.daemons import IO_TIMEOUT_S, ErrorFrame, RawClient, wait_until
 
 SPARE_FILES = 12
 CROWD_MAX = 200

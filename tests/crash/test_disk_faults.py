@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import ErrorFrame, RawClient, wait_until
 
-from .conftest import NewVictim
-from .victim import (
+from tests.crash.conftest import NewVictim
+from tests.kit.crash.killable_nsqd import (
     EFBIG_REASON,
     ENOSPC_REASON,
     Victim,
@@ -24,6 +23,7 @@ from .victim import (
     refusal,
     until_barrier,
 )
+from tests.kit.daemons import ErrorFrame, RawClient, wait_until
 
 SENT = [b"%d" % number for number in range(100)]
 

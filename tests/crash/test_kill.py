@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from .conftest import NewVictim
-from .ledger import Ledger
-from .load import Load
-from .victim import Victim, create_channel
+from tests.crash.conftest import NewVictim
+from tests.kit.crash.killable_nsqd import Victim, create_channel
+from tests.kit.crash.ledger import Ledger
+from tests.kit.crash.load import Load
 
 SEEDS = (1,)
 SOAK_SEEDS = range(100, 120)

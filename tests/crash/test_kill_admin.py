@@ -1,13 +1,19 @@
 """What was done to topics and channels stays done, though the daemon is killed right after it."""
 
 import pytest
-from daemons import wait_until
 
-from .conftest import NewVictim
-from .ledger import Ledger
-from .load import Load
-from .test_kill import kill_under_load
-from .victim import Victim, await_checkpoint, create_channel, drain, until_barrier
+from tests.crash.conftest import NewVictim
+from tests.crash.test_kill import kill_under_load
+from tests.kit.crash.killable_nsqd import (
+    Victim,
+    await_checkpoint,
+    create_channel,
+    drain,
+    until_barrier,
+)
+from tests.kit.crash.ledger import Ledger
+from tests.kit.crash.load import Load
+from tests.kit.daemons import wait_until
 
 SEEDS = (3,)
 SENT = [b"%d" % number for number in range(50)]

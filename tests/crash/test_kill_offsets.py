@@ -5,8 +5,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from .conftest import NewVictim
-from .victim import Victim, drain
+from tests.crash.conftest import NewVictim
+from tests.kit.crash.killable_nsqd import Victim, drain
 
 SENT = [b"%d" % number for number in range(50)]
 

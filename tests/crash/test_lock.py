@@ -2,8 +2,8 @@
 
 import subprocess
 
-from .conftest import NewVictim
-from .victim import create_channel, drain
+from tests.crash.conftest import NewVictim
+from tests.kit.crash.killable_nsqd import create_channel, drain
 
 
 def second_nsqd(command: list[str]) -> tuple[int, str]:

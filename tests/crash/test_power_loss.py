@@ -12,15 +12,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import COMMAND_VARIABLE, ErrorFrame, wait_until
 
-from . import recording_nsqd
-from .conftest import NewVictim
-from .ledger import Ledger
-from .load import Load
-from .power import Power
-from .repeats import Repeater, check_once
-from .victim import Victim, await_checkpoint, create_channel, drain, refusal, until_barrier
+from tests.crash.conftest import NewVictim
+from tests.kit.crash import recording_nsqd
+from tests.kit.crash.killable_nsqd import (
+    Victim,
+    await_checkpoint,
+    create_channel,
+    drain,
+    refusal,
+    until_barrier,
+)
+from tests.kit.crash.ledger import Ledger
+from tests.kit.crash.load import Load
+from tests.kit.crash.power import Power
+from tests.kit.crash.repeats import Repeater, check_once
+from tests.kit.daemons import COMMAND_VARIABLE, ErrorFrame, wait_until
 
 SEEDS = (1,)
 GROUP_COMMIT = "--sync-every=1"

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from .conftest import NewVictim
-from .repeats import Repeater, check_once
-from .victim import Victim, await_checkpoint, create_channel, drain, drain_all
+from tests.crash.conftest import NewVictim
+from tests.kit.crash.killable_nsqd import Victim, await_checkpoint, create_channel, drain, drain_all
+from tests.kit.crash.repeats import Repeater, check_once
 
 SEEDS = (1,)
 SOAK_SEEDS = range(100, 120)

@@ -4,7 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pages import Reader
+
+from tests.kit.pages import Reader
 
 
 @pytest.mark.slow

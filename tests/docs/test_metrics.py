@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
-from pages import DOCS, Reader
 
-from pumpline.broker import metrics
-from pumpline.web import process
-from pumpline.web.exposition import COUNTER, Family
+from pumpline.nsqd.stats import prometheus
+from pumpline.web import process_metrics
+from pumpline.web.prometheus_text import COUNTER, Family
+from tests.kit.daemons import Nsqd
+from tests.kit.pages import DOCS, Reader
 
 PAGE = (DOCS / "metrics.md").read_text()
 NAME = re.compile(r"\b(?:nsqd|process)_[a-z0-9_]+\b")
@@ -19,7 +19,7 @@ NAME = re.compile(r"\b(?:nsqd|process)_[a-z0-9_]+\b")
 
 def families() -> Iterator[Family]:
     """Those that are always the same; a scrape has some more, made for any daemon."""
-    for module in (metrics, process):
+    for module in (prometheus, process_metrics):
         for value in vars(module).values():
             if isinstance(value, Family):
                 yield value

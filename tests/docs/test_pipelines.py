@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pumpline.tools.pipeline import PIPELINES, USAGE, main
-from pyspark_nsq.pipelines.command import unknown_flag
+from pyspark_nsq.pipelines.running.command import unknown_flag
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 

@@ -10,8 +10,7 @@ from types import CodeType
 from typing import Any
 
 from pumpline.testing import LocalNsqd, LocalNsqlookupd
-
-from .test_pipelines import commands
+from tests.docs.test_pipelines import commands
 
 PAGE = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)

@@ -6,16 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from authority_server import EVERYTHING, Answer, Asked, AuthorityServer
-from daemons import Nsqd
 
-from . import replies
-from .conftest import Rounds
-from .grammar import LIMIT_FLAGS, MAGIC, auth, pub, sized
-from .hostile import Ending, converse
-from .mutation import pieces
-from .test_texts import damaged_grant, text_of
-from .watch import Watch, delete_topics
+from tests.fuzz.conftest import Rounds
+from tests.fuzz.test_texts import damaged_grant, text_of
+from tests.kit.auth_server import EVERYTHING, Answer, Asked, AuthorityServer
+from tests.kit.daemons import Nsqd
+from tests.kit.fuzz import replies
+from tests.kit.fuzz.grammar import LIMIT_FLAGS, MAGIC, auth, pub, sized
+from tests.kit.fuzz.hostile import Ending, converse
+from tests.kit.fuzz.mutation import pieces
+from tests.kit.fuzz.watch import Watch, delete_topics
 
 SEEDS = (1, 2)
 CONNECTIONS = 100  # a round

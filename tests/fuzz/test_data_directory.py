@@ -10,13 +10,20 @@ from pathlib import Path
 import pytest
 
 from pumpline.log.directory import Directory
-from pumpline.web.listening import StartupError
-
-from .conftest import Rounds
-from .deadline import within
-from .directories import FLAGS, MANIFEST, METADATA, Template, drain, make_template, still_owed
-from .inprocess import InProcess
-from .mutation import mutated
+from pumpline.web.listeners import StartupError
+from tests.fuzz.conftest import Rounds
+from tests.kit.fuzz.deadline import within
+from tests.kit.fuzz.directories import (
+    FLAGS,
+    MANIFEST,
+    METADATA,
+    Template,
+    drain,
+    make_template,
+    still_owed,
+)
+from tests.kit.fuzz.inprocess import InProcess
+from tests.kit.fuzz.mutation import mutated
 
 SEEDS = range(1, 13)
 LIMIT_S = 60.0

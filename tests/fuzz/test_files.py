@@ -13,20 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from diskqueues import Stored, data_path, meta_path, record, write_meta
-from logs import Disk, batch_of, bodies_of, bytes_of
 
-from pumpline.core.batches import Batch
-from pumpline.core.crc import crc32
-from pumpline.core.delivery import Journal, Pending, restore
+from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.crc import crc32
+from pumpline.core.messages.delivery import Journal, Pending, restore
 from pumpline.log import cursor
 from pumpline.log.directory import Directory, DirectoryError, Manifest, Metadata
-from pumpline.log.diskqueue import Record, find_queues
+from pumpline.log.go_diskqueue import Record, find_queues
 from pumpline.log.log import Log
-
-from .conftest import Rounds
-from .deadline import within
-from .mutation import NUMBERS, mutated, spliced
+from tests.fuzz.conftest import Rounds
+from tests.kit.fuzz.deadline import within
+from tests.kit.fuzz.mutation import NUMBERS, mutated, spliced
+from tests.kit.go_diskqueues import Stored, data_path, meta_path, record, write_meta
+from tests.kit.logs import Disk, batch_of, bodies_of, bytes_of
 
 SEEDS = range(1, 61)
 LIMIT_S = 20.0  # of one round, which takes milliseconds

@@ -4,19 +4,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd, wait_until
-from logs import Disk, batch_of, bytes_of
 
 from pumpline.log import cursor
 from pumpline.log.directory import Directory, DirectoryError, Manifest
-
-from . import replies
-from .deadline import within
-from .directories import FLAGS, Template, drain, make_template, still_owed
-from .grammar import MAGIC, sized
-from .hostile import Ending, converse
-from .inprocess import InProcess, Wire
-from .watch import Watch
+from tests.kit.daemons import Nsqd, wait_until
+from tests.kit.fuzz import replies
+from tests.kit.fuzz.deadline import within
+from tests.kit.fuzz.directories import FLAGS, Template, drain, make_template, still_owed
+from tests.kit.fuzz.grammar import MAGIC, sized
+from tests.kit.fuzz.hostile import Ending, converse
+from tests.kit.fuzz.inprocess import InProcess, Wire
+from tests.kit.fuzz.watch import Watch
+from tests.kit.logs import Disk, batch_of, bytes_of
 
 LIMIT_S = 60.0
 MANY_DIGITS = b"9" * 4301  # one more than int() takes

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
 
-from . import bystander
-from .conftest import Rounds
-from .grammar import LIMIT_FLAGS
-from .hostile import Ending, converse
-from .mutation import pieces
-from .requests import requests
-from .siege import besiege
+from tests.fuzz.conftest import Rounds
+from tests.kit.daemons import Nsqd
+from tests.kit.fuzz import bystander
+from tests.kit.fuzz.grammar import LIMIT_FLAGS
+from tests.kit.fuzz.hostile import Ending, converse
+from tests.kit.fuzz.mutation import pieces
+from tests.kit.fuzz.requests import requests
+from tests.kit.fuzz.swarm import besiege
 
 SEEDS = (1, 2)
 CONNECTIONS = 150  # a round

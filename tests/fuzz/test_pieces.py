@@ -8,17 +8,16 @@ import random
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd, wait_until
 
-from pumpline.broker.broker import Broker
-
-from . import replies
-from .conftest import Rounds
-from .grammar import LIMIT_FLAGS, stream
-from .hostile import Ending, converse
-from .inprocess import InProcess, Wire
-from .mutation import pieces
-from .watch import Watch, delete_topics, topics
+from pumpline.nsqd.broker import Broker
+from tests.fuzz.conftest import Rounds
+from tests.kit.daemons import Nsqd, wait_until
+from tests.kit.fuzz import replies
+from tests.kit.fuzz.grammar import LIMIT_FLAGS, stream
+from tests.kit.fuzz.hostile import Ending, converse
+from tests.kit.fuzz.inprocess import InProcess, Wire
+from tests.kit.fuzz.mutation import pieces
+from tests.kit.fuzz.watch import Watch, delete_topics, topics
 
 SEEDS = range(1, 61)
 STREAM_BYTES_MAX = 3000  # what is sent byte by byte

@@ -7,12 +7,19 @@ import random
 from pathlib import Path
 
 import pytest
-from daemons import ErrorFrame, Nsqd, RawClient, wait_until
 
-from .conftest import Rounds
-from .directories import FLAGS, METADATA, SENTINEL, Template, make_template, still_owed
-from .test_data_directory import damage
-from .watch import Watch
+from tests.fuzz.conftest import Rounds
+from tests.fuzz.test_data_directory import damage
+from tests.kit.daemons import ErrorFrame, Nsqd, RawClient, wait_until
+from tests.kit.fuzz.directories import (
+    FLAGS,
+    METADATA,
+    SENTINEL,
+    Template,
+    make_template,
+    still_owed,
+)
+from tests.kit.fuzz.watch import Watch
 
 SEEDS = range(1, 7)
 READY = 2000

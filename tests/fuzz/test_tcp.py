@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
 
-from . import replies
-from .conftest import Rounds
-from .grammar import LIMIT_FLAGS, fin, req, stream, touch
-from .hostile import Ending, converse
-from .mutation import mutated, pieces
-from .siege import besiege
+from tests.fuzz.conftest import Rounds
+from tests.kit.daemons import Nsqd
+from tests.kit.fuzz import replies
+from tests.kit.fuzz.grammar import LIMIT_FLAGS, fin, req, stream, touch
+from tests.kit.fuzz.hostile import Ending, converse
+from tests.kit.fuzz.mutation import mutated, pieces
+from tests.kit.fuzz.swarm import besiege
 
 SEEDS = (1, 2)
 CONNECTIONS = 400  # a round

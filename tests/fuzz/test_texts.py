@@ -7,14 +7,13 @@ import json
 import random
 from pathlib import Path
 
-from pumpline.broker.access import TokenError, read_tokens
-from pumpline.broker.http_settings import _decoded
-from pumpline.core.permissions import GrantError, parse_grant
-from pumpline.core.settings import NO_SETTINGS, SettingsError, TopicSettings
-
-from .conftest import Play, Rounds
-from .deadline import within
-from .mutation import mutated
+from pumpline.core.protocol.permissions import GrantError, parse_grant
+from pumpline.core.text.settings import NO_SETTINGS, SettingsError, TopicSettings
+from pumpline.nsqd.http.settings import _decoded
+from pumpline.nsqd.security.http_tokens import TokenError, read_tokens
+from tests.fuzz.conftest import Play, Rounds
+from tests.kit.fuzz.deadline import within
+from tests.kit.fuzz.mutation import mutated
 
 SEEDS = range(1, 301)
 LIMIT_S = 20.0

@@ -14,15 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from certificates import Authority, client_context
-from daemons import IO_TIMEOUT_S, Nsqd
-from wire.upgraded import Codec, DeflateCodec, SnappyCodec
 
-from . import replies
-from .conftest import Rounds
-from .grammar import LIMIT_FLAGS, MAGIC, sized, stream
-from .mutation import mutated, pieces
-from .siege import besiege
+from tests.fuzz.conftest import Rounds
+from tests.kit.certificates import Authority, client_context
+from tests.kit.daemons import IO_TIMEOUT_S, Nsqd
+from tests.kit.fuzz import replies
+from tests.kit.fuzz.grammar import LIMIT_FLAGS, MAGIC, sized, stream
+from tests.kit.fuzz.mutation import mutated, pieces
+from tests.kit.fuzz.swarm import besiege
+from tests.kit.wire.upgraded import Codec, DeflateCodec, SnappyCodec
 
 SEEDS = (1, 2)
 CONNECTIONS = 80  # a round

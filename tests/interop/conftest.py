@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
-from interop.client_process import ClientProcess, missing_requirement
+
+from tests.kit.daemons import Nsqd
+from tests.kit.interop.client_process import ClientProcess, missing_requirement
 
 NAME_CHARS_MAX = 64  # of a topic
 

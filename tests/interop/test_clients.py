@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from daemons import Nsqd, wait_until
-from interop.client_process import CLIENTS, DEFLATE_CLIENTS, ClientProcess, Delivery
+
+from tests.kit.daemons import Nsqd, wait_until
+from tests.kit.interop.client_process import CLIENTS, DEFLATE_CLIENTS, ClientProcess, Delivery
 
 pytestmark = pytest.mark.interop
 every_client = pytest.mark.parametrize("client_name", CLIENTS)

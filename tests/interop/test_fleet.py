@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from daemons import ErrorFrame, Nsqd, Nsqlookupd, RawClient, wait_until
-from interop.client_process import ClientProcess, missing_requirement
-from lookup.fleet import get, new_nsqd, new_nsqlookupd, post
+
+from tests.kit.daemons import ErrorFrame, Nsqd, Nsqlookupd, RawClient, wait_until
+from tests.kit.interop.client_process import ClientProcess, missing_requirement
+from tests.kit.nsqlookupd.fleet import get, new_nsqd, new_nsqlookupd, post
 
 TOPIC = "fleet"
 CONSUMERS = {"pynsq": "python", "nsqjs": "javascript"}  # library and channel

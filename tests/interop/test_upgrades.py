@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from authority_server import REFUSED, Answer, Asked, AuthorityServer, grant
-from certificates import Authority
-from daemons import Nsqd, wait_until
-from interop.client_process import ClientProcess, missing_requirement
+
+from tests.kit.auth_server import REFUSED, Answer, Asked, AuthorityServer, grant
+from tests.kit.certificates import Authority
+from tests.kit.daemons import Nsqd, wait_until
+from tests.kit.interop.client_process import ClientProcess, missing_requirement
 
 pytestmark = pytest.mark.interop
 

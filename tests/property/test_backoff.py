@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pumpline.client.backoff import Backoff, Phase
+from pumpline.client.consuming.backoff import Backoff, Phase
 
 
 class BackoffMachine(RuleBasedStateMachine):

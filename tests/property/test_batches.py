@@ -5,11 +5,11 @@ from zlib import crc32
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from logs import BASE_ID, TIMESTAMP_NS, batch_of, bytes_of
 
-from pumpline.core.batches import HEADER_BYTES, BadBatch, ShortBatch, read_batch
-from pumpline.core.frames import encode_message
-from pumpline.core.tokens import split_tokens
+from pumpline.core.messages.batches import HEADER_BYTES, BadBatch, ShortBatch, read_batch
+from pumpline.core.messages.publish_tokens import split_tokens
+from pumpline.core.protocol.frames import encode_message
+from tests.kit.logs import BASE_ID, TIMESTAMP_NS, batch_of, bytes_of
 
 bodies = st.lists(st.binary(max_size=30), min_size=1, max_size=12)
 firsts = st.sampled_from([0, 1, (1 << 32) - 3, (1 << 60) + 7])

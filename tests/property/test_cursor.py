@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from pumpline.core.delivery import Journal, Pending
+from pumpline.core.messages.delivery import Journal, Pending
 from pumpline.log import cursor
 
 AHEAD_NS = 1_700_000_000_000_000_000

@@ -11,7 +11,7 @@ from enum import Enum, auto
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pumpline.core.delivery import NEVER_NS, Delivery, Journal, Leases, restore
+from pumpline.core.messages.delivery import NEVER_NS, Delivery, Journal, Leases, restore
 
 CONSUMERS = 3
 TIMEOUT_NS = 100

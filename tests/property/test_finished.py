@@ -5,7 +5,7 @@ import itertools
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pumpline.core.finished import Finished
+from pumpline.core.messages.finished import Finished
 
 OFFSETS_MAX = 40
 

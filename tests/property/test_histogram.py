@@ -5,7 +5,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumpline.core.histogram import Buckets, Histogram, merged
+from pumpline.core.text.histogram import Buckets, Histogram, merged
 
 ERROR_MAX = 1 / 128
 

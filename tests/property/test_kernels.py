@@ -7,10 +7,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
-from pumpline.core import _kernels_py
+from pumpline.core.messages import _kernels_py
 
 try:
-    from pumpline.core import _kernels as _compiled
+    from pumpline.core.messages import _kernels as _compiled
 except ImportError:
     _compiled = None
 

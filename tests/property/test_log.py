@@ -21,14 +21,14 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from logs import Disk, batch_of, bodies_of, body_at, bytes_of, read_range
 
-from pumpline.core.batches import Batch
+from pumpline.core.messages.batches import Batch
 from pumpline.log import log as log_module
 from pumpline.log import reader as reader_module
 from pumpline.log import segment as segment_module
 from pumpline.log.log import Log
 from pumpline.log.reader import Reader
+from tests.kit.logs import Disk, batch_of, bodies_of, body_at, bytes_of, read_range
 
 READERS = 3
 ERRORS = (errno.EMFILE, errno.EIO)

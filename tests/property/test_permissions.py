@@ -7,8 +7,8 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumpline.core.expressions import ExpressionError, compile_expression
-from pumpline.core.permissions import GrantError, parse_grant
+from pumpline.core.protocol.permissions import GrantError, parse_grant
+from pumpline.core.text.expressions import ExpressionError, compile_expression
 
 
 @given(st.text(alphabet=r"ab1^$.*+?{},()[]:|\-<>=!iPQEzx&~# " + "é\n", max_size=30))

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pumpline.client.rdy import INTERVAL_S, PROBE_SLOTS, Credit, Pool, fill
+from pumpline.client.consuming.rdy import INTERVAL_S, PROBE_SLOTS, Credit, Pool, fill
 
 CONNECTIONS_MAX = 8
 

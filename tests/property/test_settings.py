@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
-from stage import NS_PER_S, Sink, Stage
 
-from pumpline.broker.consumer import Consumer
-from pumpline.core.settings import DROP_OLDEST, TopicSettings
+from pumpline.core.text.settings import DROP_OLDEST, TopicSettings
+from pumpline.nsqd.queue.consumer import Consumer
+from tests.kit.fake_broker import NS_PER_S, Sink, Stage
 
 TTL_S = 20
 TIMEOUT_S = 5

@@ -6,11 +6,11 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from stage import Sink, Stage
 
-from pumpline.broker.consumer import Consumer
-from pumpline.broker.options import Options
-from pumpline.broker.topology import EXPERIMENT, Locality
+from pumpline.nsqd.options import Options
+from pumpline.nsqd.queue.consumer import Consumer
+from pumpline.nsqd.queue.topology import EXPERIMENT, Locality
+from tests.kit.fake_broker import Sink, Stage
 
 CONSUMERS_MAX = 6
 

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import cramjam
 import pytest
-from certificates import Authority
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumpline.broker.options import Options
-from pumpline.broker.tls import server_context
-from pumpline.core.layers import (
+from pumpline.core.protocol.layers import (
     Compression,
     Deflate,
     EndOfStream,
@@ -20,6 +17,9 @@ from pumpline.core.layers import (
     Tls,
     UpgradeError,
 )
+from pumpline.nsqd.options import Options
+from pumpline.nsqd.security.tls import server_context
+from tests.kit.certificates import Authority
 
 SNAPPY_START = b"\xff\x06\x00\x00sNaPpY"
 LARGE_BYTES = 70_000  # more than a block of snappy's

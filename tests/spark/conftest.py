@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd, Nsqlookupd, wait_until
 from pyspark.sql import SparkSession
 
 from pyspark_nsq.session import local_session
-
-from .drivers import QUICK_FLAGS
-from .topics import end_of, first_of, publish
+from tests.kit.daemons import Nsqd, Nsqlookupd, wait_until
+from tests.kit.spark.drivers import QUICK_FLAGS
+from tests.kit.spark.topics import end_of, first_of, publish
 
 _numbers = itertools.count(1)
 

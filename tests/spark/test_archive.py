@@ -5,17 +5,16 @@ import runpy
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
 from pyspark.sql import SparkSession
 
-from pumpline.core.names import is_ephemeral, is_valid_name
+from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pyspark_nsq.errors import NsqError
 from pyspark_nsq.pipelines import archive
-from pyspark_nsq.pipelines.table import ParquetTable
-
-from .pipelines import order_ids, orders, run, table
-from .streams import addresses
-from .topics import publish
+from pyspark_nsq.pipelines.table.table import ParquetTable
+from tests.kit.daemons import Nsqd
+from tests.kit.spark.pipelines import order_ids, orders, run, table
+from tests.kit.spark.streams import addresses
+from tests.kit.spark.topics import publish
 
 pytestmark = pytest.mark.slow
 

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable
 
 import pytest
-from daemons import Nsqd, Nsqlookupd, wait_until
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from .conftest import QUICK, Retiring
-from .topics import name_of, numbered, producers, publish
+from tests.kit.daemons import Nsqd, Nsqlookupd, wait_until
+from tests.kit.spark.topics import name_of, numbered, producers, publish
+from tests.spark.conftest import QUICK, Retiring
 
 pytestmark = pytest.mark.slow
 

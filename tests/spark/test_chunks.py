@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_nsq.chunks import Chunk, chunks
 from pyspark_nsq.errors import BadColumns
-from pyspark_nsq.publish import token_of
+from pyspark_nsq.writing.chunks import Chunk, chunks
+from pyspark_nsq.writing.publish import token_of
 
 bodies_of_any_kind = st.lists(st.binary(min_size=1, max_size=60), max_size=50)
 

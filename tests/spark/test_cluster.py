@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from daemons import Nsqd, wait_until
 from pyspark.sql import SparkSession
 
-from .drivers import QUICK_ENVIRONMENT
-from .pipelines import order_ids, orders
-from .streams import addresses
-from .topics import publish
+from tests.kit.daemons import Nsqd, wait_until
+from tests.kit.spark.drivers import QUICK_ENVIRONMENT
+from tests.kit.spark.pipelines import order_ids, orders
+from tests.kit.spark.streams import addresses
+from tests.kit.spark.topics import publish
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
 

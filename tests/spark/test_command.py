@@ -8,11 +8,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from daemons import wait_until
 from py4j.protocol import Py4JNetworkError
 
 from pyspark_nsq.errors import NsqError
-from pyspark_nsq.pipelines import command, sql
+from pyspark_nsq.pipelines import sql
+from pyspark_nsq.pipelines.running import command
+from tests.kit.daemons import wait_until
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_nsq.pipelines.compaction import GROUP_FILES_MIN, choose
-from pyspark_nsq.pipelines.storage import StoredFile
+from pyspark_nsq.pipelines.table.compaction import GROUP_FILES_MIN, choose
+from pyspark_nsq.pipelines.table.storage import StoredFile
 
 FILE_BYTES = 1000
 

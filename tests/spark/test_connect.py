@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
 
-from .drivers import QUICK_ENVIRONMENT
-from .topics import end_of, numbered, publish
+from tests.kit.daemons import Nsqd
+from tests.kit.spark.drivers import QUICK_ENVIRONMENT
+from tests.kit.spark.topics import end_of, numbered, publish
 
-DRIVER = Path(__file__).with_name("connect_driver.py")
+DRIVER = Path(__file__).parents[1] / "kit" / "spark" / "connect_driver.py"
 RUN_S_MAX = 240.0
 
 

@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from daemons import Nsqd, RawClient, wait_until
 from pyspark.sql import SparkSession
 
-from .gate import MPUB, RAW, Gate
-from .streams import Stream, addresses, wait_for_rows
-from .topics import end_of, numbered, publish, repeats
+from tests.kit.daemons import Nsqd, RawClient, wait_until
+from tests.kit.spark.gate import MPUB, RAW, Gate
+from tests.kit.spark.streams import Stream, addresses, wait_for_rows
+from tests.kit.spark.topics import end_of, numbered, publish, repeats
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash]
 
-DRIVER = Path(__file__).with_name("archive_driver.py")
+DRIVER = Path(__file__).parents[1] / "kit" / "spark" / "archive_driver.py"
 START_S_MAX = 90.0
 END_S_MAX = 240.0
 KILL_DELAY_S_MAX = 1.5  # after the first batch: some two micro-batches

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from daemons import Nsqd
 from pyspark.sql import SparkSession
 
-from .drivers import QUICK_ENVIRONMENT
-from .pipelines import orders
-from .topics import publish
+from tests.kit.daemons import Nsqd
+from tests.kit.spark.drivers import QUICK_ENVIRONMENT
+from tests.kit.spark.pipelines import orders
+from tests.kit.spark.topics import publish
 
 SPEC = "examples/declarative/spark-pipeline.yml"
 EXAMPLE = (Path(__file__).parents[2] / SPEC).parent

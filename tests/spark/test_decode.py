@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumpline.core.batches import Builder
-from pumpline.core.frames import encode_message
-from pyspark_nsq.decode import BODY_BYTES_MAX, COLUMN_TYPES, ROWS_MAX, Decoder, locate
+from pumpline.core.messages.batches import Builder
+from pumpline.core.protocol.frames import encode_message
 from pyspark_nsq.errors import Damaged
-from tests.logs import BASE_ID, TIMESTAMP_NS, batch_of, bytes_of
+from pyspark_nsq.reading.decode import BODY_BYTES_MAX, COLUMN_TYPES, ROWS_MAX, Decoder, locate
+from tests.kit.logs import BASE_ID, TIMESTAMP_NS, batch_of, bytes_of
 
 SCHEMA = pa.schema([pa.field(name, kind, False) for name, kind in COLUMN_TYPES.items()])
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Nsqd
 from pyspark.sql import SparkSession
 
 from pyspark_nsq import DefaultSource
 from pyspark_nsq.options import READ_NAMES, WRITE_NAMES
-
-from .topics import publish
+from tests.kit.daemons import Nsqd
+from tests.kit.spark.topics import publish
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "spark.md"

@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from daemons import Nsqd
 
 from pyspark_nsq.errors import DataLoss, NsqError, Unreachable
 from pyspark_nsq.options import ReadOptions, parse_read
-from pyspark_nsq.plan import Range
-from pyspark_nsq.read import read_ranges
-
-from .conftest import Retiring
-from .topics import name_of, numbered, publish
+from pyspark_nsq.reading.plan import Range
+from pyspark_nsq.reading.task import read_ranges
+from tests.kit.daemons import Nsqd
+from tests.kit.spark.topics import name_of, numbered, publish
+from tests.spark.conftest import Retiring
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("body", pa.binary())])
 

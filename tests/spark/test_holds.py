@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Nsqd, wait_until
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from .conftest import Retiring
-from .streams import Stream, addresses, wait_for_rows
-from .topics import first_of, numbered, publish
+from tests.kit.daemons import Nsqd, wait_until
+from tests.kit.spark.streams import Stream, addresses, wait_for_rows
+from tests.kit.spark.topics import first_of, numbered, publish
+from tests.spark.conftest import Retiring
 
 pytestmark = pytest.mark.slow
 

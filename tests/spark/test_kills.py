@@ -9,18 +9,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd
 from pyspark.sql import SparkSession
 
 from pyspark_nsq.pipelines import archive, metrics, replay, transform
-from pyspark_nsq.pipelines.storage import Storage
-from pyspark_nsq.pipelines.table import ParquetTable
-
-from .drivers import Driver
-from .gate import MPUB, Gate
-from .pipelines import order_ids, orders, run, table
-from .streams import addresses
-from .topics import end_of, publish, repeats
+from pyspark_nsq.pipelines.table.storage import Storage
+from pyspark_nsq.pipelines.table.table import ParquetTable
+from tests.kit.daemons import Nsqd
+from tests.kit.spark.drivers import Driver
+from tests.kit.spark.gate import MPUB, Gate
+from tests.kit.spark.pipelines import order_ids, orders, run, table
+from tests.kit.spark.streams import addresses
+from tests.kit.spark.topics import end_of, publish, repeats
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash]
 

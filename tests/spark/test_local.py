@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from daemons import Nsqd
 
-from pyspark_nsq import local
 from pyspark_nsq.errors import DataLoss, Unreachable
 from pyspark_nsq.options import ReadOptions, parse_read
-from pyspark_nsq.plan import Range
-from pyspark_nsq.read import read_ranges
-
-from .conftest import Retiring
-from .test_fetch import SCHEMA, offsets, whole
-from .topics import publish
+from pyspark_nsq.reading import local
+from pyspark_nsq.reading.plan import Range
+from pyspark_nsq.reading.task import read_ranges
+from tests.kit.daemons import Nsqd
+from tests.kit.spark.topics import publish
+from tests.spark.conftest import Retiring
+from tests.spark.test_fetch import SCHEMA, offsets, whole
 
 BODIES = [b"%d:" % number + b"x" * 500 for number in range(4000)]
 
@@ -69,9 +68,9 @@ def test_a_node_that_is_gone_from_the_start_is_told_as_over_http(
 
 def over_http(caplog: pytest.LogCaptureFixture, node: Nsqd, wanted: Range) -> str:
     """Reads the range, which has to come whole, and returns why it was not read from files."""
-    with caplog.at_level(logging.INFO, logger="pyspark_nsq.local"):
+    with caplog.at_level(logging.INFO, logger="pyspark_nsq.reading.local"):
         assert bodies(read_ranges((wanted,), options(node), SCHEMA)) == BODIES
-    (record,) = [r for r in caplog.records if r.name == "pyspark_nsq.local"]
+    (record,) = [r for r in caplog.records if r.name == "pyspark_nsq.reading.local"]
     return record.getMessage()
 
 

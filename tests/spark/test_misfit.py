@@ -16,8 +16,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_nsq.pipelines.events import FIELDS_MAX, merged
-from pyspark_nsq.pipelines.misfit import reason
+from pyspark_nsq.pipelines.json_events.events import FIELDS_MAX, merged
+from pyspark_nsq.pipelines.json_events.mismatch import reason
 
 
 def struct(**fields: object) -> StructType:

@@ -7,21 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd, wait_until
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_nsq.errors import NsqError
 from pyspark_nsq.options import parse_read
-from pyspark_nsq.pipelines import archive, events, metrics, replay, sql, transform
-from pyspark_nsq.pipelines.outbox import is_repeatable
+from pyspark_nsq.pipelines import archive, metrics, replay, sql, transform
+from pyspark_nsq.pipelines.exactly_once.outbox import is_repeatable
+from pyspark_nsq.pipelines.json_events import events
 from pyspark_nsq.pipelines.redeliveries import Redeliveries
 from pyspark_nsq.pipelines.replay import Plan
-
-from .conftest import QUICK, Retiring
-from .pipelines import lines_of, orders, run, table
-from .streams import addresses
-from .topics import end_of, publish
+from tests.kit.daemons import Nsqd, wait_until
+from tests.kit.spark.pipelines import lines_of, orders, run, table
+from tests.kit.spark.streams import addresses
+from tests.kit.spark.topics import end_of, publish
+from tests.spark.conftest import QUICK, Retiring
 
 pytestmark = pytest.mark.slow
 

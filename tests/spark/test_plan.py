@@ -5,7 +5,13 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_nsq.plan import PARTITION_BYTES, PARTITION_BYTES_MIN, Range, RangePartition, split
+from pyspark_nsq.reading.plan import (
+    PARTITION_BYTES,
+    PARTITION_BYTES_MIN,
+    Range,
+    RangePartition,
+    split,
+)
 
 CORES = os.cpu_count() or 1
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_nsq.errors import NsqError
-from pyspark_nsq.positions import Place, Positions, from_json, limited, rows_between, to_json
+from pyspark_nsq.nodes.positions import Place, Positions, from_json, limited, rows_between, to_json
 
 keys = st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(["n1:4150", "n2:4150"]))
 positions_of_any_kind = st.dictionaries(

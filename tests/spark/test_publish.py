@@ -8,15 +8,14 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
-from daemons import Nsqd, wait_until
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-from pyspark_nsq.chunks import Chunk
 from pyspark_nsq.errors import NsqError, Unreachable
 from pyspark_nsq.options import Connecting, parse_write
-from pyspark_nsq.publish import NodePublisher
-from pyspark_nsq.sink import (
+from pyspark_nsq.writing.chunks import Chunk
+from pyspark_nsq.writing.publish import NodePublisher
+from pyspark_nsq.writing.sink import (
     BATCH_ID,
     QUERY_ID,
     BatchWriter,
@@ -24,9 +23,9 @@ from pyspark_nsq.sink import (
     check_columns,
     publish_rows,
 )
-
-from .streams import addresses
-from .topics import end_of, repeats
+from tests.kit.daemons import Nsqd, wait_until
+from tests.kit.spark.streams import addresses
+from tests.kit.spark.topics import end_of, repeats
 
 QUICK = Connecting(request_timeout_s=5, retry_s=0.3)
 PATIENT = Connecting(request_timeout_s=5, retry_s=20)

@@ -6,20 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from certificates import Authority
-from daemons import Nsqd, Nsqlookupd, wait_until
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pyspark_nsq.connection import NodeConnection
 from pyspark_nsq.errors import BadOption, NsqError, Refused, Unreachable, Untrusted
+from pyspark_nsq.nodes.connection import NodeConnection
 from pyspark_nsq.options import Connecting, parse_read
 from pyspark_nsq.pipelines import transform
-
-from .conftest import QUICK
-from .pipelines import run
-from .streams import Stream
-from .topics import numbered, producers, publish
+from tests.kit.certificates import Authority
+from tests.kit.daemons import Nsqd, Nsqlookupd, wait_until
+from tests.kit.spark.pipelines import run
+from tests.kit.spark.streams import Stream
+from tests.kit.spark.topics import numbered, producers, publish
+from tests.spark.conftest import QUICK
 
 TOKEN, READ_TOKEN = "all-of-it-0123456789", "reading-0123456789"
 

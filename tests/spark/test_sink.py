@@ -9,14 +9,14 @@ from urllib.request import urlopen
 
 import pyarrow as pa
 import pytest
-from daemons import Nsqd
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from .conftest import QUICK
-from .streams import addresses
-from .topics import end_of, numbered, publish, repeats
+from tests.kit.daemons import Nsqd
+from tests.kit.spark.streams import addresses
+from tests.kit.spark.topics import end_of, numbered, publish, repeats
+from tests.spark.conftest import QUICK
 
 pytestmark = pytest.mark.slow
 

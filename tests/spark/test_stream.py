@@ -6,15 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd, Nsqlookupd, wait_until
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_nsq import lag
 from pyspark_nsq.progress import lag_by_log
-
-from .streams import Stream, addresses, wait_for_rows
-from .topics import name_of, numbered, producers, publish
+from tests.kit.daemons import Nsqd, Nsqlookupd, wait_until
+from tests.kit.spark.streams import Stream, addresses, wait_for_rows
+from tests.kit.spark.topics import name_of, numbered, producers, publish
 
 pytestmark = pytest.mark.slow
 

@@ -6,18 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from daemons import Nsqd
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from pyspark_nsq.columns import SCHEMA, arrow_schema
 from pyspark_nsq.errors import DataLoss, Unreachable
 from pyspark_nsq.options import parse_read
-from pyspark_nsq.plan import Range, RangePartition
-from pyspark_nsq.stream import StreamReader
-
-from .conftest import QUICK
-from .streams import addresses
-from .topics import name_of, numbered, publish
+from pyspark_nsq.reading.plan import Range, RangePartition
+from pyspark_nsq.reading.stream import StreamReader
+from tests.kit.daemons import Nsqd
+from tests.kit.spark.streams import addresses
+from tests.kit.spark.topics import name_of, numbered, publish
+from tests.spark.conftest import QUICK
 
 Offsets = dict[str, Any]
 NewReader = Callable[..., StreamReader]

@@ -5,13 +5,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from daemons import wait_until
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 from pyspark_nsq.errors import NsqError
-from pyspark_nsq.pipelines.watch import Stop, Watch
+from pyspark_nsq.pipelines.running.watch import Stop, Watch
+from tests.kit.daemons import wait_until
 
 pytestmark = pytest.mark.slow
 

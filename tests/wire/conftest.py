@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import Nsqd, RawClient
 
-from .session import Connect, Session
+from tests.kit.daemons import Nsqd, RawClient
+from tests.kit.wire.session import Connect, Session
 
 _numbers = itertools.count(1)
 

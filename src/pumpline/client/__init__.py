@@ -3,7 +3,10 @@
 What there is for users is importable from here; `pumpline.sync` has the same without asyncio.
 """
 
-from pumpline.client.consumer import Consumer
+from pumpline.client.connection.settings import Settings
+from pumpline.client.consuming.consumer import Consumer
+from pumpline.client.consuming.message import Batch, Message
+from pumpline.client.consuming.options import ConsumerOptions
 from pumpline.client.errors import (
     AuthRequired,
     ConnectError,
@@ -17,10 +20,7 @@ from pumpline.client.errors import (
     Stalled,
     Unconfirmed,
 )
-from pumpline.client.message import Batch, Message
-from pumpline.client.options import ConsumerOptions
-from pumpline.client.producer import Producer
-from pumpline.client.settings import Settings
+from pumpline.client.publishing.producer import Producer
 
 __all__ = [
     "AuthRequired",

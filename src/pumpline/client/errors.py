@@ -16,7 +16,7 @@
 Wrong arguments (a bad topic name, an empty body) are ValueErrors, before anything is sent.
 """
 
-from pumpline.core.errors import SOFT_CODES
+from pumpline.core.protocol.errors import SOFT_CODES
 
 
 class PumplineError(Exception):

@@ -23,9 +23,9 @@ from random import randrange
 
 import msgspec
 
-from pumpline.core.crc import crc32
-from pumpline.core.names import is_ephemeral, is_valid_name
-from pumpline.core.settings import TopicSettings
+from pumpline.core.messages.crc import crc32
+from pumpline.core.text.names import is_ephemeral, is_valid_name
+from pumpline.core.text.settings import TopicSettings
 from pumpline.log import cursor
 from pumpline.log.files import sync_file, write_whole
 

@@ -8,7 +8,7 @@ import os
 
 import msgspec
 
-from pumpline.core.crc import crc32
+from pumpline.core.messages.crc import crc32
 from pumpline.log.files import sync_file, write_whole
 
 FILE = "holds.json"

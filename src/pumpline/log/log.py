@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 from weakref import WeakSet, WeakValueDictionary
 
-from pumpline.core.batches import Batch
+from pumpline.core.messages.batches import Batch
 from pumpline.log.files import FilePool, sync_file, write_all
 from pumpline.log.reader import Block, Reader
 from pumpline.log.recovery import Damage, recover, survey

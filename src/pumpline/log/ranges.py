@@ -17,7 +17,7 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple
 
-from pumpline.core.batches import HEADER, HEADER_BYTES
+from pumpline.core.messages.batches import HEADER, HEADER_BYTES
 from pumpline.log import recovery
 from pumpline.log.log import Log
 from pumpline.log.segment import Segment

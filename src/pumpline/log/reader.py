@@ -13,7 +13,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from pumpline.core.batches import Batch
+from pumpline.core.messages.batches import Batch
 from pumpline.log import recovery
 from pumpline.log.recovery import Damage
 from pumpline.log.segment import Segment, seek_batch

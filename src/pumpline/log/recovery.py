@@ -15,8 +15,8 @@ import time
 from struct import Struct
 from typing import NamedTuple
 
-from pumpline.core.batches import HEADER_BYTES, BadBatch, Batch, ShortBatch, read_batch
-from pumpline.core.tokens import split_tokens
+from pumpline.core.messages.batches import HEADER_BYTES, BadBatch, Batch, ShortBatch, read_batch
+from pumpline.core.messages.publish_tokens import split_tokens
 from pumpline.log.files import write_whole
 from pumpline.log.segment import OFFSET_END, Segment
 

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
 
-from pumpline.core.batches import Batch
+from pumpline.core.messages.batches import Batch
 
 _END = attrgetter("end")
 

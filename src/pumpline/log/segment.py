@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_right
 from struct import Struct
 
-from pumpline.core.batches import HEADER_BYTES, Batch
+from pumpline.core.messages.batches import HEADER_BYTES, Batch
 
 INDEX_STRIDE_BYTES = 64 * 1024
 SUFFIX = ".log"

@@ -17,10 +17,10 @@ from datetime import datetime
 from typing import Generic, Protocol, TextIO, TypeVar, runtime_checkable
 
 from pumpline import NSQ_VERSION, __version__
-from pumpline.core import flags
-from pumpline.core.flags import DaemonOptions, Flag, LogLevel, OptionsError, Parsed
-from pumpline.core.lines import Lines
-from pumpline.web.listening import StartupError
+from pumpline.core.text import flags
+from pumpline.core.text.flags import DaemonOptions, Flag, LogLevel, OptionsError, Parsed
+from pumpline.core.text.lines import Lines
+from pumpline.web.listeners import StartupError
 
 EXIT_OK = 0
 EXIT_FAILED = 1

@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Sequence
 
-from pumpline.broker.options import FLAGS, Options
-from pumpline.core import kernels
+from pumpline.core.messages import kernels
+from pumpline.nsqd.options import FLAGS, Options
 from pumpline.tools.daemon import Program, Server, log, run
 
 EXAMPLES = """
@@ -15,7 +15,7 @@ nsqd --tcp-address=127.0.0.1:4150 --http-address=127.0.0.1:4151 --retention-time
 
 
 def new_server(options: Options) -> Server:
-    from pumpline.broker.server import Server as Nsqd
+    from pumpline.nsqd.server import Server as Nsqd
 
     log.info("ID: %d", options.node_id)
     return Nsqd(options)

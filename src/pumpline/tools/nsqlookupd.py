@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from pumpline.lookup.options import FLAGS, Options
+from pumpline.nsqlookupd.options import FLAGS, Options
 from pumpline.tools.daemon import Program, Server, run
 
 EXAMPLES = """
@@ -14,7 +14,7 @@ nsqlookupd --tcp-address=127.0.0.1:4160 --http-address=127.0.0.1:4161
 
 
 def new_server(options: Options) -> Server:
-    from pumpline.lookup.server import Server as Nsqlookupd
+    from pumpline.nsqlookupd.server import Server as Nsqlookupd
 
     return Nsqlookupd(options)
 

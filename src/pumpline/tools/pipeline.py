@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(sentence, file=sys.stderr)
         return EXIT_FAILED
     # Spark takes a second to import: only when it is used.
-    command = import_module("pyspark_nsq.pipelines.command")
+    command = import_module("pyspark_nsq.pipelines.running.command")
     code: int = command.main(import_module(f"pyspark_nsq.pipelines.{name}"), arguments[1:])
     return code
 

@@ -75,7 +75,7 @@ def usage() -> str:
 
 
 def _module(command: str) -> str:
-    return f"pumpline.tools.{command}"
+    return f"pumpline.tools.{command}" + (".command" if command == "demo" else "")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 import sys
 
-from pumpline.web.http import Request
 from pumpline.web.replies import HTML, Reply, plain_reply
+from pumpline.web.server import Request
 
 
 class PprofEndpoints:

@@ -19,10 +19,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from pumpline.core.addresses import join_address
-from pumpline.web.filling import Filling, Rooms
-from pumpline.web.patience import Patience
+from pumpline.core.text.addresses import join_address
+from pumpline.web.body_buffer import Filling, Rooms
 from pumpline.web.replies import Reply
+from pumpline.web.time_limits import Patience
 
 HEAD_BYTES_MAX = 4096  # of a plain request
 DUE_MAX = 100  # answers made or waited for in one go; further requests take the long way,

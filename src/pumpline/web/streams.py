@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 from aiohttp import web
 from aiohttp.http import HttpVersion11
 
-from pumpline.web.patience import Allowance
+from pumpline.web.time_limits import Allowance
 
 SLICE_BYTES_MAX = 32 << 20  # sent by a thread before others have their turn
 READ_BYTES = 256 * 1024

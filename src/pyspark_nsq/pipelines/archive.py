@@ -20,14 +20,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 from rich.console import Console
 
-from pumpline.core.names import NAME_CHARS_MAX
+from pumpline.core.text.names import NAME_CHARS_MAX
 from pyspark_nsq.errors import BadOption
-from pyspark_nsq.pipelines import command, events
-from pyspark_nsq.pipelines.compaction import FILE_BYTES
-from pyspark_nsq.pipelines.lake import DELTA, ICEBERG, LakeTable
-from pyspark_nsq.pipelines.storage import Storage, checkpoint_id
-from pyspark_nsq.pipelines.table import ParquetTable
-from pyspark_nsq.pipelines.watch import Stop, Watch
+from pyspark_nsq.pipelines.json_events import events
+from pyspark_nsq.pipelines.lake.lake import DELTA, ICEBERG, LakeTable
+from pyspark_nsq.pipelines.running import command
+from pyspark_nsq.pipelines.running.watch import Stop, Watch
+from pyspark_nsq.pipelines.table.compaction import FILE_BYTES
+from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
+from pyspark_nsq.pipelines.table.table import ParquetTable
 
 EXAMPLES = """
   pumpline pipeline archive --lookupd 127.0.0.1:4161 --topic orders --table tables/orders

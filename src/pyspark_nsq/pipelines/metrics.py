@@ -24,15 +24,15 @@ from rich.console import Console
 from rich.table import Table
 
 from pyspark_nsq.errors import BadOption, NsqError
-from pyspark_nsq.nodes import Nodes
+from pyspark_nsq.nodes.nodes import Nodes
 from pyspark_nsq.options import ReadOptions, parse_read
-from pyspark_nsq.pipelines import command
-from pyspark_nsq.pipelines.outbox import Outbox
+from pyspark_nsq.pipelines.exactly_once.outbox import Outbox
+from pyspark_nsq.pipelines.exactly_once.resume_guard import outbox_cut, require_same
 from pyspark_nsq.pipelines.redeliveries import Redeliveries
-from pyspark_nsq.pipelines.repeats import outbox_cut, require_same
-from pyspark_nsq.pipelines.storage import Storage, checkpoint_id
-from pyspark_nsq.pipelines.table import ParquetTable
-from pyspark_nsq.pipelines.watch import Stop, Watch
+from pyspark_nsq.pipelines.running import command
+from pyspark_nsq.pipelines.running.watch import Stop, Watch
+from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
+from pyspark_nsq.pipelines.table.table import ParquetTable
 
 EXAMPLES = """
   pumpline pipeline metrics --nsqd 127.0.0.1:4151 --topic-pattern '.*'

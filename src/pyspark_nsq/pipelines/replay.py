@@ -21,14 +21,14 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pyspark_nsq.bounds import complete_survey, offsets_at
 from pyspark_nsq.errors import BadOption, DataLoss, NsqError
-from pyspark_nsq.nodes import Nodes
+from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
+from pyspark_nsq.nodes.nodes import Nodes
 from pyspark_nsq.options import OFFSET_LATEST, parse_read, parse_time_ns
-from pyspark_nsq.pipelines import command
-from pyspark_nsq.pipelines.history import history
-from pyspark_nsq.pipelines.repeats import arrow_settings
-from pyspark_nsq.pipelines.watch import Stop
+from pyspark_nsq.pipelines.exactly_once.resume_guard import arrow_settings
+from pyspark_nsq.pipelines.running import command
+from pyspark_nsq.pipelines.running.watch import Stop
+from pyspark_nsq.pipelines.table.history import history
 
 EXAMPLES = """
   pumpline pipeline replay --nsqd 127.0.0.1:4151 --topic orders --to orders_again \\

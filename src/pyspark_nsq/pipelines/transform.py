@@ -19,11 +19,12 @@ from pyspark.sql.types import StructType
 from rich.console import Console
 
 from pyspark_nsq.errors import BadOption
-from pyspark_nsq.pipelines import command, events
-from pyspark_nsq.pipelines.outbox import Outbox, is_repeatable
-from pyspark_nsq.pipelines.repeats import outbox_cut, require_same, straight_cut
-from pyspark_nsq.pipelines.storage import Storage, checkpoint_id
-from pyspark_nsq.pipelines.watch import Stop, Watch, first_sentence
+from pyspark_nsq.pipelines.exactly_once.outbox import Outbox, is_repeatable
+from pyspark_nsq.pipelines.exactly_once.resume_guard import outbox_cut, require_same, straight_cut
+from pyspark_nsq.pipelines.json_events import events
+from pyspark_nsq.pipelines.running import command
+from pyspark_nsq.pipelines.running.watch import Stop, Watch, first_sentence
+from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
 
 EXAMPLES = """
   pumpline pipeline transform --nsqd 127.0.0.1:4151 --topic orders --to large_orders \\

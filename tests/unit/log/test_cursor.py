@@ -6,7 +6,7 @@ from struct import pack
 
 import pytest
 
-from pumpline.core.delivery import Journal, Pending
+from pumpline.core.messages.delivery import Journal, Pending
 from pumpline.log import cursor
 from pumpline.log.cursor import CursorFile
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from logs import Disk, batch_of, bytes_of
 
 from pumpline.log.log import Log, sync_paths
+from tests.kit.logs import Disk, batch_of, bytes_of
 
 FIRST = "00000000000000000000.log"
 

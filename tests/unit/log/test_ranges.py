@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
-from logs import TIMESTAMP_NS, Disk, batch_of, bodies_of, bytes_of, read_range
 
-from pumpline.core.batches import Batch
+from pumpline.core.messages.batches import Batch
 from pumpline.log import ranges, recovery
 from pumpline.log.log import Log
+from tests.kit.logs import TIMESTAMP_NS, Disk, batch_of, bodies_of, bytes_of, read_range
 
 SEGMENT_BYTES = 400
 

@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
-from logs import Disk, batch_of, bodies_of, body_at
 
 from pumpline.log import reader as reader_module
 from pumpline.log.log import Log
+from tests.kit.logs import Disk, batch_of, bodies_of, body_at
 
 FIRST = "00000000000000000000.log"
 

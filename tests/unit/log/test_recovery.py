@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from logs import BASE_ID, Disk, batch_of, body_at, bytes_of
 
-from pumpline.core.batches import Batch
+from pumpline.core.messages.batches import Batch
 from pumpline.log import recovery
 from pumpline.log.log import Log
+from tests.kit.logs import BASE_ID, Disk, batch_of, body_at, bytes_of
 
 FIRST = "00000000000000000000.log"
 BATCHES = [

@@ -1,8 +1,7 @@
 """The log of an ephemeral topic holds so many messages, and drops what is published beyond."""
 
-from logs import BASE_ID, batch_of, bodies_of
-
 from pumpline.log.ring import Ring
+from tests.kit.logs import BASE_ID, batch_of, bodies_of
 
 
 def ring_of(messages_max: int) -> Ring:

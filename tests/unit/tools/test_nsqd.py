@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pumpline import __version__
-from pumpline.core.lines import Lines
+from pumpline.core.text.lines import Lines
 from pumpline.tools.daemon import LineFormatter
 
 TIMEOUT_S = 20
@@ -22,9 +22,9 @@ LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} ([A-Z]+): (.*
 # Serves nothing: stands where the broker does, so that only the daemon's own part is seen.
 DAEMON = """
     import sys
-    from pumpline.core.flags import LogLevel
+    from pumpline.core.text.flags import LogLevel
     from pumpline.tools.daemon import log_to_stderr, run_server
-    from pumpline.web.listening import StartupError
+    from pumpline.web.listeners import StartupError
 
     class Server:
         async def start(self) -> None:

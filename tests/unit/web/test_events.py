@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from serving import Talk, serving
 
-from pumpline.web.http import Endpoint, HttpServer, Request
-from pumpline.web.patience import Patience
 from pumpline.web.replies import OK, Reply, stream_reply
 from pumpline.web.routes import Routes
+from pumpline.web.server import Endpoint, HttpServer, Request
 from pumpline.web.streams import SIGN_OF_LIFE, EventStream
+from pumpline.web.time_limits import Patience
+from tests.kit.serving import Talk, serving
 
 GET = b"GET /events HTTP/1.0\r\nHost: x\r\n\r\n"
 SLOW = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from serving import Talk, serving
 
-from pumpline.web.http import Endpoint, HttpServer, Request
 from pumpline.web.replies import OK, Reply
 from pumpline.web.routes import Routes
+from pumpline.web.server import Endpoint, HttpServer, Request
+from tests.kit.serving import Talk, serving
 
 LONG_S = 1000.0  # no test waits for that
 GET = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"

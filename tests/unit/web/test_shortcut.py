@@ -8,13 +8,12 @@ import struct
 from contextlib import suppress
 
 import pytest
-from serving import serving as served
 
 from pumpline.web import shortcut
-from pumpline.web.http import HttpServer
-from pumpline.web.patience import Patience
-
-from .short_site import (
+from pumpline.web.server import HttpServer
+from pumpline.web.time_limits import Patience
+from tests.kit.serving import serving as served
+from tests.kit.web.short_site import (
     BODY_BYTES_MAX,
     LARGE_BYTES,
     ROUTES,

@@ -6,8 +6,7 @@ import re
 import pytest
 
 from pumpline.web import shortcut
-
-from .short_site import (
+from tests.kit.web.short_site import (
     BODY_BYTES_MAX,
     LAST,
     LONG_ROUTES,

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from serving import Talk, serving
 
 from pumpline.web import streams
-from pumpline.web.http import Endpoint, HttpServer, Request
-from pumpline.web.patience import Patience
 from pumpline.web.replies import OK, Reply, stream_reply
 from pumpline.web.routes import Routes
+from pumpline.web.server import Endpoint, HttpServer, Request
 from pumpline.web.streams import FileStream
+from pumpline.web.time_limits import Patience
+from tests.kit.serving import Talk, serving
 
 LARGE_BYTES = 50_000_000  # no socket buffer takes that
 SPANS = [(0, 1000), (5000, 1), (100_000, 200_000)]

@@ -1,0 +1,1 @@
+"""Measures client libraries: `python -m bench.clients`."""

@@ -1,0 +1,1 @@
+"""Measures nsqd: `python -m bench.nsqd`."""

@@ -1,0 +1,385 @@
+"""What a load process does: publish, drain, or both against the clock.
+
+Everything that can be built before the phase is built before it: a publisher sends the same
+bytes again and counts OK frames, a consumer answers each chunk it receives with one write of FIN
+commands made by a compiled kernel. Each function runs in a process of its own, counts into its
+seat, and raises at the first error frame. Knows the wire and a seat; must not know servers,
+targets or how a phase is timed.
+"""
+
+from __future__ import annotations
+
+import http.client
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bench.kit import wire
+from bench.kit.load_processes import Seat
+from bench.kit.servers import BenchFailure
+from bench.nsqd.upgrades import Upgraded
+
+BUFFER_BYTES = 1 << 18
+MPUB_MESSAGES = 200
+EPOLL_WAIT_S = 0.2
+THROTTLE_SLEEP_S = 0.0005
+STAMP = struct.Struct(">Q")
+
+
+@dataclass(frozen=True)
+class Topics:
+    """A row of topics, `name-0`, `name-1`, ..., each with one channel, each used for so many
+    messages of one publisher. A broker that keeps messages in memory up to a bound (Go nsqd's
+    --mem-queue-size) stays within it however long the phase."""
+
+    name: str
+    channel: str
+    http_port: int
+    messages_each: int
+
+    def open(self, index: int) -> str:
+        """Makes the topic and its channel, or finds them made; returns the topic's name."""
+        topic = f"{self.name}-{index}"
+        with_http = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)
+        for path in (
+            f"/topic/create?topic={topic}",
+            f"/channel/create?topic={topic}&channel={self.channel}",
+        ):
+            with_http.request("POST", path)
+            response = with_http.getresponse()
+            response.read()
+            if response.status != http.client.OK:
+                raise BenchFailure(f"POST {path}: {response.status}")
+        with_http.close()
+        return topic
+
+
+@dataclass(frozen=True)
+class Lead:
+    """How far publishers may run ahead of the slowest group of consumers, in messages."""
+
+    publishers: Sequence[int]
+    groups: Sequence[Sequence[int]]
+    messages_max: int
+
+    def wait(self, seat: Seat) -> None:
+        """Returns when this publisher may go on, or should stop."""
+        counts = seat.counts
+        while not seat.stop[0]:
+            published = sum(counts[slot] for slot in self.publishers)
+            slowest = min(sum(counts[slot] for slot in group) for group in self.groups)
+            if published - slowest <= self.messages_max:
+                return
+            time.sleep(THROTTLE_SLEEP_S)
+
+
+def publish(
+    seat: Seat,
+    port: int,
+    topics: str | Topics,
+    *,
+    messages_per_command: int,
+    window: int,
+    messages_max: int | None = None,
+    lead: Lead | None = None,
+    upgrade: str = "",
+    documents: bool = False,
+) -> None:
+    """One connection with `window` commands in flight: MPUB, or PUB when a command is one message.
+
+    Each OK lets the next command go. Counts acknowledged messages.
+    """
+    row = topics if isinstance(topics, Topics) else None
+    topic = topics if isinstance(topics, str) else topics.open(0)
+    sock = Upgraded(port, upgrade) if upgrade else wire.connect(port)
+    send, pack = (
+        (sock.send_packed, sock.pack) if isinstance(sock, Upgraded) else (sock.sendall, bytes)
+    )
+    if documents:
+        bodies = wire.documents(messages_per_command)
+    else:
+        bodies = [bytes(wire.BODY_BYTES)] * messages_per_command
+    pieces, command_bytes = _commands(topic, bodies, window, pack)
+    commands_max = -1 if messages_max is None else messages_max // messages_per_command
+    rotate_every = row.messages_each // messages_per_command if row else 0
+    rotate_at, topic_index = rotate_every, 0
+    buf = bytearray(BUFFER_BYTES)
+    view = memoryview(buf)
+    counts, slot, stop = seat.counts, seat.slot, seat.stop
+    seat.ready()
+    sent = window if commands_max < 0 else min(window, commands_max)
+    send(pieces[: sent * command_bytes])
+    acked = end = 0
+    while not stop[0]:
+        end += _receive(sock, view[end:])
+        pos, oks, heartbeats = wire.take_oks(buf, end)
+        end = _keep_rest(buf, pos, end)
+        if heartbeats:
+            sock.sendall(wire.NOP * heartbeats)
+        if not oks:
+            continue
+        acked += oks
+        _check_oks(acked, sent)
+        counts[slot] = acked * messages_per_command
+        if acked == commands_max:
+            break
+        if commands_max >= 0:
+            oks = min(oks, commands_max - sent)
+        if lead:
+            lead.wait(seat)
+        if row and sent >= rotate_at:
+            topic_index += 1
+            rotate_at += rotate_every
+            pieces, command_bytes = _commands(row.open(topic_index), bodies, window, pack)
+        send(pieces[: oks * command_bytes])
+        sent += oks
+
+
+def _commands(
+    topic: str, bodies: Sequence[bytes], window: int, pack: Callable[[bytes], bytes]
+) -> tuple[memoryview, int]:
+    one = pack(wire.pub(topic, bodies[0]) if len(bodies) == 1 else wire.mpub(topic, bodies))
+    return memoryview(one * window), len(one)
+
+
+def publish_in_turn(seat: Seat, port: int, topic: str, *, connections: int) -> None:
+    """Many connections, each with one PUB outstanding, in one epoll loop."""
+    command = wire.pub(topic)
+    socks = [wire.connect(port) for _ in range(connections)]
+    poller, by_fd = _register(socks)
+    buf = bytearray(BUFFER_BYTES)
+    counts, slot, stop = seat.counts, seat.slot, seat.stop
+    rests: dict[int, bytes] = {}
+    seat.ready()
+    for sock in socks:
+        sock.send(command)
+    acked = 0
+    while not stop[0]:
+        for fd, _ in poller.poll(EPOLL_WAIT_S):
+            receive, send = by_fd[fd]
+            end = _receive_after_rest(receive, buf, rests.pop(fd, b""))
+            pos, oks, heartbeats = wire.take_oks(buf, end)
+            if pos != end:
+                rests[fd] = bytes(buf[pos:end])
+            if heartbeats:
+                _send_whole(send, wire.NOP * heartbeats)
+            if oks:
+                _check_oks(oks, 1)
+                _send_whole(send, command)
+                acked += oks
+        counts[slot] = acked
+
+
+def publish_http(seat: Seat, port: int, topic: str, *, connections: int) -> None:
+    """Many connections kept open, each with one POST /pub outstanding, in one epoll loop."""
+    body = bytes(wire.BODY_BYTES)
+    head = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    request = head.encode() + body
+    socks = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
+    poller, by_fd = _register(socks)
+    buf = bytearray(BUFFER_BYTES)
+    counts, slot, stop = seat.counts, seat.slot, seat.stop
+    seat.ready()
+    for sock in socks:
+        sock.send(request)
+    acked = 0
+    while not stop[0]:
+        for fd, _ in poller.poll(EPOLL_WAIT_S):
+            receive, send = by_fd[fd]
+            size = receive(buf)
+            # Replies are a few hundred bytes and come whole; the body is `OK`.
+            if not (buf.startswith(b"HTTP/1.1 200 ") and buf.endswith(b"OK", 0, size)):
+                raise BenchFailure(f"unexpected reply: {bytes(buf[:size])!r}")
+            _send_whole(send, request)
+            acked += 1
+        counts[slot] = acked
+
+
+def drain(seat: Seat, port: int, topic: str, channel: str, *, rdy: int, upgrade: str = "") -> None:
+    """One consumer: one write of FINs for each chunk received. Counts messages."""
+    buf = bytearray(BUFFER_BYTES)
+    view = memoryview(buf)
+    out = bytearray()
+    counts, slot, stop = seat.counts, seat.slot, seat.stop
+    answer = wire.answer
+    sock = _subscribe(port, topic, channel, upgrade)
+    seat.ready()
+    sock.sendall(b"RDY %d\n" % rdy)
+    received = end = 0
+    while not stop[0]:
+        end += _receive(sock, view[end:])
+        pos, messages = answer(buf, end, out)
+        end = _keep_rest(buf, pos, end)
+        if out:
+            sock.sendall(out)
+            out.clear()
+            received += messages
+            counts[slot] = received
+
+
+def _subscribe(port: int, topic: str, channel: str, upgrade: str) -> socket.socket | Upgraded:
+    if not upgrade:
+        return wire.subscribe(port, topic, channel)
+    upgraded = Upgraded(port, upgrade)
+    upgraded.subscribe(topic, channel)
+    return upgraded
+
+
+def drain_many(
+    seat: Seat, port: int, topic: str, channel: str, *, rdy: int, consumers: int
+) -> None:
+    """Many consumers of one channel in one epoll loop."""
+    socks = [wire.subscribe(port, topic, channel) for _ in range(consumers)]
+    poller, by_fd = _register(socks)
+    buf = bytearray(BUFFER_BYTES)
+    out = bytearray()
+    counts, slot, stop = seat.counts, seat.slot, seat.stop
+    answer = wire.answer
+    rests: dict[int, bytes] = {}
+    seat.ready()
+    for sock in socks:
+        sock.send(b"RDY %d\n" % rdy)
+    received = 0
+    while not stop[0]:
+        for fd, _ in poller.poll(EPOLL_WAIT_S):
+            receive, send = by_fd[fd]
+            end = _receive_after_rest(receive, buf, rests.pop(fd, b"")) if rests else receive(buf)
+            if not end:
+                raise BenchFailure("server closed the connection")
+            pos, messages = answer(buf, end, out)
+            if pos != end:
+                rests[fd] = bytes(buf[pos:end])
+            if out:
+                _send_whole(send, out)
+                out.clear()
+                received += messages
+        counts[slot] = received
+
+
+def echo(
+    seat: Seat,
+    port: int,
+    topic: str,
+    channel: str,
+    *,
+    rdy: int,
+    messages_per_s: int,
+    warmup_s: float,
+    seconds: float,
+) -> None:
+    """Publishes at a fixed pace on one connection and receives on another, each message with the
+    time of its sending in the body; reports how long the middle and the slowest took, in ms."""
+    consumer = wire.subscribe(port, topic, channel)
+    producer = wire.connect(port)
+    padding = bytes(wire.BODY_BYTES - STAMP.size)
+    buf, replies, out = bytearray(BUFFER_BYTES), bytearray(BUFFER_BYTES), bytearray()
+    end = replies_end = received = sent = acked = 0
+    samples_ns: list[int] = []
+    seat.ready()
+    consumer.sendall(b"RDY %d\n" % rdy)
+    start_ns = time.perf_counter_ns()
+    gap_ns = 1_000_000_000 // messages_per_s
+    next_ns, warm_ns = start_ns, start_ns + int(warmup_s * 1e9)
+    last_ns = warm_ns + int(seconds * 1e9)
+    while not seat.stop[0] and (now_ns := time.perf_counter_ns()) < last_ns:
+        if now_ns >= next_ns:
+            producer.sendall(wire.pub(topic, STAMP.pack(time.perf_counter_ns()) + padding))
+            next_ns += gap_ns
+            sent += 1
+        wait_s = max(0, next_ns - time.perf_counter_ns()) / 1e9
+        readable, _, _ = select.select((consumer, producer), (), (), wait_s)
+        if consumer in readable:
+            end += _receive(consumer, memoryview(buf)[end:])
+            now_ns = time.perf_counter_ns()
+            pos, messages = wire.answer(buf, end, out)
+            if now_ns >= warm_ns:
+                samples_ns += _ages_ns(buf, pos, now_ns)
+            end = _keep_rest(buf, pos, end)
+            consumer.sendall(out)
+            out.clear()
+            received += messages
+            seat.counts[seat.slot] = received
+        if producer in readable:
+            replies_end += _receive(producer, memoryview(replies)[replies_end:])
+            pos, oks, heartbeats = wire.take_oks(replies, replies_end)
+            acked += oks
+            _check_oks(acked, sent)
+            replies_end = _keep_rest(replies, pos, replies_end)
+            if heartbeats:
+                producer.sendall(wire.NOP * heartbeats)
+    samples_ns.sort()
+    count = len(samples_ns)
+    if not count:
+        raise BenchFailure("no message came back")
+    seat.report(
+        {
+            "p50_ms": samples_ns[count // 2] / 1e6,
+            "p99_ms": samples_ns[min(count - 1, count * 99 // 100)] / 1e6,
+            "messages": count,
+        }
+    )
+
+
+def _ages_ns(buf: bytearray, end: int, now_ns: int) -> list[int]:
+    ages, pos = [], 0
+    while pos < end:
+        size, kind = wire.FRAME_HEAD.unpack_from(buf, pos)
+        if kind == wire.MESSAGE:
+            ages.append(now_ns - STAMP.unpack_from(buf, pos + wire.BODY_OFFSET)[0])
+        pos += 4 + size
+    return ages
+
+
+def _check_oks(oks: int, commands: int) -> None:
+    """A server that says OK more often than it was asked would otherwise look very fast."""
+    if oks > commands:
+        raise BenchFailure(f"{oks} OKs for {commands} commands")
+
+
+def _receive(sock: socket.socket | Upgraded, into: memoryview) -> int:
+    """Bytes read; 0 when the socket's wake-up time has passed with nothing to read."""
+    try:
+        size = sock.recv_into(into)
+    except BlockingIOError:
+        return 0
+    if not size:
+        raise BenchFailure("server closed the connection")
+    return size
+
+
+def _receive_after_rest(receive: Callable[..., int], buf: bytearray, rest: bytes) -> int:
+    """Reads behind the part of a frame that an earlier read left; returns the end of both."""
+    buf[: len(rest)] = rest
+    size = receive(memoryview(buf)[len(rest) :])
+    if not size:
+        raise BenchFailure("server closed the connection")
+    return len(rest) + size
+
+
+def _keep_rest(buf: bytearray, pos: int, end: int) -> int:
+    """Moves `buf[pos:end]`, a frame not yet whole, to the front; returns its length."""
+    rest_bytes = end - pos
+    if pos and rest_bytes:
+        buf[:rest_bytes] = buf[pos:end]
+    return rest_bytes
+
+
+def _send_whole(send: Callable[[bytes | bytearray], int], data: bytes | bytearray) -> None:
+    # These writes are under 300 bytes on a connection whose last write was answered.
+    if send(data) != len(data):
+        raise BenchFailure("the server does not read: short write")
+
+
+def _register(
+    socks: Sequence[socket.socket],
+) -> tuple[select.epoll, dict[int, tuple[Callable[..., int], Callable[..., int]]]]:
+    poller = select.epoll()
+    by_fd = {}
+    for sock in socks:
+        sock.setblocking(False)
+        poller.register(sock.fileno(), select.EPOLLIN)
+        by_fd[sock.fileno()] = (sock.recv_into, sock.send)
+    return poller, by_fd

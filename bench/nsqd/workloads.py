@@ -1,0 +1,492 @@
+"""The workloads: what each does to a server, what it counts, and what it should reach.
+
+| workload       | load                                                  | figure                 |
+|----------------|-------------------------------------------------------|------------------------|
+| mpub           | MPUB of 200, 2 connections                            | messages published / s |
+| sub            | RDY 2500, 2 consumers on a backlog                    | messages received / s  |
+| both           | mpub and sub at once, at most 200,000 apart           | messages received / s  |
+| pub_pipelined  | PUB, 2 connections, 50 in flight on each              | messages published / s |
+| pub_sync       | PUB, 50 connections, 1 outstanding on each            | messages published / s |
+| http_pub       | POST /pub, 20 connections kept open                   | messages published / s |
+| rdy1           | RDY 1, 50 consumers on a backlog                      | messages received / s  |
+| fanout4        | MPUB to 4 channels, one consumer on each              | deliveries / s         |
+| mpub_default   | mpub, the peer with its default memory queue          | messages published / s |
+| sub_default    | sub, the peer with its default memory queue           | messages received / s  |
+| <upgrade>_mpub | mpub over tls, snappy or deflate, of JSON             | messages published / s |
+| <upgrade>_sub  | sub over tls, snappy or deflate, of JSON              | messages received / s  |
+| rss            | 1,000,000 messages queued                             | resident MB            |
+| latency        | 5,000 PUB / s, published and received by one process  | p50 in ms              |
+| idle           | 10,000 topics with a channel each, nothing else       | CPU, % of a core       |
+| consumers1000  | RDY 10, 1,000 consumers on a backlog, then 10         | rate with 1,000 / 10   |
+
+Messages are of 200 bytes. Knows load, servers and targets; must not know the table or the files
+that results go to.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from bench.kit.load_processes import Crew
+from bench.kit.servers import METADATA_FILE, BenchFailure, Command, Server, machine_busy_s
+from bench.nsqd.load import (
+    MPUB_MESSAGES,
+    Lead,
+    Topics,
+    drain,
+    drain_many,
+    echo,
+    publish,
+    publish_http,
+    publish_in_turn,
+)
+from bench.nsqd.upgrades import DEFLATE, SNAPPY, TLS, tls_flags
+
+TOPIC, CHANNEL = "bench", "ch"
+# Commands in flight on each connection of an MPUB publisher: with one, a broker that works in
+# batches waits for its publishers a good part of the time, and the figure is theirs.
+MPUB_WINDOW = 4
+PUB_WINDOW = 50
+RDY_MAX = 2500
+LEAD_MESSAGES = 200_000
+# A backlog is measured from the first share to the second, clear of both ends.
+BACKLOG_FROM, BACKLOG_TO = 0.1, 0.9
+SETTLE_S = 1.0
+LATENCY_PER_S = 5_000
+# A load process this busy, or a broker this idle, means that the load set the figure.
+CLIENT_BUSY_CORES = 0.9
+BROKER_BUSY_CORES = 0.8
+
+
+@dataclass(frozen=True)
+class Size:
+    """How long and how much; `quick` shrinks it to a smoke run."""
+
+    seconds: float = 4.0
+    warmup_s: float = 0.5
+    # Under a million, so that it fits the peer's memory queue of the basis.
+    backlog: int = 900_000
+    queued: int = 1_000_000
+    idle_topics: int = 10_000
+
+    @classmethod
+    def quick(cls) -> Size:
+        """About a second a phase."""
+        return cls(seconds=1.0, warmup_s=0.25, backlog=200_000, idle_topics=1_000)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What one run found. CPU in cores is time on a core over time passed."""
+
+    value: float
+    rss_mb: float
+    cpu_us_per_message: float | None = None
+    client_us_per_message: float | None = None
+    broker_cores: float | None = None
+    client_cores: float | None = None
+    client_cores_min: float | None = None
+    # What neither broker nor load used: other work on the machine, which spoils a comparison.
+    other_cores: float | None = None
+    extra: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def client_bound(self) -> bool:
+        """True when the load, not the broker, set the figure."""
+        if self.broker_cores is None or self.client_cores_min is None:
+            return False
+        return self.client_cores_min > CLIENT_BUSY_CORES or self.broker_cores < BROKER_BUSY_CORES
+
+
+@dataclass(frozen=True)
+class Target:
+    """`ratio`: times better than the peer; `value`: the figure itself."""
+
+    of: str
+    bound: float
+    at_most: bool = False
+
+    def met(self, *, value: float, ratio: float | None) -> bool | None:
+        """None when there is no peer to compare with."""
+        figure = ratio if self.of == "ratio" else value
+        if figure is None:
+            return None
+        return figure <= self.bound if self.at_most else figure >= self.bound
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A row of the table. `fewer` says that a smaller figure is better."""
+
+    name: str
+    run: Callable[[Server, Size], Figure]
+    target: Target
+    unit: str = "msg/s"
+    fewer: bool = False
+    peer_default: bool = False
+    seed: Callable[[Path, Size], None] | None = None
+    flags: Callable[[Path], Sequence[str]] | None = None
+
+    def ratio(self, ours: float, peer: float) -> float | None:
+        """How many times better than the peer; None when a figure is zero."""
+        better, worse = (peer, ours) if self.fewer else (ours, peer)
+        return better / worse if worse else None
+
+
+def run(workload: Workload, command: Command, size: Size, data_root: Path | None) -> Figure:
+    """One run on a fresh server with a fresh data path."""
+    seed = workload.seed
+    with Server(
+        command,
+        data_root=data_root,
+        seed=(lambda path: seed(path, size)) if seed else None,
+        flags=workload.flags,
+    ) as server:
+        figure = workload.run(server, size)
+        server.check_alive()
+        return figure
+
+
+def measure(
+    server: Server,
+    crew: Crew,
+    slots: Iterable[int],
+    size: Size,
+    *,
+    backlog: int | None = None,
+    channels: int = 1,
+) -> Figure:
+    """Lets a connected crew go and takes the difference of two readings of everything.
+
+    Nothing counts unless the server agrees: what the load saw acknowledged, or received on each
+    of so many channels, must not be more than /stats says was taken in.
+    """
+    slots = list(slots)
+    crew.begin()
+    if backlog is None:
+        crew.wait_until(server, slots, seconds=size.warmup_s)
+    else:
+        crew.wait_until(server, slots, messages=int(backlog * BACKLOG_FROM))
+    from_s, from_messages = time.perf_counter(), crew.total(slots)
+    from_broker, from_clients, from_busy = server.cpu_s(), crew.cpu_s(), machine_busy_s()
+    crew.wait_until(
+        server,
+        slots,
+        seconds=size.seconds,
+        messages=None if backlog is None else int(backlog * BACKLOG_TO),
+    )
+    elapsed_s, messages = time.perf_counter() - from_s, crew.total(slots) - from_messages
+    broker_s = server.cpu_s() - from_broker
+    clients_s = [now - then for now, then in zip(crew.cpu_s(), from_clients, strict=True)]
+    busy_s = machine_busy_s() - from_busy
+    crew.check(server)
+    if messages <= 0:
+        raise BenchFailure("no message was counted")
+    counted, stored = messages + from_messages, server.stored()
+    if counted > stored * channels:
+        raise BenchFailure(f"load counted {counted:,}, server took in {stored:,} x {channels}")
+    return Figure(
+        value=messages / elapsed_s,
+        rss_mb=server.rss_peak_mb(),
+        cpu_us_per_message=broker_s / messages * 1e6,
+        client_us_per_message=sum(clients_s) / messages * 1e6,
+        broker_cores=broker_s / elapsed_s,
+        client_cores=sum(clients_s) / elapsed_s,
+        client_cores_min=min(clients_s) / elapsed_s,
+        other_cores=max(0.0, busy_s - broker_s - sum(clients_s)) / elapsed_s,
+    )
+
+
+def preload(server: Server, topic: str, messages: int, *, documents: bool = False) -> None:
+    """Queues messages by MPUB on two connections, until all are acknowledged and in /stats."""
+    each = messages // 2 // MPUB_MESSAGES * MPUB_MESSAGES
+    with Crew() as crew:
+        slots = [
+            crew.hire(
+                publish,
+                server.tcp_port,
+                topic,
+                messages_per_command=MPUB_MESSAGES,
+                window=MPUB_WINDOW,
+                messages_max=each,
+                documents=documents,
+            )
+            for _ in range(2)
+        ]
+        crew.connect(server)
+        crew.begin()
+        crew.wait_until(server, slots, messages=2 * each)
+    stored = server.stored(topic)
+    if stored != 2 * each:
+        raise BenchFailure(f"{2 * each:,} acknowledged, server took in {stored:,}")
+
+
+def run_mpub(server: Server, size: Size) -> Figure:
+    topics = Topics(TOPIC, CHANNEL, server.http_port, messages_each=size.backlog // 2)
+    return _publish(server, size, topics, messages_per_command=MPUB_MESSAGES, window=MPUB_WINDOW)
+
+
+def run_pub_pipelined(server: Server, size: Size) -> Figure:
+    topics = Topics(TOPIC, CHANNEL, server.http_port, messages_each=size.backlog // 2)
+    return _publish(server, size, topics, messages_per_command=1, window=PUB_WINDOW)
+
+
+def _publish(
+    server: Server, size: Size, topics: Topics, *, messages_per_command: int, window: int
+) -> Figure:
+    with Crew() as crew:
+        slots = [
+            crew.hire(
+                publish,
+                server.tcp_port,
+                topics,
+                messages_per_command=messages_per_command,
+                window=window,
+            )
+            for _ in range(2)
+        ]
+        crew.connect(server)
+        return measure(server, crew, slots, size)
+
+
+def run_upgraded_mpub(server: Server, size: Size, *, upgrade: str) -> Figure:
+    topics = Topics(TOPIC, CHANNEL, server.http_port, messages_each=size.backlog // 2)
+    how = {"messages_per_command": MPUB_MESSAGES, "window": MPUB_WINDOW}
+    with Crew() as crew:
+        slots = [
+            crew.hire(publish, server.tcp_port, topics, **how, upgrade=upgrade, documents=True)
+            for _ in range(2)
+        ]
+        crew.connect(server)
+        return measure(server, crew, slots, size)
+
+
+def run_upgraded_sub(server: Server, size: Size, *, upgrade: str) -> Figure:
+    server.create(TOPIC, CHANNEL)
+    preload(server, TOPIC, size.backlog, documents=True)
+    how = {"rdy": RDY_MAX, "upgrade": upgrade}
+    with Crew() as crew:
+        slots = [crew.hire(drain, server.tcp_port, TOPIC, CHANNEL, **how) for _ in range(2)]
+        crew.connect(server)
+        return measure(server, crew, slots, size, backlog=size.backlog)
+
+
+def run_pub_sync(server: Server, size: Size) -> Figure:
+    server.create(TOPIC, CHANNEL)
+    with Crew() as crew:
+        slot = crew.hire(publish_in_turn, server.tcp_port, TOPIC, connections=50)
+        crew.connect(server)
+        return measure(server, crew, [slot], size)
+
+
+def run_http_pub(server: Server, size: Size) -> Figure:
+    server.create(TOPIC, CHANNEL)
+    with Crew() as crew:
+        slot = crew.hire(publish_http, server.http_port, TOPIC, connections=20)
+        crew.connect(server)
+        return measure(server, crew, [slot], size)
+
+
+def run_sub(server: Server, size: Size) -> Figure:
+    server.create(TOPIC, CHANNEL)
+    preload(server, TOPIC, size.backlog)
+    with Crew() as crew:
+        slots = [crew.hire(drain, server.tcp_port, TOPIC, CHANNEL, rdy=RDY_MAX) for _ in range(2)]
+        crew.connect(server)
+        return measure(server, crew, slots, size, backlog=size.backlog)
+
+
+def run_rdy1(server: Server, size: Size) -> Figure:
+    server.create(TOPIC, CHANNEL)
+    preload(server, TOPIC, size.backlog)
+    return _drain_many(server, size, TOPIC, size.backlog, rdy=1, consumers=50)
+
+
+def _drain_many(
+    server: Server, size: Size, topic: str, backlog: int, *, rdy: int, consumers: int
+) -> Figure:
+    with Crew() as crew:
+        slot = crew.hire(drain_many, server.tcp_port, topic, CHANNEL, rdy=rdy, consumers=consumers)
+        crew.connect(server)
+        return measure(server, crew, [slot], size, backlog=backlog)
+
+
+def run_both(server: Server, size: Size) -> Figure:
+    return _end_to_end(server, size, publishers=2, groups=[[2, 3]])
+
+
+def run_fanout4(server: Server, size: Size) -> Figure:
+    return _end_to_end(server, size, publishers=1, groups=[[1], [2], [3], [4]])
+
+
+def _end_to_end(server: Server, size: Size, *, publishers: int, groups: list[list[int]]) -> Figure:
+    """Publishers take the first slots, then come the consumers, a group of slots a channel."""
+    channels = [f"{CHANNEL}{index}" for index in range(len(groups))]
+    server.create(TOPIC, *channels)
+    lead = Lead(range(publishers), groups, messages_max=LEAD_MESSAGES)
+    with Crew() as crew:
+        for _ in range(publishers):
+            crew.hire(
+                publish,
+                server.tcp_port,
+                TOPIC,
+                messages_per_command=MPUB_MESSAGES,
+                window=MPUB_WINDOW,
+                lead=lead,
+            )
+        for channel, group in zip(channels, groups, strict=True):
+            for slot in group:
+                hired = crew.hire(drain, server.tcp_port, TOPIC, channel, rdy=RDY_MAX)
+                assert hired == slot
+        crew.connect(server)
+        slots = [slot for group in groups for slot in group]
+        return measure(server, crew, slots, size, channels=len(groups))
+
+
+def run_rss(server: Server, size: Size) -> Figure:
+    server.create(TOPIC, CHANNEL)
+    cpu_s = server.cpu_s()
+    preload(server, TOPIC, size.queued)
+    time.sleep(SETTLE_S)
+    return Figure(
+        value=server.rss_mb(),
+        rss_mb=server.rss_peak_mb(),
+        cpu_us_per_message=(server.cpu_s() - cpu_s) / size.queued * 1e6,
+    )
+
+
+def run_latency(server: Server, size: Size) -> Figure:
+    server.create(TOPIC, CHANNEL)
+    with Crew() as crew:
+        slot = crew.hire(
+            echo,
+            server.tcp_port,
+            TOPIC,
+            CHANNEL,
+            rdy=RDY_MAX,
+            messages_per_s=LATENCY_PER_S,
+            # The load's own warm-up and end lie outside the readings of CPU.
+            warmup_s=size.warmup_s,
+            seconds=size.seconds,
+        )
+        crew.connect(server)
+        figure = measure(server, crew, [slot], size)
+        crew.stop[0] = 1
+        found = crew.found()
+    # A paced load leaves the broker idle by design: there is nothing to be bound by.
+    return replace(
+        figure,
+        value=found["p50_ms"],
+        client_cores_min=None,
+        extra={"p50_ms": found["p50_ms"], "p99_ms": found["p99_ms"], "rate": figure.value},
+    )
+
+
+START_CPU_SHARE = 0.2
+
+
+def seed_idle(data_path: Path, size: Size) -> None:
+    """Topics from a metadata file: made one by one over HTTP, Go nsqd writes that file anew at
+    each step and 10,000 take minutes."""
+    topics = [
+        {
+            "name": f"idle{index}",
+            "paused": False,
+            "channels": [{"name": CHANNEL, "paused": False}],
+        }
+        for index in range(size.idle_topics)
+    ]
+    text = json.dumps({"topics": topics, "version": "1.3.0"})
+    (data_path / METADATA_FILE).write_text(text)
+
+
+def run_idle(server: Server, size: Size) -> Figure:
+    present = {
+        topic["topic_name"] for topic in server.stats()["topics"] if len(topic["channels"]) == 1
+    }
+    for index in range(size.idle_topics):
+        if f"idle{index}" not in present:
+            server.create(f"idle{index}", CHANNEL)
+    _await_start(server)
+    from_s, from_cpu_s = time.perf_counter(), server.cpu_s()
+    time.sleep(size.seconds)
+    server.check_alive()
+    cores = (server.cpu_s() - from_cpu_s) / (time.perf_counter() - from_s)
+    return Figure(value=100 * cores, rss_mb=server.rss_peak_mb(), broker_cores=cores)
+
+
+def _await_start(server: Server) -> None:
+    """Until what a start with many topics entails is over, and the broker idle, or a minute."""
+    for _ in range(60):
+        from_cpu_s = server.cpu_s()
+        time.sleep(SETTLE_S)
+        if server.cpu_s() - from_cpu_s < START_CPU_SHARE * SETTLE_S:
+            return
+
+
+def run_consumers1000(server: Server, size: Size) -> Figure:
+    backlog = size.backlog // 2
+    rates = {}
+    for consumers in (10, 1000):
+        topic = f"{TOPIC}{consumers}"
+        server.create(topic, CHANNEL)
+        preload(server, topic, backlog)
+        figure = _drain_many(server, size, topic, backlog, rdy=10, consumers=consumers)
+        rates[consumers] = figure.value
+    return replace(
+        figure,
+        value=rates[1000] / rates[10],
+        extra={"rate": rates[1000], "rate_10": rates[10]},
+    )
+
+
+def at_least(times: float) -> Target:
+    """A ratio to the peer."""
+    return Target("ratio", times)
+
+
+def _upgraded(upgrade: str) -> Iterator[Workload]:
+    flags = tls_flags if upgrade == TLS else None
+    for name, how in (("mpub", run_upgraded_mpub), ("sub", run_upgraded_sub)):
+        yield Workload(f"{upgrade}_{name}", partial(how, upgrade=upgrade), at_least(1), flags=flags)
+
+
+WORKLOADS = (
+    Workload("mpub", run_mpub, at_least(2.5)),
+    Workload("sub", run_sub, at_least(2.5)),
+    Workload("both", run_both, at_least(2)),
+    Workload("pub_pipelined", run_pub_pipelined, at_least(4)),
+    Workload("pub_sync", run_pub_sync, at_least(1.2)),
+    Workload("http_pub", run_http_pub, at_least(1)),
+    Workload("rdy1", run_rdy1, at_least(1.8)),
+    Workload("fanout4", run_fanout4, at_least(2.5)),
+    Workload("mpub_default", run_mpub, at_least(8), peer_default=True),
+    Workload("sub_default", run_sub, at_least(3.5), peer_default=True),
+    *_upgraded(TLS),
+    *_upgraded(SNAPPY),
+    *_upgraded(DEFLATE),
+    Workload("rss", run_rss, Target("value", 60, at_most=True), "MB", fewer=True),
+    Workload("latency", run_latency, at_least(20), "ms p50", fewer=True, peer_default=True),
+    Workload(
+        "idle",
+        run_idle,
+        Target("value", 2, at_most=True),
+        "% core",
+        fewer=True,
+        peer_default=True,
+        seed=seed_idle,
+    ),
+    Workload("consumers1000", run_consumers1000, Target("value", 0.5), "of 10's rate"),
+)
+
+
+def middle(figures: Iterable[float | None]) -> float | None:
+    """The median of what is there."""
+    present = [figure for figure in figures if figure is not None]
+    return statistics.median(present) if present else None

@@ -1,0 +1,1 @@
+"""Measures nsqlookupd: `python -m bench.nsqlookupd`."""

@@ -1,0 +1,1 @@
+"""Measures Spark over topics: `python -m bench.spark`."""

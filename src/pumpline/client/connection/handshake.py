@@ -1,0 +1,164 @@
+"""The opening of a connection: IDENTIFY, TLS, compression and AUTH, one answer at a time.
+
+Given what came from the socket (`receive`), it pulls one frame after the other out of it, as
+nothing after an answer may be looked at before the layer that the answer announces is on. What is
+left over when it is done belongs to the connection. Knows no socket: it is given a way to write.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from pumpline.client.connection.settings import Negotiated, Settings
+from pumpline.client.errors import (
+    AuthRequired,
+    ConnectError,
+    ConnectionClosed,
+    MissingExtra,
+    ServerError,
+)
+from pumpline.core.protocol import commands
+from pumpline.core.protocol.frames import ERROR, RESPONSE
+from pumpline.core.protocol.layers import Compression, Deflate, LayerMissing, Layers, Snappy, Tls
+
+GREETING_BYTES_MAX = 1 << 20  # of what has come and is not looked at yet, and of an answer
+
+
+class Greeting:
+    def __init__(self, address: str, settings: Settings, write: Callable[[bytes], None]) -> None:
+        self.negotiated = Negotiated()
+        self.layers: Layers | None = None
+        self._address = address
+        self._settings = settings
+        self._write = write
+        self._wire = bytearray()  # as it came
+        self._plain = bytearray()  # out of the layers
+        self._arrived = asyncio.Event()
+        self._end: Exception | None = None
+
+    def receive(self, data: bytes) -> bool:
+        """Whether there is room for more."""
+        self._wire += data
+        self._arrived.set()
+        return len(self._wire) <= GREETING_BYTES_MAX
+
+    def end(self, reason: Exception | None) -> None:
+        """Nothing more will come."""
+        self._end = reason or ConnectionClosed(f"{self._address}: closed while it was opened")
+        self._arrived.set()
+
+    def take_plain(self) -> bytes:
+        return bytes(self._plain)
+
+    def take_wire(self) -> bytes:
+        return bytes(self._wire)
+
+    async def run(self, host: str) -> None:
+        settings = self._settings
+        compression = new_compression(settings)
+        self._send(commands.identify(settings.identify_body()))
+        try:
+            granted = self.negotiated = Negotiated.parse(await self._answer())
+        except (ValueError, RecursionError) as error:  # no JSON, or too deep
+            raise self._odd(str(error)) from None
+        context = settings.tls_context()
+        if context is not None:
+            if not granted.tls_v1:
+                # Going on in the clear is not what was asked for.
+                raise ConnectError(f"{self._address}: nsqd offers no TLS")
+            await self._start_tls(Tls(context, server_name=settings.tls_server_name or host))
+        if compression is not None and (granted.snappy or granted.deflate):
+            self.layers = self.layers or Layers(tls=None, compression=None)
+            self.layers.compression = compression
+            await self._expect_ok()
+        if granted.auth_required:
+            await self._authenticate(settings.secret())
+
+    async def _authenticate(self, secret: bytes) -> None:
+        if not secret:
+            raise AuthRequired(f"{self._address}: nsqd requires an auth_secret")
+        self._send(commands.auth(secret))
+        await self._answer()
+
+    async def _start_tls(self, tls: Tls) -> None:
+        layers = self.layers = Layers(tls=tls, compression=None)
+        try:
+            tls.shake_hands()
+            while not tls.established:
+                self._write(layers.take())
+                await self._more()
+                self._feed(layers)
+                tls.shake_hands()
+        finally:
+            self._write(layers.take())  # an alert, if it has failed
+        await self._expect_ok()
+
+    async def _expect_ok(self) -> None:
+        answer = await self._answer()
+        if answer != b"OK":
+            raise self._odd(f"expected OK, got {answer[:64]!r}")
+
+    def _send(self, command: bytes) -> None:
+        if self.layers is not None:
+            self.layers.write([command])
+            command = self.layers.take()
+        self._write(command)
+
+    async def _answer(self) -> bytes:
+        """The data of the next response."""
+        while True:
+            size = int.from_bytes(await self._read(4))
+            if not 4 <= size <= GREETING_BYTES_MAX:
+                raise self._odd(f"a frame of {size} bytes")
+            frame = await self._read(size)
+            kind, data = int.from_bytes(frame[:4]), frame[4:]
+            if kind == ERROR:
+                raise ServerError.parse(data)
+            if kind != RESPONSE:
+                raise self._odd(f"a frame of type {kind}")
+            if data != b"_heartbeat_":
+                return data
+            self._send(commands.NOP)
+
+    async def _read(self, count: int) -> bytes:
+        """So many bytes. No more than that is taken out of TLS, or off the wire: what follows may
+        be for a layer that is not on yet."""
+        plain = self._plain
+        while len(plain) < count:
+            missing = count - len(plain)
+            if self.layers is None:
+                piece = bytes(self._wire[:missing])
+                del self._wire[:missing]
+            else:
+                self._feed(self.layers)
+                piece = self.layers.read(missing)
+                self._write(self.layers.take())
+            plain += piece
+            if not piece:
+                await self._more()
+        data = bytes(plain[:count])
+        del plain[:count]
+        return data
+
+    def _feed(self, layers: Layers) -> None:
+        if self._wire:
+            layers.receive(bytes(self._wire))
+            self._wire.clear()
+
+    async def _more(self) -> None:
+        if self._end is not None:
+            raise self._end
+        self._arrived.clear()
+        await self._arrived.wait()
+
+    def _odd(self, what: str) -> ConnectError:
+        return ConnectError(f"{self._address}: not the answer of an nsqd: {what}")
+
+
+def new_compression(settings: Settings) -> Compression | None:
+    """What they ask for; MissingExtra if its library is not installed."""
+    try:
+        if settings.snappy:
+            return Snappy()
+        return Deflate(settings.deflate_level) if settings.deflate else None
+    except LayerMissing as error:
+        raise MissingExtra(str(error)) from None

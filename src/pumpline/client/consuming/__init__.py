@@ -1,0 +1,1 @@
+"""Consuming: one channel of a topic from every nsqd that has it."""

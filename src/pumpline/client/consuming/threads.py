@@ -1,0 +1,101 @@
+"""Handlers that block: a fixed number of threads that call one, and bring back how it went.
+
+The event loop puts messages in, and is told of outcomes in its own thread, many at a time.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from pumpline.client.consuming.message import Message
+
+WAITING_MAX = 256  # messages put in advance, so that threads and loop seldom wait for each other
+
+Outcome = tuple[Message, BaseException | None]
+
+
+class Threads:
+    def __init__(
+        self,
+        handler: Callable[[Message], object],
+        *,
+        count: int,
+        on_outcome: Callable[[Message, BaseException | None], None],
+    ) -> None:
+        self.backlog_max = count + WAITING_MAX
+        self.backlog = 0
+        self._handler = handler
+        self._on_outcome = on_outcome
+        self._loop = asyncio.get_running_loop()
+        self._room = asyncio.Event()
+        self._queue: SimpleQueue[Message | None] = SimpleQueue()
+        self._outcomes: deque[Outcome] = deque()
+        self._is_collecting = False
+        self._threads = [
+            # Daemons: a handler that never returns must not keep the process alive.
+            threading.Thread(target=self._work, name=f"pumpline-{number}", daemon=True)
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def is_one_of_them(self) -> bool:
+        """Whether the caller runs in one of these threads."""
+        return threading.current_thread() in self._threads
+
+    async def room(self) -> None:
+        """Waits until another message may be put."""
+        while self.backlog >= self.backlog_max:
+            self._room.clear()
+            await self._room.wait()
+
+    async def idle(self) -> None:
+        """Waits until every message has its outcome."""
+        while self.backlog:
+            self._room.clear()
+            await self._room.wait()
+
+    def put(self, message: Message) -> None:
+        self.backlog += 1
+        self._queue.put(message)
+
+    def stop(self) -> list[Message]:
+        """Threads end after the message they are at; returns those that were not begun."""
+        unbegun = []
+        while True:
+            try:
+                message = self._queue.get_nowait()
+            except Empty:
+                break
+            if message is not None:
+                unbegun.append(message)
+        self.backlog -= len(unbegun)
+        for _ in self._threads:
+            self._queue.put(None)
+        return unbegun
+
+    def _work(self) -> None:
+        while (message := self._queue.get()) is not None:
+            error: BaseException | None = None
+            try:
+                if not message.is_over:  # it may have waited too long
+                    self._handler(message)
+            except BaseException as raised:  # the root of a thread: it is handed on
+                error = raised
+            self._outcomes.append((message, error))
+            if not self._is_collecting:
+                self._is_collecting = True
+                try:
+                    self._loop.call_soon_threadsafe(self._collect)
+                except RuntimeError:  # the loop is closed: nobody is left to tell
+                    return
+
+    def _collect(self) -> None:
+        self._is_collecting = False  # before looking: what comes from now on calls again
+        while self._outcomes:
+            message, error = self._outcomes.popleft()
+            self.backlog -= 1
+            self._on_outcome(message, error)
+        self._room.set()

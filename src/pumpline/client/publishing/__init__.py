@@ -1,0 +1,1 @@
+"""Publishing: batches, failover, and what is known after a failure."""

@@ -1,0 +1,61 @@
+"""Bodies of messages: what can be one, and how many at a time are taken and sent.
+
+Knows the limits it is given and the layout of an MPUB; nothing of who sends them.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from itertools import islice
+
+from pumpline.core.protocol.commands import MPUB_MESSAGE_OVERHEAD_BYTES, MPUB_OVERHEAD_BYTES
+from pumpline.core.text.names import is_valid_name
+
+BATCH_MESSAGES_MAX = 2000
+TAKEN_AT_ONCE = 50  # messages, before a look at their size
+
+Body = bytes | bytearray | memoryview
+
+
+def blocks(bodies: Iterable[Body], bytes_max: int) -> Iterator[list[Body]]:
+    """At most BATCH_MESSAGES_MAX at a time, and at most TAKEN_AT_ONCE after bytes_max."""
+    remaining = iter(bodies)
+    while True:
+        block: list[Body] = []
+        size_bytes = 0
+        while len(block) < BATCH_MESSAGES_MAX and size_bytes < bytes_max:
+            some = list(islice(remaining, TAKEN_AT_ONCE))
+            if not some:
+                break
+            with suppress(TypeError):  # what has no length is no message, as will be said
+                size_bytes += sum(map(len, some))
+            block += some
+        if not block:
+            return
+        yield block
+
+
+def portions(bodies: list[bytes], size_max: int) -> Iterator[list[bytes]]:
+    """What fits into one MPUB each."""
+    portion: list[bytes] = []
+    size = MPUB_OVERHEAD_BYTES
+    for body in bodies:
+        size += MPUB_MESSAGE_OVERHEAD_BYTES + len(body)
+        if portion and size > size_max:
+            yield portion
+            portion = []
+            size = MPUB_OVERHEAD_BYTES + MPUB_MESSAGE_OVERHEAD_BYTES + len(body)
+        portion.append(body)
+    yield portion
+
+
+def bytes_of(body: object) -> bytes:
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    raise TypeError(f"a message is bytes, not {type(body).__name__}")
+
+
+@lru_cache(maxsize=1024)
+def check_topic(topic: str) -> None:
+    if not is_valid_name(topic):
+        raise ValueError(f"{topic!r} is not a valid topic name")

@@ -1,0 +1,109 @@
+"""What goes to an nsqd as one command and is answered as one: a PUB, a DPUB or an MPUB.
+
+A publication is filled by the producer, sent as often as it takes, and settled once: everyone who
+waits for one of its messages learns the same. It remembers what is known of it in the meantime:
+whether any of it may have reached an nsqd, and what went wrong last. Knows no connection.
+"""
+
+import asyncio
+
+from pumpline.client.errors import NotSent, PublishError, Refused, ServerError, Unconfirmed
+from pumpline.core.protocol import commands
+
+MESSAGE_COST_BYTES = 200  # what a message takes in memory besides its body, roughly
+
+Waiter = asyncio.Future[None]
+
+
+def cost_bytes(bodies: list[bytes]) -> int:
+    return sum(map(len, bodies)) + MESSAGE_COST_BYTES * len(bodies)
+
+
+class Publication:
+    __slots__ = (
+        "bodies",
+        "cost_bytes",
+        "deadline_s",
+        "defer_ms",
+        "failure",
+        "sent_s",
+        "size_bytes",
+        "topic",
+        "unconfirmed",
+        "under_way",
+        "waiters",
+    )
+
+    def __init__(self, topic: str, deadline_s: float, defer_ms: int | None = None) -> None:
+        self.topic = topic
+        self.deadline_s = deadline_s
+        self.defer_ms = defer_ms
+        self.bodies: list[bytes] = []
+        self.waiters: list[Waiter] = []  # one a message, or one for all
+        self.cost_bytes = 0
+        self.size_bytes = commands.MPUB_OVERHEAD_BYTES  # of the MPUB's body, as it is added to
+        self.sent_s = 0.0  # the last time
+        self.under_way = False  # sent, and nothing is known yet
+        self.unconfirmed = False  # it may have been published already
+        self.failure: Exception | None = None
+
+    def add(self, body: bytes) -> None:
+        self.bodies.append(body)
+        self.size_bytes += commands.MPUB_MESSAGE_OVERHEAD_BYTES + len(body)
+        self.cost_bytes += MESSAGE_COST_BYTES + len(body)
+
+    def command(self) -> bytes:
+        if self.defer_ms is not None:
+            return commands.dpub(self.topic, self.defer_ms, self.bodies[0])
+        if len(self.bodies) == 1:
+            return commands.pub(self.topic, self.bodies[0])
+        return commands.mpub(self.topic, self.bodies)
+
+    def drop_cancelled(self) -> int:
+        """Leave out what nobody waits for, as nothing of it has been sent; what that cost."""
+        if not any(waiter.done() for waiter in self.waiters):
+            return 0
+        cost_before = self.cost_bytes
+        if len(self.waiters) == len(self.bodies):
+            pairs = list(zip(self.bodies, self.waiters, strict=True))
+            self.bodies = [body for body, waiter in pairs if not waiter.done()]
+            self.waiters = [waiter for waiter in self.waiters if not waiter.done()]
+        else:  # one waiter for all of it
+            self.bodies = []
+            self.waiters = []
+        self.cost_bytes = cost_bytes(self.bodies)
+        return cost_before - self.cost_bytes
+
+    def split(self) -> "list[Publication]":
+        """One publication a message, so that the one nsqd objects to stands alone."""
+        alone = []
+        for body, waiter in zip(self.bodies, self.waiters, strict=True):
+            publication = Publication(self.topic, self.deadline_s)
+            publication.add(body)
+            publication.waiters.append(waiter)
+            publication.unconfirmed = self.unconfirmed
+            alone.append(publication)
+        return alone
+
+    def confirm(self) -> None:
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def fail(self) -> None:
+        """Tell what is known."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_exception(self._error())
+
+    def _error(self) -> PublishError:
+        cause = self.failure
+        error: PublishError
+        if self.unconfirmed:
+            error = Unconfirmed(f"sent, and not answered: {cause}")
+        elif isinstance(cause, ServerError):
+            error = Refused(cause)
+        else:
+            error = NotSent(f"not sent: {cause or 'no nsqd is connected'}")
+        error.__cause__ = cause
+        return error

@@ -1,0 +1,1 @@
+"""Messages by the batch: the log's format, delivery state and ids."""

@@ -1,0 +1,121 @@
+"""The plain-Python form of the kernels: the same results as `_kernels`, byte for byte.
+
+Used where no compiler was at hand at install time, or with PUMPLINE_KERNELS=python. See
+`pumpline.core.messages.kernels` for what each function does.
+"""
+
+from struct import Struct
+
+_U32 = Struct(">I")
+_FRAME_HEAD = Struct(">IIQH")
+_FRAME_OVERHEAD_BYTES = 34
+_FIN_BYTES = 21
+_SIZE_MAX = 0x7FFFFFFF  # sizes are signed on the wire
+_ID_MASK = 0xFFFFFFFFFFFFFFFF
+_HEX_DIGITS = frozenset(b"0123456789abcdef")
+
+
+def pubs(
+    buf: bytearray,
+    pos: int,
+    end: int,
+    line: bytes,
+    frames: bytearray,
+    ends: bytearray,
+    first_id: int,
+    timestamp: int,
+    limit: int,
+) -> tuple[int, int]:
+    head_bytes = len(line) + 4
+    limit = min(limit, _SIZE_MAX)
+    count = 0
+    while end - pos >= head_bytes and buf.startswith(line, pos):
+        body_at = pos + head_bytes
+        size = _U32.unpack_from(buf, body_at - 4)[0]
+        if size == 0 or size > limit or end - body_at < size:
+            break
+        pos = body_at + size
+        frames += _FRAME_HEAD.pack(size + 30, 2, timestamp, 1)
+        frames += b"%016x" % (first_id + count & _ID_MASK)
+        frames += buf[body_at:pos]
+        ends += _U32.pack(len(frames))
+        count += 1
+    return pos, count
+
+
+def mpub(
+    buf: bytearray,
+    pos: int,
+    end: int,
+    count: int,
+    frames: bytearray,
+    ends: bytearray,
+    first_id: int,
+    timestamp: int,
+    limit: int,
+) -> int:
+    sizes = []
+    limit = min(limit, _SIZE_MAX)
+    at = pos
+    for i in range(count):
+        if end - at < 4:
+            return i
+        size = _U32.unpack_from(buf, at)[0]
+        at += 4 + size
+        if size == 0 or size > limit or at > end:
+            return i
+        sizes.append(size)
+    frame_end = len(frames)
+    pieces: list[bytes | bytearray] = []
+    frame_ends = []
+    for message_id, size in enumerate(sizes, first_id):
+        pieces.append(_FRAME_HEAD.pack(size + 30, 2, timestamp, 1))
+        pieces.append(b"%016x" % (message_id & _ID_MASK))
+        pieces.append(buf[pos + 4 : pos + 4 + size])
+        frame_end += size + _FRAME_OVERHEAD_BYTES
+        frame_ends.append(frame_end)
+        pos += 4 + size
+    frames += b"".join(pieces)
+    ends += Struct(f">{count}I").pack(*frame_ends)
+    return -1
+
+
+def fins(
+    buf: bytearray,
+    pos: int,
+    end: int,
+    base_id: int,
+    leases: dict[int, int],
+    spans: list[tuple[int, int]],
+) -> int:
+    span_start = span_end = -1
+    while end - pos >= _FIN_BYTES and buf.startswith(b"FIN ", pos) and buf[pos + 20] == 10:
+        text = buf[pos + 4 : pos + 20]
+        if not _HEX_DIGITS.issuperset(text):
+            break
+        offset = int(text, 16) - base_id
+        if leases.pop(offset, None) is None:
+            break
+        if offset != span_end:
+            if span_start >= 0:
+                spans.append((span_start, span_end))
+            span_start = offset
+        span_end = offset + 1
+        pos += _FIN_BYTES
+    if span_start >= 0:
+        spans.append((span_start, span_end))
+    return pos
+
+
+def fin_commands(buf: bytearray, pos: int, end: int, out: bytearray) -> tuple[int, int]:
+    count = 0
+    while end - pos >= _FRAME_OVERHEAD_BYTES and buf.startswith(b"\0\0\0\2", pos + 4):
+        size = _U32.unpack_from(buf, pos)[0]
+        if size < _FRAME_OVERHEAD_BYTES - 4 or size > 0x7FFFFFFF or end - pos - 4 < size:
+            break
+        out += b"FIN "
+        out += buf[pos + 18 : pos + 34]
+        out += b"\n"
+        pos += 4 + size
+        count += 1
+    return pos, count

@@ -1,0 +1,405 @@
+"""A channel's delivery state: which offsets of the log are where on their way to being finished.
+
+Every offset below `next` that is not finished is in exactly one place:
+
+| place      | meaning                                                                     |
+|------------|-----------------------------------------------------------------------------|
+| a lease    | in flight to one consumer until a deadline (`Leases`, one per consumer)     |
+| `ready`    | came back (requeued, timed out, owner gone, deferral over), to go out first |
+| `deferred` | waits for its due time                                                      |
+| withdrawn  | on its way to somewhere else; the owner finishes it when it is there        |
+
+Offsets from `next` on were never touched. The state knows no bytes, sockets or clocks: callers
+pass the time, in nanoseconds of one steady clock, and fetch frames from the log themselves.
+
+Attempts are kept only where they differ from the rule "delivered once": 0 for what was deferred
+at publish, n after n deliveries. `take_journal` gives what changed since it was last called, which
+is all a checkpoint has to write.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Set
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from pumpline.core.messages.finished import Finished
+
+NEVER_NS = 1 << 63
+
+Span = tuple[int, int]
+
+
+class Pending(NamedTuple):
+    """An unfinished offset whose attempts or due time differ from the rule."""
+
+    offset: int
+    attempts: int
+    due_ns: int  # 0: no longer deferred
+
+
+class Journal(NamedTuple):
+    """What changed between two checkpoints, or the whole state (a snapshot)."""
+
+    low: int
+    next: int
+    finished: list[Span]
+    pending: list[Pending]
+
+
+class Leases:
+    """What one consumer has in flight: offset -> deadline, with a lower bound of the deadlines.
+
+    There is no heap: the bound is only ever too early, and a scan (bounded by the consumer's RDY)
+    happens when it passes.
+    """
+
+    __slots__ = ("_caps", "deadlines", "floor_ns")
+
+    def __init__(self) -> None:
+        self.deadlines: dict[int, int] = {}
+        self.floor_ns = NEVER_NS
+        self._caps: dict[int, int] = {}  # of touched messages only: latest deadline allowed
+
+    def __len__(self) -> int:
+        return len(self.deadlines)
+
+    def add(self, start: int, end: int, deadline_ns: int) -> None:
+        if end - start == 1:
+            self.deadlines[start] = deadline_ns
+        else:
+            self.deadlines.update(dict.fromkeys(range(start, end), deadline_ns))
+        if self._caps:  # a message finished in bulk leaves its cap behind until now
+            for offset in range(start, end):
+                self._caps.pop(offset, None)
+        if deadline_ns < self.floor_ns:
+            self.floor_ns = deadline_ns
+
+    def touch(self, offset: int, *, now_ns: int, timeout_ns: int, timeout_max_ns: int) -> None:
+        """Move the deadline, never past first delivery + `timeout_max_ns`."""
+        cap_ns = self._caps.get(offset)
+        if cap_ns is None:
+            cap_ns = self.deadlines[offset] - timeout_ns + timeout_max_ns
+            self._caps[offset] = cap_ns
+        deadline_ns = min(now_ns + timeout_ns, cap_ns)
+        self.deadlines[offset] = deadline_ns
+        if deadline_ns < self.floor_ns:  # a cap shorter than the timeout
+            self.floor_ns = deadline_ns
+
+    def remove(self, offset: int) -> None:
+        del self.deadlines[offset]
+        if self._caps:
+            self._caps.pop(offset, None)
+
+    def expire(self, now_ns: int) -> list[int]:
+        """Remove and return what is overdue; make the bound exact again."""
+        expired = [offset for offset, due_ns in self.deadlines.items() if due_ns <= now_ns]
+        for offset in expired:
+            self.remove(offset)
+        if self._caps:
+            self._caps = {o: cap for o, cap in self._caps.items() if o in self.deadlines}
+        self.floor_ns = min(self.deadlines.values(), default=NEVER_NS)
+        return expired
+
+    def clear(self) -> list[int]:
+        """Give everything up, oldest delivery first."""
+        offsets = list(self.deadlines)
+        self.deadlines.clear()
+        self._caps.clear()
+        self.floor_ns = NEVER_NS
+        return offsets
+
+
+class Delivery:
+    __slots__ = (
+        "_changed",
+        "_deferred",
+        "_finished_since",
+        "attempts",
+        "deferred_count",
+        "finished",
+        "next",
+        "ready",
+        "skips",
+    )
+
+    def __init__(self, start: int) -> None:
+        self.finished = Finished(start)
+        self.next = start
+        self.ready: deque[int] = deque()
+        self.skips: deque[Span] = deque()  # spans above `next` to step over, in order, apart
+        self.attempts: dict[int, int] = {}
+        self.deferred_count = 0
+        self._deferred: list[tuple[int, int, int]] = []  # heap of (due, start, end)
+        self._changed: dict[int, int] = {}  # offset -> due time, since the last journal
+        self._finished_since: list[Span] = []
+
+    @property
+    def low(self) -> int:
+        return self.finished.low
+
+    @property
+    def high(self) -> int:
+        """Everything this state knows of lies below."""
+        return max(self.next, self.skips[-1][1]) if self.skips else self.next
+
+    def waiting(self, limit: int) -> int:
+        """How many messages below `limit` could go out now."""
+        fresh = limit - self.next
+        if self.skips:
+            fresh -= sum(min(b, limit) - a for a, b in self.skips if a < limit)
+        return len(self.ready) + max(fresh, 0)
+
+    def fresh_until(self, limit: int) -> int:
+        """The end of the run of never-delivered offsets from `next`, after stepping over skips."""
+        while self.skips and self.skips[0][0] <= self.next:
+            self.next = max(self.next, self.skips.popleft()[1])
+        return min(limit, self.skips[0][0]) if self.skips else limit
+
+    def redeliver(self) -> tuple[int, int]:
+        """The next message that came back, and which attempt this delivery is."""
+        offset = self.ready.popleft()
+        attempt = self.attempts.get(offset, 1) + 1
+        self.attempts[offset] = attempt
+        self._changed[offset] = 0
+        return offset, attempt
+
+    def finish(self, spans: Iterable[Span]) -> None:
+        """Spans of leased offsets are done with; the caller removed the leases."""
+        for start, end in spans:
+            if self.attempts:
+                self._forget(start, end)
+            self.finished.add(start, end)
+            if end > self.finished.low:
+                self._finished_since.append((start, end))
+
+    def requeue(self, offset: int) -> None:
+        """A leased offset is to go out again as soon as possible."""
+        self.attempts.setdefault(offset, 1)
+        self._changed[offset] = 0
+        self.ready.append(offset)
+
+    def release(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            self.requeue(offset)
+
+    def withdraw(self, offset: int) -> None:
+        """A leased offset, or one taken from `ready`, goes elsewhere: finished when it is there,
+        ready again if a restart comes first."""
+        self.attempts.setdefault(offset, 1)
+        self._changed[offset] = 0
+
+    def defer(self, offset: int, due_ns: int) -> None:
+        """A leased offset is to go out again at `due_ns`."""
+        self.attempts.setdefault(offset, 1)
+        self._changed[offset] = due_ns
+        self._defer_span(offset, offset + 1, due_ns)
+
+    def defer_fresh(self, end: int, due_ns: int) -> None:
+        """[next, end) was published with a delay and is not delivered before `due_ns`."""
+        start, self.next = self.next, end
+        span = range(start, end)
+        self.attempts.update(dict.fromkeys(span, 0))
+        self._changed.update(dict.fromkeys(span, due_ns))
+        self._defer_span(start, end, due_ns)
+
+    def defer_ahead(self, start: int, end: int, due_ns: int) -> None:
+        """[start, end), published with a delay, is `high` or above: know of it already."""
+        self.fresh_until(end)
+        if self.next >= start:
+            self.defer_fresh(end, due_ns)
+            return
+        span = range(start, end)
+        self.attempts.update(dict.fromkeys(span, 0))
+        self._changed.update(dict.fromkeys(span, due_ns))
+        touches = bool(self.skips) and self.skips[-1][1] == start
+        self.skips.append((self.skips.pop()[0] if touches else start, end))
+        self._defer_span(start, end, due_ns)
+
+    def next_due_ns(self) -> int:
+        return self._deferred[0][0] if self._deferred else NEVER_NS
+
+    def due_times(self, offsets: Set[int]) -> dict[int, int]:
+        """Those of `offsets` that are deferred, and until when."""
+        return {
+            offset: due_ns
+            for due_ns, start, end in self._deferred
+            for offset in (range(start, end) if end - start < len(offsets) else offsets)
+            if start <= offset < end and offset in offsets
+        }
+
+    def wake(self, now_ns: int) -> int:
+        """Deferred messages that are due become ready; returns how many."""
+        woken = 0
+        while self._deferred and self._deferred[0][0] <= now_ns:
+            _, start, end = heappop(self._deferred)
+            self.ready.extend(range(start, end))
+            woken += end - start
+        self.deferred_count -= woken
+        return woken
+
+    def skip(self, start: int, end: int) -> int:
+        """What of [start, end) the channel has not seen yet is not for it: emptied, retired.
+
+        Returns how many messages that is.
+        """
+        unseen = _gaps(max(start, self.next), end, self.skips)
+        for a, b in unseen:
+            self.finished.add(a, b)
+            self._finished_since.append((a, b))
+        self._step_over(unseen)
+        return sum(b - a for a, b in unseen)
+
+    def expire(self, end: int) -> int:
+        """Finish what is below `end` and neither leased nor deferred; returns how many."""
+        old = sorted(offset for offset in self.ready if offset < end)
+        if old:
+            self.ready = deque(offset for offset in self.ready if offset >= end)
+            self.finish((offset, offset + 1) for offset in old)
+        return len(old) + self.skip(self.next, end)
+
+    def drop(self, count: int, end: int) -> int:
+        """Finish up to `count` messages below `end` that are not leased: those that came back
+        first, then the oldest never delivered, then deferred ones. Returns how many."""
+        returned = [self.ready.popleft() for _ in range(min(count, len(self.ready)))]
+        self.finish((offset, offset + 1) for offset in returned)
+        dropped = len(returned)
+        fresh_end = self.next
+        for start, stop in _gaps(self.next, end, self.skips):
+            if dropped >= count:
+                break
+            fresh_end = min(stop, start + count - dropped)
+            dropped += fresh_end - start
+        self.skip(self.next, fresh_end)
+        while dropped < count and self._deferred:
+            due_ns, start, stop = heappop(self._deferred)
+            middle = min(stop, start + count - dropped)
+            if middle < stop:
+                heappush(self._deferred, (due_ns, middle, stop))
+            self.deferred_count -= middle - start
+            self.finish([(start, middle)])
+            dropped += middle - start
+        return dropped
+
+    def seek(self, offset: int) -> None:
+        """Go on from `offset`: all below is finished, all from there on was never delivered.
+
+        The caller clears the leases. A journal cannot tell of going back: a snapshot has to follow.
+        """
+        self.ready.clear()
+        self.skips.clear()
+        self._deferred.clear()
+        self.deferred_count = 0
+        self.attempts.clear()
+        self._changed.clear()
+        self._finished_since.clear()
+        self.finished = Finished(offset)
+        self.next = offset
+
+    def take_journal(self) -> Journal:
+        """What changed since the last call."""
+        low = self.finished.low
+        finished = [span for span in self._finished_since if span[1] > low]
+        pending = self._pending(self._changed)
+        self._finished_since = []
+        self._changed = {}
+        return Journal(low, self.next, finished, pending)
+
+    def snapshot(self) -> Journal:
+        """The whole state; what is leased now is ready in it. Starts a new journal."""
+        self._finished_since = []
+        self._changed = {}
+        due_ns = dict.fromkeys(self.attempts, 0)
+        due_ns.update((o, due) for due, start, end in self._deferred for o in range(start, end))
+        return Journal(self.finished.low, self.next, self.finished.spans(), self._pending(due_ns))
+
+    def forget_changes(self) -> None:
+        """Nobody will ask for a journal."""
+        self._finished_since.clear()
+        self._changed.clear()
+
+    def _pending(self, due_ns: dict[int, int]) -> list[Pending]:
+        attempts = self.attempts
+        return [Pending(o, attempts[o], due) for o, due in due_ns.items() if o in attempts]
+
+    def _defer_span(self, start: int, end: int, due_ns: int) -> None:
+        heappush(self._deferred, (due_ns, start, end))
+        self.deferred_count += end - start
+
+    def _step_over(self, spans: list[Span]) -> None:
+        self.skips = deque(joined([*self.skips, *spans], self.next))
+        self.fresh_until(self.next)
+
+    def _forget(self, start: int, end: int) -> None:
+        if end - start <= len(self.attempts):
+            for offset in range(start, end):
+                self.attempts.pop(offset, None)
+        else:
+            for offset in [o for o in self.attempts if start <= o < end]:
+                del self.attempts[offset]
+
+
+def restore(journals: Iterable[Journal]) -> Delivery:
+    """The state that a snapshot and the journals after it describe, with nothing leased."""
+    low = after = 0
+    spans: list[Span] = []
+    pending: dict[int, Pending] = {}
+    for journal in journals:
+        low = max(low, journal.low)
+        after = max(after, journal.next)
+        spans += journal.finished
+        pending.update((item.offset, item) for item in journal.pending)
+    state = Delivery(low)
+    state.next = max(after, low)
+    for start, end in joined(spans, low):
+        state.finished.add(start, end)
+    ahead = _outside(sorted(o for o in pending if o >= state.next), state.finished.spans())
+    skips = [span for span in state.finished.spans() if span[1] > state.next]
+    state.skips.extend(joined(skips + [(o, o + 1) for o in ahead], state.next))
+    behind = state.finished.gaps(state.low, state.next)
+    for offset in [*(o for start, end in behind for o in range(start, end)), *ahead]:
+        item = pending.get(offset)
+        if item is not None:
+            state.attempts[offset] = item.attempts
+        if item is not None and item.due_ns:
+            state._defer_span(offset, offset + 1, item.due_ns)
+        else:
+            state.ready.append(offset)
+    return state
+
+
+def _outside(offsets: list[int], spans: list[Span]) -> list[int]:
+    """The offsets, in order, that are in none of the spans, in order."""
+    result = []
+    index = 0
+    for offset in offsets:
+        while index < len(spans) and spans[index][1] <= offset:
+            index += 1
+        if index == len(spans) or offset < spans[index][0]:
+            result.append(offset)
+    return result
+
+
+def _gaps(start: int, end: int, spans: Iterable[Span]) -> list[Span]:
+    """The parts of [start, end) in none of the spans, which are in order."""
+    result: list[Span] = []
+    for a, b in spans:
+        if a >= end:
+            break
+        if a > start:
+            result.append((start, a))
+        start = max(start, b)
+    if start < end:
+        result.append((start, end))
+    return result
+
+
+def joined(spans: list[Span], low: int = 0) -> list[Span]:
+    """The union of `spans` above `low`, in order and apart from each other."""
+    result: list[Span] = []
+    for start, end in sorted(spans):
+        if result and start <= result[-1][1]:
+            if end > result[-1][1]:
+                result[-1] = result[-1][0], end
+        elif end > low:
+            result.append((max(start, low), end))
+    return result

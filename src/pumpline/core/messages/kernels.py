@@ -1,0 +1,59 @@
+"""The few loops over messages that are worth compiling, in whichever form is installed.
+
+| kernel         | turns                                     | into                               |
+|----------------|-------------------------------------------|------------------------------------|
+| `pubs`         | a run of `PUB <topic>` commands           | message frames and their ends      |
+| `mpub`         | the messages of one MPUB body             | message frames and their ends      |
+| `fins`         | a run of `FIN <id>` commands              | spans of finished offsets          |
+| `fin_commands` | a run of message frames (client side)     | the FIN commands that answer them  |
+
+Both forms live side by side (`_kernels` compiled, `_kernels_py` plain) and are tested against each
+other. The environment variable PUMPLINE_KERNELS chooses: `auto` (default), `require` (fail when
+the compiled form is missing) or `python` (use the plain form).
+
+* `pubs(buf, pos, end, line, frames, ends, first_id, timestamp, limit) -> (pos, count)`
+  takes commands that begin with exactly `line` (`b"PUB topic\\n"`), whole and of 1..limit bytes;
+  stops before the first that is not.
+* `mpub(buf, pos, end, count, frames, ends, first_id, timestamp, limit) -> index`
+  takes all `count` messages and returns -1, or takes none and returns the index of the first
+  message that is too short, empty or over `limit`.
+* `fins(buf, pos, end, base_id, leases, spans) -> pos` removes each finished offset from `leases`
+  and appends `(start, end)` spans; stops before the first FIN whose offset is not leased.
+* `fin_commands(buf, pos, end, out) -> (pos, count)` appends `FIN <id>\\n` for each whole frame.
+
+`frames` and `ends` grow in place; `ends` holds big-endian u32 as the log's batches do.
+"""
+
+import os as _os
+from collections.abc import Callable
+from typing import Any
+
+from pumpline.core.messages import _kernels_py
+
+_CHOICES = ("auto", "require", "python")
+
+
+def _load(choice: str) -> tuple[Any, bool]:
+    if choice not in _CHOICES:
+        raise ImportError(f"PUMPLINE_KERNELS={choice!r}: expected one of {', '.join(_CHOICES)}")
+    if choice == "python":
+        return _kernels_py, False
+    try:
+        from pumpline.core.messages import _kernels  # type: ignore[attr-defined, unused-ignore]
+    except ImportError as error:
+        if choice == "require":
+            raise ImportError(
+                "PUMPLINE_KERNELS=require, but the compiled kernels are not installed: "
+                "install a C compiler and reinstall pumpline"
+            ) from error
+        return _kernels_py, False
+    return _kernels, True
+
+
+_form, compiled = _load(_os.environ.get("PUMPLINE_KERNELS") or "auto")
+pubs: Callable[
+    [bytearray, int, int, bytes, bytearray, bytearray, int, int, int], tuple[int, int]
+] = _form.pubs
+mpub: Callable[[bytearray, int, int, int, bytearray, bytearray, int, int, int], int] = _form.mpub
+fins: Callable[[bytearray, int, int, int, dict[int, int], list[tuple[int, int]]], int] = _form.fins
+fin_commands: Callable[[bytearray, int, int, bytearray], tuple[int, int]] = _form.fin_commands

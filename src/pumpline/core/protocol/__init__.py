@@ -1,0 +1,1 @@
+"""The wire: frames, commands, errors, and the layers below them."""

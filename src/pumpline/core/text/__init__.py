@@ -1,0 +1,1 @@
+"""What people write: names, addresses, dates, durations and flags."""

@@ -1,0 +1,1 @@
+"""Telling nsqlookupds what this nsqd has, and asking them."""

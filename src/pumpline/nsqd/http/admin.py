@@ -1,0 +1,173 @@
+"""Managing topics and channels over HTTP: create, delete, empty, pause, unpause,
+and seek, which NSQ does not have.
+
+The codes differ between the two on purpose, as they do in NSQ: a bad topic name is INVALID_TOPIC
+to a topic's endpoint and INVALID_ARG_TOPIC to a channel's. What pauses, deletes or empties is on
+disk before it is answered, so that a crash does not undo it.
+"""
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from pumpline.core.text.names import is_valid_name
+from pumpline.log.log import sync_paths
+from pumpline.nsqd.http.log import LogEndpoints
+from pumpline.nsqd.http.publish import topic_name
+from pumpline.nsqd.queue.topic import NameTaken
+from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
+from pumpline.web.server import Request
+
+if TYPE_CHECKING:
+    from pumpline.nsqd.broker import Broker
+    from pumpline.nsqd.queue.channel import Channel
+    from pumpline.nsqd.queue.topic import Topic
+
+_LOG = logging.getLogger(__name__)
+
+
+class AdminEndpoints:
+    def __init__(self, broker: "Broker", log: LogEndpoints) -> None:
+        self._broker = broker
+        self._log = log
+
+    # -- topics -------------------------------------------------------------------------------
+
+    async def create_topic(self, request: Request) -> Reply:
+        name = topic_name(request.query())
+        try:
+            topic = self._broker.topic(name)
+        except OSError as error:
+            raise self._failed(error, f"topic {name}") from None
+        await self._broker.lookups.discovered(topic)
+        return NOTHING
+
+    async def delete_topic(self, request: Request) -> Reply:
+        topic = self._topic_unchecked(request)
+        try:
+            self._broker.delete_topic(topic.name)
+        except OSError as error:
+            raise self._failed(error, f"topic {topic.name}") from None
+        return await self._persisted()
+
+    async def empty_topic(self, request: Request) -> Reply:
+        topic_name(request.query())
+        self._topic_unchecked(request).empty()
+        self._broker.services.checkpoints.write_now()
+        return NOTHING
+
+    async def pause_topic(self, request: Request) -> Reply:
+        self._topic_unchecked(request).pause()
+        return await self._persisted()
+
+    async def unpause_topic(self, request: Request) -> Reply:
+        self._topic_unchecked(request).unpause()
+        return await self._persisted()
+
+    # -- channels -----------------------------------------------------------------------------
+
+    async def create_channel(self, request: Request) -> Reply:
+        topic, name = self._topic_and_channel(request)
+        try:
+            topic.channel(name)
+        except NameTaken:
+            raise HttpError(409, "HOLD_EXISTS") from None
+        except OSError as error:
+            raise self._failed(error, f"channel {name}") from None
+        return NOTHING
+
+    async def delete_channel(self, request: Request) -> Reply:
+        channel = self._channel(request)
+        try:
+            channel.topic.delete_channel(channel.name)
+        except OSError as error:
+            raise self._failed(error, f"channel {channel.name}") from None
+        return await self._persisted()
+
+    async def empty_channel(self, request: Request) -> Reply:
+        self._channel(request).empty()
+        self._broker.services.checkpoints.write_now()
+        return NOTHING
+
+    async def seek_channel(self, request: Request) -> Reply:
+        """Move a channel to an offset, a time, the beginning or the end."""
+        channel = self._channel(request)
+        topic = channel.topic
+        wanted = await self._log.place(self._log.durable(request.query()), request.query())
+        if channel.deleted or topic.exiting:
+            raise HttpError(404, "CHANNEL_NOT_FOUND")
+        offset = max(wanted, topic.log.first)
+        if offset > topic.visible_end:
+            raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.visible_end})
+        channel.seek(offset)
+        _LOG.info("CHANNEL(%s:%s): moved to %d", topic.name, channel.name, offset)
+        answer = {"offset": offset, "clamped": offset > wanted, "depth": channel.depth}
+        await self._written(channel)
+        return json_reply(answer)
+
+    async def pause_channel(self, request: Request) -> Reply:
+        self._channel(request).pause()
+        return await self._persisted()
+
+    async def unpause_channel(self, request: Request) -> Reply:
+        self._channel(request).unpause()
+        return await self._persisted()
+
+    # -- what they have in common -------------------------------------------------------------
+
+    def _topic_unchecked(self, request: Request) -> "Topic":
+        """The topic named; a name that cannot be one is just not found."""
+        name = request.query().get("topic")
+        if name is None:
+            raise HttpError(400, "MISSING_ARG_TOPIC")
+        return self._existing(name)
+
+    def _channel(self, request: Request) -> "Channel":
+        topic, name = self._topic_and_channel(request)
+        channel = topic.channels.get(name)
+        if channel is None:
+            raise HttpError(404, "CHANNEL_NOT_FOUND")
+        return channel
+
+    def _topic_and_channel(self, request: Request) -> "tuple[Topic, str]":
+        """The topic named, and the name of a channel of it that may or may not exist."""
+        query = request.query()
+        for parameter in ("topic", "channel"):
+            name = query.get(parameter)
+            if name is None:
+                raise HttpError(400, f"MISSING_ARG_{parameter.upper()}")
+            if not is_valid_name(name):
+                raise HttpError(400, f"INVALID_ARG_{parameter.upper()}")
+        return self._existing(query["topic"]), query["channel"]
+
+    def _existing(self, name: str) -> "Topic":
+        topic = self._broker.topics.get(name)
+        if topic is None:
+            raise HttpError(404, "TOPIC_NOT_FOUND")
+        return topic
+
+    async def _written(self, channel: "Channel") -> None:
+        """The state of a channel is on disk when this returns."""
+        self._broker.services.checkpoints.write_now()
+        file = channel.cursor_file
+        if file is None or channel.deleted:
+            return
+        try:
+            if channel.changed:
+                raise OSError("see the log line before")
+            await asyncio.to_thread(sync_paths, [file.path, os.path.dirname(file.path)])
+        except OSError as error:
+            raise self._failed(error, f"cursor of channel {channel.name}") from None
+
+    async def _persisted(self) -> Reply:
+        try:
+            await self._broker.metadata.persist()
+        except OSError as error:
+            raise self._failed(error, "metadata") from None
+        return NOTHING
+
+    def _failed(self, error: OSError, what: str) -> HttpError:
+        reason = self._broker.services.health.failed(error, what)
+        _LOG.error("failed to write %s - %s", what, reason)
+        return HttpError(500, "INTERNAL_ERROR")

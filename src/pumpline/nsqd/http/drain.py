@@ -1,0 +1,42 @@
+"""Whether to send clients here, and to stop doing so: GET /ready and POST /drain."""
+
+from typing import TYPE_CHECKING
+
+from pumpline.core.text.durations import format_duration, parse_duration
+from pumpline.web.replies import HttpError, Reply, json_reply, plain_reply
+from pumpline.web.server import Request
+
+if TYPE_CHECKING:
+    from pumpline.nsqd.broker import Broker
+
+
+class DrainEndpoints:
+    def __init__(self, broker: "Broker", *, guarded: bool) -> None:
+        """`guarded`: whoever may not drain does not come here."""
+        self._broker = broker
+        self._guarded = guarded
+
+    async def ready(self, request: Request) -> Reply:
+        fault = self._broker.unready()
+        return plain_reply(
+            "OK" if fault is None else f"NOK - {fault}", status=503 if fault else 200
+        )
+
+    async def drain(self, request: Request) -> Reply:
+        if not self._guarded and not request.is_local:
+            # NSQ has no way to stop it from afar, and a drop-in must not open one.
+            raise HttpError(403, "FORBIDDEN")
+        draining = self._broker.draining
+        text = request.query().get("timeout")
+        if text is not None:
+            try:
+                timeout_ns = parse_duration(text)
+            except ValueError:
+                timeout_ns = -1
+            if timeout_ns < 0:
+                raise HttpError(400, "INVALID_TIMEOUT")
+            draining.timeout_ns = timeout_ns
+        draining.begin()
+        draining.wanted.set()
+        shown = format_duration(draining.timeout_ns)
+        return json_reply({"in_flight": draining.in_flight, "timeout": shown})

@@ -1,0 +1,109 @@
+"""Holds over HTTP: create, commit, delete, list (see `broker.holds`).
+
+Every change is on disk before it is answered."""
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pumpline.core.text.names import is_ephemeral, is_valid_name
+from pumpline.log.holds import StoredHold
+from pumpline.nsqd.http.log import LogEndpoints, check_offset, number
+from pumpline.nsqd.queue.holds import HOLDS_MAX
+from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
+from pumpline.web.server import Request
+
+if TYPE_CHECKING:
+    from pumpline.nsqd.broker import Broker
+    from pumpline.nsqd.queue.topic import Topic
+
+_LOG = logging.getLogger(__name__)
+
+
+class HoldEndpoints:
+    def __init__(self, broker: "Broker", log: LogEndpoints) -> None:
+        self._broker = broker
+        self._log = log
+
+    async def create(self, request: Request) -> Reply:
+        """A new hold, or the one that is there, as it is."""
+        query = request.query()
+        topic = self._log.durable(query)
+        name = _hold_name(query)
+        bytes_max = number(query, "bytes_max", self._broker.options.hold_bytes_max)
+        if name not in topic.holds.by_name:
+            offset = await self._log.place(topic, query, default="end")
+            check_offset(topic, offset)
+        # It may have come while the place was looked for.
+        hold = topic.holds.by_name.get(name)
+        if hold is None:
+            if name in topic.channels:
+                raise HttpError(409, "CHANNEL_EXISTS")
+            if len(topic.holds.by_name) >= HOLDS_MAX:
+                raise HttpError(409, "TOO_MANY_HOLDS")
+            hold = topic.holds.create(
+                name, offset=offset, bytes_max=bytes_max, now_ns=self._log.now_ns
+            )
+        await self._save(topic)
+        return json_reply(_described(topic, hold))
+
+    async def commit(self, request: Request) -> Reply:
+        query = request.query()
+        topic = self._log.durable(query)
+        hold = _existing(topic, query)
+        offset = number(query, "offset")
+        if offset > topic.visible_end:
+            raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.visible_end})
+        topic.holds.commit(hold, offset, self._log.now_ns)
+        await self._save(topic)
+        return json_reply(_described(topic, hold))
+
+    async def delete(self, request: Request) -> Reply:
+        query = request.query()
+        topic = self._log.durable(query)
+        topic.holds.delete(_existing(topic, query).name)
+        await self._save(topic)
+        return NOTHING
+
+    async def list(self, request: Request) -> Reply:
+        topic = self._log.durable(request.query())
+        holds = [_described(topic, hold) for _, hold in sorted(topic.holds.by_name.items())]
+        return json_reply({"topic": topic.name, "holds": holds})
+
+    async def _save(self, topic: "Topic") -> None:
+        try:
+            await topic.holds.save()
+        except OSError as error:
+            if topic.exiting:
+                raise HttpError(404, "TOPIC_NOT_FOUND") from None
+            reason = self._broker.services.health.failed(error, f"holds of topic {topic.name}")
+            _LOG.error("TOPIC(%s): failed to write holds - %s", topic.name, reason)
+            raise HttpError(500, "INTERNAL_ERROR") from None
+
+
+def _described(topic: "Topic", hold: StoredHold) -> dict[str, object]:
+    return {
+        "hold": hold.name,
+        "offset": hold.offset,
+        "depth": topic.holds.depth(hold),
+        "bytes": topic.holds.pinned_bytes(hold),
+        "bytes_max": hold.bytes_max,
+        "dropped": hold.dropped,
+        "committed_at": hold.committed_at_ns,
+    }
+
+
+def _existing(topic: "Topic", query: Mapping[str, str]) -> StoredHold:
+    hold = topic.holds.by_name.get(_hold_name(query))
+    if hold is None:
+        raise HttpError(404, "HOLD_NOT_FOUND")
+    return hold
+
+
+def _hold_name(query: Mapping[str, str]) -> str:
+    name = query.get("hold")
+    if name is None:
+        raise HttpError(400, "MISSING_ARG_HOLD")
+    if not is_valid_name(name) or is_ephemeral(name):
+        raise HttpError(400, "INVALID_HOLD")
+    return name

@@ -1,0 +1,204 @@
+"""Publishing over HTTP: /pub and /mpub.
+
+A text /mpub body is brought into the form of a binary one, which is that of the MPUB command, so
+that both take the same way into the topic. Everything is checked before anything is queued, and
+`OK` means what it means to a TCP client: written to the log. A publish with a token (`token=…`)
+that the topic has had before is answered as the first one was, and nothing is queued.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from pumpline.core.messages.publish_tokens import digest_of, is_valid_token
+from pumpline.core.protocol.errors import ProtocolError
+from pumpline.core.text.names import is_valid_name
+from pumpline.nsqd.options import BODY_SIZE_MAX
+from pumpline.nsqd.protocol.arguments import SIZE
+from pumpline.nsqd.protocol.publish import put_many
+from pumpline.nsqd.queue.backlog import BACKLOG_FULL
+from pumpline.web.query import BOOLEANS
+from pumpline.web.replies import OK, HttpError, Reply
+from pumpline.web.server import Request, printable
+from pumpline.web.yielding import Pace
+
+if TYPE_CHECKING:
+    from pumpline.nsqd.broker import Broker
+    from pumpline.nsqd.queue.outcome import Ticket
+    from pumpline.nsqd.queue.topic import Topic
+
+_NS_PER_MS = 1_000_000
+_MESSAGE_BYTES_MIN = 5  # of a binary body: a size and one byte
+_SPLIT_BYTES = 16 * 1024  # of text, split at once: 1 ms if each line is a byte
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+_LOG = logging.getLogger(__name__)
+
+
+class PublishEndpoints:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    async def pub(self, request: Request) -> Reply:
+        options = self._broker.options
+        body = await request.body(options.max_msg_size, too_big="MSG_TOO_BIG")
+        if not body:
+            raise HttpError(400, "MSG_EMPTY")
+        query = request.query()
+        token = _token(query)
+        topic = self._topic(query)
+        delay_ns = _delay_ns(query, options.max_req_timeout_ns)
+        earlier = self._earlier(topic, token)
+        if earlier is None:
+            topic.put(bytes(body), delay_ns=delay_ns)
+            if token:
+                topic.tokens.put(token)
+        await self._settled(topic, earlier or topic.ticket())
+        return OK
+
+    async def mpub(self, request: Request) -> Reply:
+        options = self._broker.options
+        request.check_length(options.max_body_size, too_big="BODY_TOO_BIG")
+        query = request.query()
+        token = _token(query)
+        topic = self._topic(query)
+        body = await request.body(options.max_body_size, too_big="BODY_TOO_BIG")
+        if _is_binary(query):
+            count = binary_count(body, len(body), options.max_body_size)
+        else:
+            count, body = await sized_lines(body, options.max_msg_size)
+        if count:
+            earlier = self._earlier(topic, token)
+            if earlier is None:
+                self._put_many(topic, body, count)
+                if token:
+                    topic.tokens.put(token)
+            await self._settled(topic, earlier or topic.ticket())
+        return OK
+
+    def _topic(self, query: Mapping[str, str]) -> "Topic":
+        """The topic named, created if need be."""
+        name = topic_name(query)
+        if self._broker.draining.active:
+            raise HttpError(503, "EXITING")
+        try:
+            return self._broker.topic(name)
+        except OSError as error:
+            self._broker.services.health.failed(error, f"topic {name}")
+            raise HttpError(503, "EXITING") from None
+
+    def _put_many(self, topic: "Topic", body: bytearray, count: int) -> None:
+        try:
+            put_many(
+                body,
+                SIZE.size,
+                len(body),
+                count,
+                builder=topic.builder(),
+                base_id=topic.log.base_id,
+                size_max=self._broker.options.max_msg_size,
+            )
+        except ProtocolError as error:
+            raise HttpError(413, error.code.removeprefix("E_")) from None
+
+    def _earlier(self, topic: "Topic", token: bytes) -> "Ticket | None":
+        """The outcome of an earlier publish with this token, if there was one."""
+        try:
+            return topic.tokens.outcome(token) if token else None
+        except OSError as error:
+            self._broker.services.health.failed(error, f"tokens of topic {topic.name}")
+            raise HttpError(503, "EXITING") from None
+
+    async def _settled(self, topic: "Topic", ticket: "Ticket") -> None:
+        """Wait for the outcome of what the topic was given."""
+        if not ticket.done:
+            done = self._broker.loop.create_future()
+            ticket.wait(lambda: None if done.done() else done.set_result(None))
+            await done
+        if ticket.error is not None:
+            raise publish_failure(topic, ticket.error)
+
+
+def publish_failure(topic: "Topic", reason: str) -> HttpError:
+    """What to answer when a topic did not take a message."""
+    _LOG.error("TOPIC(%s): HTTP publish failed - %s", topic.name, reason)
+    if reason.startswith(BACKLOG_FULL):
+        return HttpError(503, "BACKLOG_FULL", details={"detail": reason})
+    return HttpError(503, "EXITING")  # NSQ's answer whatever the reason
+
+
+def topic_name(query: Mapping[str, str]) -> str:
+    """The topic named, which need not exist."""
+    name = query.get("topic")
+    if name is None:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    if not is_valid_name(name):
+        raise HttpError(400, "INVALID_TOPIC")
+    return name
+
+
+def binary_count(body: bytearray, body_bytes: int, body_bytes_max: int) -> int:
+    """The number of messages that a binary body of `body_bytes` says it has."""
+    count: int = SIZE.unpack_from(body)[0] if body_bytes >= SIZE.size else 0
+    if not 0 < count <= (body_bytes_max - SIZE.size) // _MESSAGE_BYTES_MIN:
+        raise HttpError(413, "BAD_BODY")
+    return count
+
+
+async def sized_lines(text: bytearray, size_max: int) -> tuple[int, bytearray]:
+    """The lines of `text` that are not empty: how many, and a binary body of them."""
+    pace = Pace()
+    body = bytearray(SIZE.size)
+    count = 0
+    for piece in whole_lines(text, _SPLIT_BYTES):
+        messages = [line for line in piece.split(b"\n") if line]
+        sizes = list(map(len, messages))
+        if max(sizes, default=0) > size_max:
+            raise HttpError(413, "MSG_TOO_BIG")
+        if len(body) > BODY_SIZE_MAX:
+            raise HttpError(413, "BODY_TOO_BIG")
+        body += b"".join(chain.from_iterable(zip(map(SIZE.pack, sizes), messages, strict=True)))
+        count += len(messages)
+        await pace.breathe()
+    SIZE.pack_into(body, 0, count)
+    return count, body
+
+
+def whole_lines(text: bytearray, piece_bytes: int) -> Iterator[bytes]:
+    """`text` in pieces that end with a line, of that size at most unless a line is longer."""
+    at = 0
+    while at < len(text):
+        end = text.rfind(b"\n", at, at + piece_bytes) + 1 or text.find(b"\n", at) + 1 or len(text)
+        yield bytes(text[at:end])
+        at = end
+
+
+def _token(query: Mapping[str, str]) -> bytes:
+    """What is remembered of the publish token, if there is one."""
+    text = query.get("token")
+    if text is None:
+        return b""
+    if not is_valid_token(text):
+        raise HttpError(400, "INVALID_TOKEN")
+    return digest_of(text)
+
+
+def _is_binary(query: Mapping[str, str]) -> bool:
+    value = query.get("binary", "false")
+    if value not in BOOLEANS:
+        _LOG.warning("deprecated value '%s' used for /mpub binary param", printable(value))
+    return BOOLEANS.get(value, True)
+
+
+def _delay_ns(query: Mapping[str, str], delay_max_ns: int) -> int:
+    text = query.get("defer")
+    if text is None:
+        return 0
+    if not _INTEGER.fullmatch(text):
+        raise HttpError(400, "INVALID_DEFER")
+    delay_ns = int(text) * _NS_PER_MS
+    if not 0 <= delay_ns <= delay_max_ns:
+        raise HttpError(400, "INVALID_DEFER")
+    return delay_ns

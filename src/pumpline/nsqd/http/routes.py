@@ -1,0 +1,193 @@
+"""nsqd's HTTP API: the table of its routes, and the endpoints that only tell.
+
+Publishing is in `http_publish`, managing topics and channels in `http_admin`, reading by offset in
+`http_log`, `http_peek` and `http_holds`, options in `http_config`, looking into the process in
+`debug`; requests and replies are `http`'s affair.
+"""
+
+import platform
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pumpline import NSQ_VERSION, __version__
+from pumpline.nsqd.http.admin import AdminEndpoints
+from pumpline.nsqd.http.config import ConfigEndpoints
+from pumpline.nsqd.http.debug import DebugEndpoints
+from pumpline.nsqd.http.drain import DrainEndpoints
+from pumpline.nsqd.http.holds import HoldEndpoints
+from pumpline.nsqd.http.log import LogEndpoints
+from pumpline.nsqd.http.peek import PeekEndpoints
+from pumpline.nsqd.http.publish import PublishEndpoints
+from pumpline.nsqd.http.quick import QuickPublish, QuickPublishMany
+from pumpline.nsqd.http.settings import SettingsEndpoints
+from pumpline.nsqd.ports import Ports
+from pumpline.nsqd.stats.memory import Memory
+from pumpline.nsqd.stats.prometheus import Metrics
+from pumpline.nsqd.stats.stats import Selection, Stats, gather
+from pumpline.nsqd.stats.text import text_lines
+from pumpline.web.query import BOOLEANS
+from pumpline.web.replies import Reply, json_reply, plain_reply, text_reply
+from pumpline.web.routes import Routes
+from pumpline.web.server import Access, Endpoint, Handler, Request
+from pumpline.web.yielding import Pace
+
+if TYPE_CHECKING:
+    from pumpline.nsqd.broker import Broker
+
+PROGRAM = f"nsqd v{NSQ_VERSION} (pumpline {__version__}, python {platform.python_version()})"
+
+
+def nsqd_routes(
+    broker: "Broker",
+    *,
+    ports: Ports,
+    memory: Memory,
+    metrics: Metrics,
+    lookupds_changed: Callable[[], None],
+    guarded: bool,
+) -> Routes[Endpoint]:
+    """All of nsqd's endpoints. `lookupds_changed`: see `http_config`; `guarded`: there is a gate.
+
+    An endpoint that shows messages says so by its `access`; see `broker.access`.
+    """
+    figures = FigureEndpoints(broker, ports, memory)
+    publish = PublishEndpoints(broker)
+    config = ConfigEndpoints(broker.options, lookupds_changed=lookupds_changed)
+    table = {
+        ("GET", "/ping"): Endpoint(figures.ping),
+        ("GET", "/info"): Endpoint(figures.info),
+        ("GET", "/stats"): Endpoint(figures.stats),
+        ("GET", "/metrics"): Endpoint(metrics.get),
+        ("POST", "/pub"): Endpoint(publish.pub, quiet=True, short=QuickPublish(broker).choose),
+        ("POST", "/mpub"): Endpoint(
+            publish.mpub, quiet=True, short=QuickPublishMany(broker).choose
+        ),
+        ("GET", "/config/:opt"): Endpoint(config.get),
+        ("PUT", "/config/:opt"): Endpoint(config.put),
+    }
+    drain = DrainEndpoints(broker, guarded=guarded)
+    table["GET", "/ready"] = Endpoint(drain.ready, quiet=True)
+    table["POST", "/drain"] = Endpoint(drain.drain)
+    settings = SettingsEndpoints(broker)
+    table["GET", "/topic/settings"] = Endpoint(settings.get)
+    table["POST", "/topic/settings"] = Endpoint(settings.post)
+    log = LogEndpoints(broker)
+    for method, path, handler in _log_paths(broker, log):
+        table[method, path] = Endpoint(handler, access=Access.READ_LOG)
+    for path, handler in _admin_paths(AdminEndpoints(broker, log)).items():
+        table["POST", path] = Endpoint(handler)
+    for method, path, handler in _debug_paths(DebugEndpoints(memory)):
+        # All of them: a profile keeps the process busy.
+        table[method, path] = Endpoint(handler, access=Access.MUTATE)
+    return Routes(table)
+
+
+def _admin_paths(admin: AdminEndpoints) -> dict[str, Handler]:
+    return {
+        "/topic/create": admin.create_topic,
+        "/topic/delete": admin.delete_topic,
+        "/topic/empty": admin.empty_topic,
+        "/topic/pause": admin.pause_topic,
+        "/topic/unpause": admin.unpause_topic,
+        "/channel/create": admin.create_channel,
+        "/channel/delete": admin.delete_channel,
+        "/channel/empty": admin.empty_channel,
+        "/channel/seek": admin.seek_channel,
+        "/channel/pause": admin.pause_channel,
+        "/channel/unpause": admin.unpause_channel,
+    }
+
+
+def _log_paths(broker: "Broker", log: LogEndpoints) -> list[tuple[str, str, Handler]]:
+    peek = PeekEndpoints(log)
+    holds = HoldEndpoints(broker, log)
+    return [
+        ("GET", "/log/offsets", log.offsets),
+        ("GET", "/log/raw", log.raw),
+        ("GET", "/log/files", log.files),
+        ("GET", "/log/peek", peek.peek),
+        ("GET", "/log/tail", peek.tail),
+        ("POST", "/hold/create", holds.create),
+        ("POST", "/hold/commit", holds.commit),
+        ("POST", "/hold/delete", holds.delete),
+        ("GET", "/hold/list", holds.list),
+    ]
+
+
+def _debug_paths(debug: DebugEndpoints) -> list[tuple[str, str, Handler]]:
+    return [
+        ("GET", "/debug/pprof/", debug.index),
+        ("GET", "/debug/pprof/cmdline", debug.cmdline),
+        ("GET", "/debug/pprof/profile", debug.profile),
+        ("GET", "/debug/pprof/heap", debug.heap),
+        ("GET", "/debug/pprof/goroutine", debug.goroutine),
+        ("GET", "/debug/pprof/symbol", debug.unavailable),
+        ("POST", "/debug/pprof/symbol", debug.unavailable),
+        ("GET", "/debug/pprof/block", debug.unavailable),
+        ("GET", "/debug/pprof/threadcreate", debug.unavailable),
+        ("PUT", "/debug/setblockrate", debug.set_block_rate),
+        ("POST", "/debug/freememory", debug.free_memory),
+    ]
+
+
+def tls_refusal(ports: Ports) -> Reply:
+    """What plain HTTP answers to everything when TLS is required; the spaces are NSQ's."""
+    refused = json_reply(None, status=403)
+    body = f'{{"message": "TLS_REQUIRED", "https_port": {ports.https}}}'.encode()
+    return Reply(status=403, body=body, headers=refused.headers)
+
+
+class FigureEndpoints:
+    def __init__(self, broker: "Broker", ports: Ports, memory: Memory) -> None:
+        self._broker = broker
+        self._ports = ports
+        self._memory = memory
+        self._started_ns = time.monotonic_ns()
+
+    async def ping(self, request: Request) -> Reply:
+        health = self._broker.services.health
+        return plain_reply(str(health), status=200 if health.error is None else 500)
+
+    async def info(self, request: Request) -> Reply:
+        options = self._broker.options
+        return json_reply(
+            {
+                "version": NSQ_VERSION,
+                "broadcast_address": options.broadcast_address,
+                "hostname": socket.gethostname(),
+                "http_port": self._ports.http,
+                "tcp_port": self._ports.tcp,
+                "start_time": self._broker.started_at_s,
+                "max_heartbeat_interval": options.max_heartbeat_interval_ns,
+                "max_output_buffer_size": options.max_output_buffer_size,
+                "max_output_buffer_timeout": options.max_output_buffer_timeout_ns,
+                "max_deflate_level": options.max_deflate_level,
+                "topology_zone": options.topology_zone,
+                "topology_region": options.topology_region,
+            }
+        )
+
+    async def stats(self, request: Request) -> Reply:
+        query = request.query()
+        selection = Selection.asked(query, clients=True)
+        with_memory = BOOLEANS.get(query.get("include_mem", ""), True)
+        stats = await gather(self._broker, selection, self._memory if with_memory else None)
+        if query.get("format") == "json":
+            return json_reply(stats)
+        return text_reply(await self._text(stats))
+
+    async def _text(self, stats: Stats) -> str:
+        pace = Pace()
+        pieces = []
+        lines = text_lines(
+            stats,
+            program=PROGRAM,
+            now_s=time.time_ns() // 1_000_000_000,
+            uptime_ns=time.monotonic_ns() - self._started_ns,
+        )
+        for piece in lines:
+            pieces.append(piece)
+            await pace.breathe()
+        return "".join(pieces)

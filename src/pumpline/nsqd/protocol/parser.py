@@ -1,0 +1,338 @@
+"""Protocol V2, server side: bytes in, commands carried out.
+
+`feed` takes what a connection received and carries out every whole command in it. Runs of FIN and
+PUB, and MPUBs, go through kernels; everything else, and everything unusual about those, through the
+slow path, which knows every error text. The verbs are in `broker.publishing` and
+`broker.consuming`; this module knows lines, states and their order.
+
+Nothing here writes to a socket: replies go to the connection in order, and leave at the tick's end.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from pumpline.core.messages.kernels import fins, mpub, pubs
+from pumpline.core.protocol import frames
+from pumpline.core.protocol.errors import (
+    E_AUTH_DISABLED,
+    E_AUTH_FAILED,
+    E_AUTH_FIRST,
+    E_BAD_BODY,
+    E_BAD_PROTOCOL,
+    E_IDENTIFY_FAILED,
+    E_INVALID,
+    E_UNAUTHORIZED,
+    ProtocolError,
+)
+from pumpline.core.protocol.permissions import Grant
+from pumpline.core.text.names import go_quote
+from pumpline.nsqd.options import TlsRequired
+from pumpline.nsqd.protocol import consume, identify, publish
+from pumpline.nsqd.protocol.arguments import SIZE, STATE_INIT, Incomplete, Suspended
+from pumpline.nsqd.security.auth_servers import Access, auth_response
+
+if TYPE_CHECKING:
+    from pumpline.nsqd.protocol.connection import Connection
+    from pumpline.nsqd.queue.topic import Topic
+
+LINE_BYTES_MAX = 16_384  # with the newline
+FIN_BYTES = 21  # `FIN <id>` and a newline
+
+_SIZE_COUNT = Struct(">ii")
+_NO_LINE = b"\n\n"  # no command line looks like this
+
+
+class Dropped(Exception):
+    """The connection is to be closed without a word."""
+
+
+Handler = Callable[["Protocol", list[bytes], bytearray, int, int], int]
+
+
+class Protocol:
+    __slots__ = (
+        "_mpub_line",
+        "_pub_line",
+        "_pub_topic",
+        "access",
+        "broker",
+        "connection",
+        "greeted",
+        "incomplete",
+        "needs_tls",
+        "settings",
+        "state",
+        "usual",
+    )
+
+    def __init__(self, connection: "Connection", peer: str) -> None:
+        self.connection = connection
+        self.broker = connection.broker
+        self.settings = identify.default_settings(self.broker.options, peer)
+        self.state = STATE_INIT
+        self.greeted = False
+        self.needs_tls = self.broker.options.tls_required is not TlsRequired.NO
+        self.access = Access() if self.broker.options.auth_http_address else None
+        # The short way of what the client says most, FIN or its last publish, to be tried first.
+        self.usual: Callable[[bytearray, int, int], int] | None = None
+        self.incomplete: str | Callable[[], str] = ""
+        self._pub_line = self._mpub_line = _NO_LINE
+        self._pub_topic: Topic | None = None
+
+    def feed(self, buf: bytearray, pos: int, end: int) -> tuple[int, int]:
+        """Carry out the whole commands in buf[pos:end].
+
+        Returns where the rest begins, and how many bytes there must be from there on before it is
+        worth calling again. ProtocolError and Dropped end the connection; Suspended means that
+        there will be more to do with the rest, but not before the connection calls again.
+        """
+        try:
+            if not self.greeted:
+                pos = self._greet(buf, end)
+            while pos < end:
+                # The short way for runs of the usual commands, else the long way.
+                if buf.startswith(b"FIN ", pos):
+                    after = self.fin_run(buf, pos, end)
+                elif buf.startswith(self._pub_line, pos):
+                    after = self._pub_run(buf, pos, end)
+                elif buf.startswith(self._mpub_line, pos):
+                    after = self._mpub_whole(buf, pos, end)
+                else:
+                    after = pos
+                pos = after if after > pos else self._command(buf, pos, end)
+        except Incomplete as more:
+            self.incomplete = more.what
+            return pos, more.end - pos
+        except Suspended as pause:
+            pause.used = pos if pause.after is None else pause.after
+            raise
+        return pos, 1
+
+    def check_auth(self, verb: str, topic: str, channel: str = "") -> None:
+        """ProtocolError if the client may not; Suspended if the auth server must be asked."""
+        access = self.access
+        if access is None:
+            return
+        if access.grant is None:
+            raise ProtocolError(E_AUTH_FIRST, f"AUTH required before {verb}")
+        if access.expired:
+            self.connection.ask(access.secret, self._asked_again)
+            raise Suspended
+        if not access.grant.allows(topic, channel):
+            names = f"{go_quote(topic.encode())} {go_quote(channel.encode())}"
+            raise ProtocolError(E_UNAUTHORIZED, f"AUTH failed for {verb} on {names}")
+
+    def expire(self) -> None:
+        """What was granted has had its time: the next command that needs it asks again."""
+        if self.access is not None:
+            self.access.expired = True
+        self.forget_publish()
+
+    def forget_publish(self) -> None:
+        """The next publish takes the long way, where all is checked."""
+        self._pub_line = self._mpub_line = _NO_LINE
+        if self.connection.consumer is None:
+            self.usual = None
+
+    def cut_short(self, buf: bytearray) -> str:
+        """The error that is due when the client closes after the unfinished command in `buf`."""
+        self.incomplete = ""
+        self.feed(buf, 0, len(buf))
+        return self.incomplete if isinstance(self.incomplete, str) else self.incomplete()
+
+    def remember_publish(self, line: bytes, topic: "Topic") -> None:
+        """A publish with this line was allowed and valid: take the short way next time."""
+        self._pub_topic = topic
+        if line.startswith(b"M"):
+            self._mpub_line, self._pub_line = line, _NO_LINE
+            short_way = self._mpub_whole
+        else:
+            self._pub_line, self._mpub_line = line, _NO_LINE
+            short_way = self._pub_run
+        if self.connection.consumer is None:
+            self.usual = short_way
+
+    # -- answers to AUTH ----------------------------------------------------------------------
+
+    def authorized(self, grant: Grant | None) -> None:
+        """The auth server's word on an AUTH."""
+        if grant is not None and not grant.rows:
+            raise ProtocolError(E_UNAUTHORIZED, "AUTH no authorizations found")
+        self._asked_again(grant)
+        if grant is not None:
+            reply = auth_response(grant)
+            self.connection.reply(frames.encode_frame(frames.RESPONSE, reply))
+
+    def _asked_again(self, grant: Grant | None) -> None:
+        if grant is None or self.access is None:
+            raise ProtocolError(E_AUTH_FAILED, "AUTH failed")
+        self.access.grant = grant
+        self.access.expired = False
+        self.connection.expire_in(grant.ttl_s)
+
+    # -- the short ways -----------------------------------------------------------------------
+
+    def _pub_run(self, buf: bytearray, pos: int, end: int) -> int:
+        topic = self._pub_topic
+        if topic is None or topic.exiting or not buf.startswith(self._pub_line, pos):
+            return pos
+        builder = topic.builder()
+        first_id = topic.log.base_id + builder.first + (len(builder.ends) >> 2)
+        after, count = pubs(
+            buf,
+            pos,
+            end,
+            self._pub_line,
+            builder.frames,
+            builder.ends,
+            first_id,
+            builder.timestamp_ns,
+            self.broker.options.max_msg_size,
+        )
+        if count:
+            self.connection.reply_published(topic, count, "PUB")
+        return after
+
+    def _mpub_whole(self, buf: bytearray, pos: int, end: int) -> int:
+        topic = self._pub_topic
+        body_at = pos + len(self._mpub_line) + 4
+        if topic is None or topic.exiting or end - body_at < 4:
+            return pos
+        if not buf.startswith(self._mpub_line, pos):
+            return pos
+        size, count = _SIZE_COUNT.unpack_from(buf, body_at - 4)
+        after: int = body_at + size
+        options = self.broker.options
+        if not 4 < size <= options.max_body_size or after > end or not 0 < count <= size // 5:
+            return pos
+        builder = topic.builder()
+        first_id = topic.log.base_id + builder.end
+        bad = mpub(
+            buf,
+            body_at + 4,
+            after,
+            count,
+            builder.frames,
+            builder.ends,
+            first_id,
+            builder.timestamp_ns,
+            options.max_msg_size,
+        )
+        if bad >= 0:
+            return pos
+        self.connection.reply_published(topic, count, "MPUB")
+        return after
+
+    def fin_run(self, buf: bytearray, pos: int, end: int) -> int:
+        consumer = self.connection.consumer
+        if consumer is None or consumer.channel.exiting:
+            return pos
+        channel = consumer.channel
+        deadlines = consumer.leases.deadlines
+        after = fins(buf, pos, end, channel.base_id, deadlines, channel.finished)
+        if after > pos:
+            channel.answered(consumer, (after - pos) // FIN_BYTES)
+        return after
+
+    # -- the long way -------------------------------------------------------------------------
+
+    def _greet(self, buf: bytearray, end: int) -> int:
+        if end < len(frames.MAGIC_V2):
+            raise Incomplete(len(frames.MAGIC_V2))
+        if buf[:4] != frames.MAGIC_V2:
+            raise ProtocolError(E_BAD_PROTOCOL)
+        self.greeted = True
+        return len(frames.MAGIC_V2)
+
+    def _command(self, buf: bytearray, pos: int, end: int) -> int:
+        newline = buf.find(b"\n", pos, min(end, pos + LINE_BYTES_MAX))
+        if newline < 0:
+            if end - pos >= LINE_BYTES_MAX:
+                raise Dropped("command line too long")
+            raise Incomplete(end + 1)
+        line = bytes(buf[pos:newline])
+        params = line.removesuffix(b"\r").split(b" ")
+        verb = params[0]
+        handler = _HANDLERS.get(verb)
+        name = verb.decode("utf-8", "surrogateescape")
+        if self.needs_tls and verb != b"IDENTIFY":
+            raise ProtocolError(E_INVALID, f"cannot {name} in current state (TLS required)")
+        if handler is None:
+            raise ProtocolError(E_INVALID, f"invalid command {name}")
+        try:
+            return handler(self, params, buf, newline + 1, end)
+        except ProtocolError as error:
+            if error.fatal:
+                raise
+            self.connection.reply(frames.encode_frame(frames.ERROR, error.data))
+            return newline + 1  # soft errors belong to commands without a body
+
+
+def _nop(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+    return pos
+
+
+def _identify(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+    if protocol.state != STATE_INIT:
+        raise ProtocolError(E_INVALID, "cannot IDENTIFY in current state")
+    options = protocol.broker.options
+    body, pos = read_body(buf, pos, end, "IDENTIFY", options.max_body_size)
+    settings = identify.parse(body, options)
+    if settings.upgrades and protocol.connection.layers is not None:
+        raise ProtocolError(E_IDENTIFY_FAILED, "IDENTIFY failed already upgraded")
+    protocol.settings = settings
+    protocol.connection.identified(settings)
+    data = identify.response(settings, options) if settings.feature_negotiation else b"OK"
+    protocol.connection.reply(frames.encode_frame(frames.RESPONSE, data))
+    if settings.upgrades:
+        protocol.connection.upgrade()
+        raise Suspended(pos)
+    return pos
+
+
+def _auth(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+    if protocol.state != STATE_INIT:
+        raise ProtocolError(E_INVALID, "cannot AUTH in current state")
+    if len(params) != 1:
+        raise ProtocolError(E_INVALID, "AUTH invalid number of parameters")
+    secret, after = read_body(buf, pos, end, "AUTH", protocol.broker.options.max_body_size)
+    access = protocol.access
+    if access is None:
+        raise ProtocolError(E_AUTH_DISABLED, "AUTH disabled")
+    if access.grant is not None:
+        raise ProtocolError(E_INVALID, "AUTH already set")
+    access.secret = secret
+    protocol.connection.ask(secret, protocol.authorized)
+    raise Suspended(after)
+
+
+def read_body(buf: bytearray, pos: int, end: int, verb: str, size_max: int) -> tuple[bytes, int]:
+    """The body of IDENTIFY or AUTH and the position after it."""
+    if end - pos < 4:
+        raise Incomplete(pos + 4, f"{E_BAD_BODY} {verb} failed to read body size")
+    size = SIZE.unpack_from(buf, pos)[0]
+    if size > size_max:
+        raise ProtocolError(E_BAD_BODY, f"{verb} body too big {size} > {size_max}")
+    if size <= 0:
+        raise ProtocolError(E_BAD_BODY, f"{verb} invalid body size {size}")
+    after = pos + 4 + size
+    if after > end:
+        raise Incomplete(after, f"{E_BAD_BODY} {verb} failed to read body")
+    return bytes(buf[pos + 4 : after]), after
+
+
+_HANDLERS: dict[bytes, Handler] = {
+    b"IDENTIFY": _identify,
+    b"AUTH": _auth,
+    b"NOP": _nop,
+    b"PUB": publish.pub,
+    b"MPUB": publish.mpub,
+    b"DPUB": publish.dpub,
+    b"SUB": consume.sub,
+    b"RDY": consume.rdy,
+    b"FIN": consume.fin,
+    b"REQ": consume.req,
+    b"TOUCH": consume.touch,
+    b"CLS": consume.cls,
+}

@@ -1,0 +1,38 @@
+"""What a client is owed in reply to its commands, in their order: frames, and the outcomes of what
+it published, which may not be known yet."""
+
+from typing import NamedTuple
+
+from pumpline.core.protocol import frames
+from pumpline.core.protocol.errors import ProtocolError
+from pumpline.nsqd.queue.consumer import Buffer
+from pumpline.nsqd.queue.outcome import Ticket
+
+Reply = bytes | tuple[Ticket, int, str]  # a frame, or an outcome with its number of OKs and verb
+
+
+class Settled(NamedTuple):
+    output: list[Buffer]
+    awaited: Ticket | None = None  # what the rest has to wait for
+    refused: bool = False  # a publish has failed: its error is the last that the client gets
+
+
+def settle(replies: list[Reply]) -> Settled:
+    """Take the replies that can be sent: all up to the first whose outcome is not known."""
+    output: list[Buffer] = []
+    for index, reply in enumerate(replies):
+        if isinstance(reply, bytes):
+            output.append(reply)
+            continue
+        ticket, count, verb = reply
+        if not ticket.done:
+            del replies[:index]
+            return Settled(output, awaited=ticket)
+        if ticket.error is not None:
+            replies.clear()
+            error = ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {ticket.error}")
+            output.append(frames.encode_frame(frames.ERROR, error.data))
+            return Settled(output, refused=True)
+        output.append(frames.OK * count)
+    replies.clear()
+    return Settled(output)

@@ -1,0 +1,26 @@
+"""Which layers (`core.layers`) a client was granted by IDENTIFY: TLS, then snappy or deflate."""
+
+import logging
+import ssl
+
+from pumpline.core.protocol.layers import Compression, Deflate, Layers, Snappy, Tls
+from pumpline.nsqd.protocol.identify import Settings
+
+_LOG = logging.getLogger(__name__)
+
+
+def new_layers(settings: Settings, context: ssl.SSLContext | None, peer: str) -> Layers:
+    """The layers that a client was granted."""
+    tls = None
+    compression: Compression | None = None
+    if settings.tls_v1 and context is not None:
+        _LOG.info("PROTOCOL(V2): [%s] upgrading connection to TLS", peer)
+        tls = Tls(context)
+    if settings.snappy:
+        _LOG.info("PROTOCOL(V2): [%s] upgrading connection to snappy", peer)
+        compression = Snappy()
+    elif settings.deflate:
+        level = settings.deflate_level
+        _LOG.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", peer, level)
+        compression = Deflate(level)
+    return Layers(tls=tls, compression=compression)

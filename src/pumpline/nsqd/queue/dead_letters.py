@@ -1,0 +1,192 @@
+"""Dead letters: messages of a channel that were delivered as often as they may be.
+
+A message that comes back after its last attempt (requeued, timed out, its consumer gone) is written
+to the dead-letter topic and only then, when that topic says it has it, finished in the channel. A
+crash in between brings it again with its attempts, so it is at worst twice among the dead letters,
+never in neither place. Until it is written it is neither waiting nor in flight; a failed write is
+tried again every second.
+
+Form `json` (the default) says where the message came from, and keeps the body readable:
+
+| field         | value                                                                       |
+|---------------|-----------------------------------------------------------------------------|
+| topic         | the topic it was published to                                               |
+| channel       | the channel that gave up on it                                              |
+| id, offset    | which message it was                                                        |
+| attempts      | how often it was delivered                                                  |
+| timestamp     | when it was published, ns since 1970                                        |
+| body          | the body, if it is UTF-8                                                    |
+| body_base64   | the body, if it is not                                                      |
+
+Form `body` is the body and nothing else, for consumers that are to take dead letters as they took
+the originals.
+"""
+
+import logging
+from base64 import b64encode
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pumpline.core.messages.batches import Batch
+from pumpline.core.protocol.frames import MESSAGE_OVERHEAD_BYTES
+from pumpline.core.text.settings import FORM_BODY
+from pumpline.log.reader import Reader
+from pumpline.log.ring import RingReader
+
+if TYPE_CHECKING:
+    from pumpline.nsqd.queue.channel import Channel
+
+LETTERS_PER_TICK = 256
+LETTERS_BYTES_PER_TICK = 4 << 20
+RETRY_S = 1.0
+
+_LOG = logging.getLogger(__name__)
+
+
+class Letter(msgspec.Struct, omit_defaults=True):
+    topic: str
+    channel: str
+    id: str
+    offset: int
+    attempts: int
+    timestamp: int
+    body: str | None = None
+    body_base64: str | None = None
+
+
+class DeadLetters:
+    """A channel's. Waiting offsets are as many as may be in flight, at most."""
+
+    def __init__(self, channel: "Channel") -> None:
+        self.count = 0  # written
+        self.failures = 0
+        self._channel = channel
+        self._waiting: deque[int] = deque()
+        self._writing: set[int] = set()
+        self._reader: Reader | RingReader | None = None
+        self._resting = False  # after a failure
+
+    @property
+    def pending(self) -> int:
+        """Messages on their way."""
+        return len(self._waiting) + len(self._writing)
+
+    def claim(self, offset: int) -> bool:
+        """Take a message that came back, if it was its last attempt."""
+        channel = self._channel
+        if channel.delivery.attempts.get(offset, 1) < channel.topic.attempts_max:
+            return False
+        channel.delivery.withdraw(offset)
+        self._waiting.append(offset)
+        self._announce()
+        return True
+
+    def clear(self) -> None:
+        """The channel has no claim to any of them any more."""
+        self._waiting.clear()
+        self._writing.clear()
+
+    def share(self) -> None:
+        """The part of a tick: write what is waiting, as far as it is in memory."""
+        if not self._waiting or self._resting or self._channel.exiting:
+            return
+        offsets: list[int] = []
+        letters: list[bytes] = []
+        size_bytes = 0
+        while self._waiting and len(letters) < LETTERS_PER_TICK:
+            offset = self._waiting[0]
+            batch = self._batch(offset)
+            if batch is None or size_bytes > LETTERS_BYTES_PER_TICK:
+                break
+            self._waiting.popleft()
+            if batch.first > offset:
+                self._finish([offset])
+                self._channel.dropped_count += 1
+                continue
+            offsets.append(offset)
+            letters.append(self._letter(batch, offset))
+            size_bytes += len(letters[-1])
+        if letters:
+            self._write(offsets, letters)
+
+    def _write(self, offsets: list[int], letters: list[bytes]) -> None:
+        channel = self._channel
+        name = channel.topic.settings.dead_letters_of(channel.topic.name)
+        try:
+            target = channel.topic.services.find_topic(name)
+        except OSError as error:
+            channel.topic.services.health.failed(error, f"topic {name}")
+            self._again(offsets, str(error))
+            return
+        for letter in letters:
+            target.put(letter)
+        ticket = target.ticket()
+        self._writing.update(offsets)
+        ticket.wait(lambda: self._written(offsets, ticket.error))
+
+    def _written(self, offsets: list[int], error: str | None) -> None:
+        mine = [offset for offset in offsets if offset in self._writing]
+        self._writing.difference_update(mine)
+        if self._channel.exiting:
+            return
+        if error is not None:
+            self._again(mine, error)
+            return
+        self.count += len(mine)
+        self._finish(mine)
+        if self._waiting:
+            self._announce()
+
+    def _again(self, offsets: list[int], reason: str) -> None:
+        topic = self._channel.topic
+        self.failures += 1
+        self._waiting.extend(offsets)
+        if not self._resting:
+            self._resting = True
+            topic.services.later(RETRY_S, self._rested)
+            _LOG.error(
+                "CHANNEL(%s:%s): failed to write %d dead letters - %s (will try again)",
+                topic.name,
+                self._channel.name,
+                len(offsets),
+                reason,
+            )
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._announce()
+
+    def _finish(self, offsets: list[int]) -> None:
+        self._channel.delivery.finish([(offset, offset + 1) for offset in offsets])
+        self._channel.note_change()
+
+    def _announce(self) -> None:
+        if not self._channel.exiting:
+            self._channel.topic.services.tick.share(self)
+
+    def _batch(self, offset: int) -> Batch | None:
+        if self._reader is None:
+            self._reader = self._channel.topic.log.reader(self._announce)
+        return self._reader.batch(offset)
+
+    def _letter(self, batch: Batch, offset: int) -> bytes:
+        channel = self._channel
+        topic = channel.topic
+        body = bytes(batch.cut(offset, offset + 1)[MESSAGE_OVERHEAD_BYTES:])
+        if topic.settings.dead_letter_form == FORM_BODY:
+            return body
+        letter = Letter(
+            topic=topic.name,
+            channel=channel.name,
+            id=f"{topic.log.base_id + offset:016x}",
+            offset=offset,
+            attempts=channel.delivery.attempts.get(offset, 1),
+            timestamp=batch.timestamp_ns,
+        )
+        try:
+            letter.body = body.decode()
+        except UnicodeDecodeError:
+            letter.body_base64 = b64encode(body).decode()
+        return msgspec.json.encode(letter)

@@ -1,0 +1,80 @@
+"""Messages that are too old: a channel passes them over, by the batch, when their turn comes.
+
+A message is too old `message_ttl` after it was published, or after it was due if it was published
+with a delay. What a consumer has in flight is not touched. A channel nobody consumes from would
+keep old messages on disk for ever, so the pass of `broker.retention` lets go of whole segments too;
+it looks at no message, so it waits for the longest delay there may be as well.
+"""
+
+import os
+from typing import TYPE_CHECKING
+
+from pumpline.core.messages.batches import Batch
+from pumpline.log.log import Log
+
+if TYPE_CHECKING:
+    from pumpline.nsqd.queue.channel import Channel
+    from pumpline.nsqd.queue.topic import Topic
+
+BATCHES_MAX = 500  # in a row; of small ones from the page cache: 5 ms
+
+
+class Expiry:
+    """A channel's."""
+
+    __slots__ = ("_batches", "_channel", "count")
+
+    def __init__(self, channel: "Channel") -> None:
+        self.count = 0  # messages passed over
+        self._channel = channel
+        self._batches = 0  # since the last pause
+
+    def has_come(self, batch: Batch) -> bool:
+        """Whether the messages of a batch are too old."""
+        topic = self._channel.topic
+        since_ns = max(batch.timestamp_ns, batch.due_ns)
+        return since_ns + topic.ttl_ns <= topic.services.tick.wall_ns
+
+    def pass_over(self, start: int, end: int) -> bool:
+        """[start, end), next to be delivered, is too old. False: not now, others have waited."""
+        channel = self._channel
+        if self._batches > BATCHES_MAX:
+            return False
+        self._batches += 1
+        if self._batches > BATCHES_MAX:
+            channel.topic.services.later(0, self._go_on)
+            return False
+        self.count += channel.delivery.skip(start, end)
+        channel.note_change()
+        return True
+
+    def _go_on(self) -> None:
+        self._batches = 0
+        self._channel.announce()
+
+    def drop_below(self, offset: int) -> int:
+        """Let go of what is below and not in flight; returns how many messages that is."""
+        dropped = self._channel.delivery.expire(offset)
+        if dropped:
+            self.count += dropped
+            self._channel.note_change()
+        return dropped
+
+
+def expire_segments(topic: "Topic", log: Log, now_ns: int) -> int:
+    """Let all channels pass segments with nothing but old messages; returns how many messages."""
+    old_ns = topic.ttl_ns + topic.services.options.max_req_timeout_ns
+    end = 0
+    for segment, following in zip(log.segments, log.segments[1:], strict=False):
+        try:
+            written_ns = os.stat(segment.path).st_mtime_ns
+        except FileNotFoundError:
+            break
+        if now_ns - written_ns < old_ns:
+            break
+        end = following.first
+    if not end:
+        return 0
+    if not topic.channels:
+        return topic.forget_below(end)
+    return sum(channel.expiry.drop_below(end) for channel in topic.channels.values())

@@ -1,0 +1,225 @@
+"""What a topic remembers of publish tokens, so that a publish can be repeated without harm.
+
+A publish over HTTP may carry a token. The first one with it is published; any other is answered as
+the first was, and does nothing. While the first is under way the others wait for its outcome; when
+it fails, it never was. The last `--max-publish-tokens` of a topic are remembered, across restarts:
+
+- a token is written in one batch with its messages, so after a kill either both are there or none;
+- what is older than the newest segments of the log is in files of its own (`log.tokens`), written
+  only once the messages are synced, and before their segment is retired;
+- on start the files are read, then those batches of the log that the files do not cover.
+
+An ephemeral topic remembers in memory only. The topic's messages may be emptied, expired or retired
+without any effect here; deleting the topic forgets everything.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from pumpline.log.log import Log
+from pumpline.log.publish_tokens import Entry, TokenFile, read_tokens
+from pumpline.nsqd.queue.outcome import Ticket
+
+if TYPE_CHECKING:
+    from pumpline.nsqd.queue.topic import Topic
+
+FILED_AT_ONCE = 1000  # tokens that are in the log only, after which they are filed
+
+_LOG = logging.getLogger(__name__)
+
+
+class StoredTokens(NamedTuple):
+    """What was found on start."""
+
+    tokens: list[Entry]  # oldest first
+    upto: int  # those of the log from there on are not in the file
+    file: TokenFile | None
+
+
+class Tokens:
+    """The tokens of one topic; few topics have any."""
+
+    __slots__ = (
+        "_count_max",
+        "_file",
+        "_known",
+        "_order",
+        "_pending",
+        "_topic",
+        "_unfiled",
+        "_upto",
+        "forgotten_count",
+        "repeat_count",
+    )
+
+    def __init__(self, topic: "Topic", *, count_max: int) -> None:
+        self.repeat_count = 0  # publishes answered without publishing
+        self.forgotten_count = 0  # tokens, to make room for newer ones
+        self._topic = topic
+        self._count_max = count_max
+        self._known: set[bytes] = set()
+        self._order: deque[bytes] = deque()  # the known ones, oldest first
+        self._pending: dict[bytes, Ticket] = {}  # published, with an outcome to come
+        self._unfiled: deque[Entry] = deque(maxlen=max(count_max, 1))  # known, in the log only
+        self._upto = 0  # what the file says
+        self._file: TokenFile | None = None
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, token: bytes) -> bool:
+        """Whether there was a publish with it, which may still be under way."""
+        return token in self._pending or token in self._known
+
+    def restore(self, stored: StoredTokens) -> None:
+        """After a restart."""
+        for end, token in stored.tokens:
+            self._remember(token)
+            if end > stored.upto:
+                self._unfiled.append((end, token))
+        self.forgotten_count = 0
+        self._upto, self._file = stored.upto, stored.file
+
+    def outcome(self, token: bytes) -> Ticket | None:
+        """The outcome, perhaps to come, of the publish with this token; None if there was none.
+
+        Then it may be published, followed by `put`; OSError if it cannot be remembered.
+        """
+        ticket = self._pending.get(token)
+        if ticket is None and token in self._known:
+            ticket = Ticket()
+            ticket.settle(None)
+        if ticket is not None:
+            self.repeat_count += 1
+        else:
+            self.prepare()
+        return ticket
+
+    def prepare(self) -> None:
+        """A new token is about to be put; OSError if it cannot be remembered."""
+        if self._file is None and self._count_max and not self._topic.exiting:
+            self._create_file()
+
+    def put(self, token: bytes) -> None:
+        """What was put in the topic last has this token."""
+        if self._count_max:
+            end = self._topic.put_token(token)
+            ticket = self._pending[token] = self._topic.ticket()
+            ticket.wait(partial(self._settled, token, end, ticket))
+
+    def _settled(self, token: bytes, end: int, ticket: Ticket) -> None:
+        del self._pending[token]
+        if ticket.error is None:
+            self._remember(token)
+            if self._file is not None:
+                self._unfiled.append((end, token))
+
+    def _remember(self, token: bytes) -> None:
+        if token in self._known or not self._count_max:
+            return
+        if len(self._order) >= self._count_max:
+            self._known.discard(self._order.popleft())
+            self.forgotten_count += 1
+        self._known.add(token)
+        self._order.append(token)
+
+    # -- files --------------------------------------------------------------------------------
+
+    def synced(self, end: int) -> None:
+        """All messages below `end` are on disk, and acknowledged."""
+        log = self._topic.log
+        if self._file is None or not isinstance(log, Log):
+            return
+        rolled = bool(log.segments) and log.segments[-1].first > self._upto
+        if rolled or len(self._unfiled) >= FILED_AT_ONCE:
+            self._write(end)
+
+    def retiring(self, end: int) -> None:
+        """All messages below `end`, every one of them acknowledged, are about to be deleted."""
+        if self._file is not None and end > self._upto:
+            self._write(end)
+
+    def close(self) -> bool:
+        """Whether the newest segment needs no reading on the next start."""
+        if self._pending:
+            return False
+        return not self._unfiled if self._file is None else self._write(self._topic.log.end)
+
+    def _create_file(self) -> None:
+        """From now on the log has tokens: the file says from where on it is to be read on start."""
+        log = self._topic.log
+        if isinstance(log, Log):
+            file = TokenFile(log.directory, count_max=self._count_max)
+            upto = self._topic.visible_end  # what is not acknowledged yet may be taken back
+            file.replace(upto, list(self._unfiled), sync=False)
+            self._unfiled.clear()
+            self._upto, self._file = upto, file
+            self._sync(log, file)
+
+    def _write(self, upto: int) -> bool:
+        """File what came with messages below `upto`."""
+        entries: list[Entry] = []
+        while self._unfiled and self._unfiled[0][0] <= upto:
+            entries.append(self._unfiled.popleft())
+        if (entries or upto > self._upto) and not self._append(upto, entries):
+            self._unfiled.extendleft(reversed(entries))
+            return False
+        self._upto = max(self._upto, upto)
+        return True
+
+    def _append(self, upto: int, entries: list[Entry]) -> bool:
+        log, file = self._topic.log, self._file
+        assert file is not None and isinstance(log, Log)
+        try:
+            file.append(upto, entries)
+        except OSError as error:
+            # They are in the log, and will be filed with the next.
+            self._topic.services.health.failed(error, f"tokens of topic {self._topic.name}")
+            return False
+        self._sync(log, file)
+        return True
+
+    def _sync(self, log: Log, file: TokenFile) -> None:
+        log.sync_also(file.path)
+        log.sync_also(log.directory)
+
+
+def load_tokens(topic: str, log: Log, *, count_max: int) -> StoredTokens:
+    """What the data directory knows of a topic's tokens, right after its log was opened."""
+    stored = read_tokens(log.directory)
+    if stored is None:
+        return StoredTokens(_last(log.take_tokens(None), count_max), 0, None)
+    # The log may have lost to a power failure what was acknowledged before: then it never was.
+    filed = [entry for entry in stored.tokens if entry[0] <= log.end]
+    upto = min(stored.upto, log.end)
+    if stored.lost_bytes:
+        _LOG.error(
+            "TOPIC(%s): %d bytes of its tokens' files make no sense; reading the log from %d on",
+            topic,
+            stored.lost_bytes,
+            upto,
+        )
+    found = log.take_tokens(upto)
+    file = TokenFile(log.directory, count_max=max(count_max, 1), stored=stored)
+    if not stored.lost_bytes and stored.upto <= log.end:
+        return StoredTokens(_last(filed, count_max) + found, upto, file)
+    tokens = _last(_merged(filed, found), count_max)
+    try:
+        file.replace(log.end, tokens, sync=True)
+    except OSError as error:  # a full disk: the next publish with a token tries again
+        _LOG.error("TOPIC(%s): cannot write its tokens: %s", topic, error)
+        return StoredTokens(tokens, 0, None)
+    return StoredTokens(tokens, log.end, file)
+
+
+def _merged(filed: Iterable[Entry], found: Iterable[Entry]) -> list[Entry]:
+    """In the order of the log, each once."""
+    ends = {token: end for end, token in (*filed, *found)}
+    return sorted(((end, token) for token, end in ends.items()), key=lambda entry: entry[0])
+
+
+def _last(entries: list[Entry], count: int) -> list[Entry]:
+    return entries[max(len(entries) - count, 0) :]

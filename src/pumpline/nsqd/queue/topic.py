@@ -1,0 +1,460 @@
+"""A topic: a log, and the channels that read it.
+
+Publishing goes through three hands in a tick: a connection fills the topic's open builder
+(`builder`), the tick seals and appends it (`commit`), and the outcome is on the ticket that the
+connection was given. Nothing is pumped anywhere: channels see the log up to `pumped`.
+
+`pumped` follows the log's end while the topic has channels, is not paused, and does not wait for
+channels that it has on other nodes, as a new one does. Else `pumped` stands still: what lies beyond
+is the topic's own depth, kept for whichever channels there are when it moves on.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pumpline.core.messages.batches import Batch, Builder
+from pumpline.core.messages.delivery import Delivery
+from pumpline.core.protocol.frames import encode_message
+from pumpline.core.text.names import is_ephemeral
+from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
+from pumpline.log.cursor import CursorFile
+from pumpline.log.directory import Manifest
+from pumpline.log.log import Log
+from pumpline.log.ring import Ring
+from pumpline.nsqd.queue.backlog import Backlog
+from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.holds import Holds
+from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.queue.publish_tokens import Tokens
+from pumpline.nsqd.storage.checkpoints import CHECKPOINT_S
+
+if TYPE_CHECKING:
+    from pumpline.nsqd.services import Services
+
+BATCH_BYTES_MAX = 1 << 20  # a batch is sealed once it has this size; the last message may exceed it
+
+_LOG = logging.getLogger(__name__)
+
+
+class NameTaken(Exception):
+    """A channel cannot be made: a hold has its name."""
+
+
+class Topic:
+    def __init__(
+        self, services: "Services", name: str, log: Log | Ring, *, pumped: int, paused: bool
+    ) -> None:
+        self.services = services
+        self.name = name
+        self.ephemeral = is_ephemeral(name)
+        self.log = log
+        self.paused = paused
+        self.awaits_channels = False
+        self.exiting = False
+        self.channels: dict[str, Channel] = {}
+        self.holds = Holds(self)
+        self.tokens = Tokens(self, count_max=services.options.max_publish_tokens)
+        self.pumped = pumped
+        self.clean_mark: tuple[int, int, int] | None = None  # in the manifest on disk
+        self.message_count = 0
+        self.message_bytes = 0
+        self.refused_count = 0  # messages, by a full backlog
+        self.overflow_count = 0  # messages dropped from a full backlog before there were channels
+        self.watchers: set[Callable[[], None]] = set()  # called when more is visible, or it ends
+        self.settings = NO_SETTINGS
+        self.ttl_ns = 0  # 0: messages do not get too old
+        self.attempts_max = 0  # 0: no dead letters
+        self._backlog: Backlog | None = None  # none: no bound
+        self._visible = log.end  # of the log; behind its end while a group commit is under way
+        self._builders: list[Builder] = []
+        self._deferred: list[Batch] = []  # published with a delay, not pumped yet
+        self._manifest_due = False
+        self._ticket: Ticket | None = None
+        self._committing: list[Ticket] = []  # waiting for an fsync
+        self._synced_mark = log.mark() if isinstance(log, Log) else None
+        self._synced_next = self._synced_mark, log.end, self._committing
+
+    @property
+    def depth(self) -> int:
+        """Messages that no channel has been given."""
+        return self._visible - self.pumped
+
+    @property
+    def visible_end(self) -> int:
+        """Everything below was acknowledged, or is about to be."""
+        return self._visible
+
+    # -- publishing ---------------------------------------------------------------------------
+
+    def builder(self, due_ns: int = 0) -> Builder:
+        """Where to put messages now; follow up with `ticket`."""
+        builders = self._builders
+        if builders:
+            last = builders[-1]
+            if last.due_ns == due_ns and len(last.frames) < BATCH_BYTES_MAX:
+                return last
+            first = last.end
+        else:
+            first = self.log.end
+            self.services.tick.publish(self)
+        builder = Builder(first=first, timestamp_ns=self.services.tick.wall_ns, due_ns=due_ns)
+        builders.append(builder)
+        return builder
+
+    def put(self, body: bytes, *, delay_ns: int = 0) -> None:
+        """One message; `ticket` has the outcome."""
+        due_ns = self.services.tick.wall_ns + delay_ns if delay_ns else 0
+        builder = self.builder(due_ns)
+        frame = encode_message(
+            timestamp_ns=builder.timestamp_ns,
+            attempts=1,
+            message_id=self.log.base_id + builder.end,
+            body=body,
+        )
+        builder.add(frame)
+
+    def put_token(self, token: bytes) -> int:
+        """What was put last came with this token; returns the offset after it."""
+        builder = self._builders[-1]
+        builder.tokens += token
+        return builder.end
+
+    def ticket(self) -> Ticket:
+        """The outcome of what was put in this tick."""
+        if self._ticket is None:
+            self._ticket = Ticket()
+        return self._ticket
+
+    def commit(self) -> None:
+        builders, self._builders = self._builders, []
+        ticket, self._ticket = self._ticket or Ticket(), None
+        batches = [builder.seal() for builder in builders if builder.ends]
+        if not batches:
+            ticket.settle(None)
+            return
+        if self.exiting:
+            ticket.settle("exiting")
+            return
+        if self._backlog is not None and (refusal := self._backlog.refusal(batches)):
+            ticket.settle(refusal)
+            return
+        try:
+            self._append(batches)
+        except OSError as error:
+            ticket.settle(self.services.health.failed(error, f"topic {self.name}"))
+            return
+        for batch in batches:
+            self.message_count += batch.count
+            self.message_bytes += batch.body_bytes
+            if batch.due_ns:
+                self._deferred.append(batch)
+        if isinstance(self.log, Ring):
+            self._show(self.log.end)
+            ticket.settle(None)
+            return
+        self.services.health.succeeded()
+        if self.services.syncs.group_commit:
+            self._committing.append(ticket)
+        else:
+            self._show(self.log.end)
+            ticket.settle(None)
+        self.services.syncs.appended(self)
+
+    def _append(self, batches: list[Batch]) -> None:
+        try:
+            self.log.append(batches)
+        except OSError:
+            # Consumed history is the first thing to go when the disk is full, anybody's.
+            if not self.services.drop_history():
+                raise
+            self.log.append(batches)
+
+    def _show(self, end: int) -> None:
+        """Messages below `end` may be delivered."""
+        self._visible = end
+        if self.watchers:
+            self._wake_watchers()
+        if self.channels and not self.paused and not self.awaits_channels:
+            self._pump()
+        else:
+            self._deferred.clear()
+            self.share()
+        if self._backlog is not None:
+            self._backlog.make_room()
+
+    def _wake_watchers(self) -> None:
+        for wake in tuple(self.watchers):
+            wake()
+
+    def _pump(self) -> None:
+        self.pumped = self._visible
+        if self._deferred:
+            self._note_deferred()
+        share = self.services.tick.share
+        remembered = False
+        for channel in self.channels.values():
+            share(channel)
+            remembered = remembered or channel.cursor_file is not None
+        if not remembered:
+            self._remember_pumped()
+        self.services.tick.share(self)
+
+    def _remember_pumped(self) -> None:
+        """With ephemeral channels only, no cursor says how far they came: the manifest must."""
+        if not self.ephemeral and not self._manifest_due:
+            self._manifest_due = True
+            self.services.later(CHECKPOINT_S, self._write_pumped)
+
+    def _write_pumped(self) -> None:
+        self._manifest_due = False
+        if not self.exiting:
+            self.write_manifest()
+
+    def _note_deferred(self) -> None:
+        shown = [batch for batch in self._deferred if batch.end <= self.pumped]
+        del self._deferred[: len(shown)]
+        for batch in shown:
+            for channel in self.channels.values():
+                channel.note_deferred(batch.first, batch.end, batch.due_ns)
+
+    def share(self) -> None:
+        """After the channels had their share: keep only what of the log they will want."""
+        if isinstance(self.log, Ring):
+            self.log.forget(min((c.delivery.low for c in self.channels.values()), default=0))
+        else:
+            self.log.trim(
+                min((c.delivery.next for c in self.channels.values()), default=self.log.end),
+                messages_max=self.services.options.mem_queue_size,
+                bytes_max=self.services.tail_bytes_max,
+            )
+
+    # -- syncing (see broker.syncs) -----------------------------------------------------------
+
+    @property
+    def unsynced(self) -> int:
+        return self.log.unsynced
+
+    def take_dirty(self) -> list[str]:
+        if not isinstance(self.log, Log) or self.exiting:
+            return []
+        self._synced_next = self.log.mark(), self.log.end, self._committing
+        self._committing = []
+        return self.log.take_dirty()
+
+    def sync_done(self, paths: list[str], error: OSError | None) -> None:
+        mark, end, tickets = self._synced_next
+        if self.exiting or not isinstance(self.log, Log):
+            reason: str | None = "exiting"
+        elif error is None:
+            reason = None
+            self._synced_mark = mark
+            if self.services.syncs.group_commit:
+                self._show(end)
+        else:
+            reason = self.services.health.failed(error, f"topic {self.name}")
+            self.log.sync_failed(paths)
+            if self.services.syncs.group_commit:
+                tickets += self._take_back()
+        for ticket in tickets:
+            ticket.settle(reason)
+        if reason is None:
+            self.tokens.synced(end)
+
+    def _take_back(self) -> list[Ticket]:
+        """Nothing since the last fsync was acknowledged or delivered: it never was.
+
+        That goes for what is being put as well: its offsets follow on what is taken back. Returns
+        the tickets of it all.
+        """
+        assert isinstance(self.log, Log)
+        tickets, self._committing = self._committing, []
+        if self._ticket is not None:
+            tickets.append(self._ticket)
+        self._ticket = None
+        self._builders = []
+        self._deferred.clear()
+        try:
+            self.log.cut_back(self._synced_mark)
+        except OSError as error:
+            _LOG.error("TOPIC(%s): cannot take back unsynced messages: %s", self.name, error)
+        return tickets
+
+    # -- channels -----------------------------------------------------------------------------
+
+    def channel(self, name: str) -> Channel:
+        """The channel of that name, created if need be; NameTaken if that is a hold's."""
+        channel = self.channels.get(name)
+        if channel is None:
+            channel = self._create_channel(name)
+        return channel
+
+    def _create_channel(self, name: str) -> Channel:
+        if name in self.holds.by_name:
+            raise NameTaken(name)
+        channel = Channel(self, name, Delivery(self.pumped), paused=False)
+        if not self.ephemeral and not channel.ephemeral:
+            file = CursorFile(self.services.directory.cursor_path(self.name, name))
+            self.services.checkpoints.write_first(channel, file)
+            channel.cursor_file = file
+        self.adopt(channel)
+        _LOG.info("TOPIC(%s): new channel(%s)", self.name, name)
+        self.services.registration_changed(self.name, name)
+        return channel
+
+    def adopt(self, channel: Channel) -> None:
+        """Take in a channel, new or from disk."""
+        self.channels[channel.name] = channel
+        if not self.paused and not self.awaits_channels:
+            self._pump()
+        channel.start()
+
+    def delete_channel(self, name: str) -> None:
+        channel = self.channels.get(name)
+        if channel is None:
+            raise KeyError(name)
+        _LOG.info("TOPIC(%s): deleting channel %s", self.name, name)
+        if len(self.channels) == 1:
+            self.write_manifest()
+        del self.channels[name]
+        channel.close()
+        self.services.checkpoints.forget(channel)
+        self.services.registration_changed(self.name, name)
+        if self.ephemeral and not self.channels:
+            self.services.topic_gone(self.name)
+
+    # -- management ---------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        self.paused = True
+        self.write_manifest()
+
+    def unpause(self) -> None:
+        self.paused = False
+        self._show(self._visible)
+
+    def await_channels(self) -> None:
+        """Stand still, as if paused: channels that other nodes have are about to be made."""
+        self.awaits_channels = True
+
+    def channels_known(self) -> None:
+        """All of them are made."""
+        self.awaits_channels = False
+        if not self.exiting:
+            self.write_manifest()
+            self._show(self._visible)
+
+    def empty(self) -> None:
+        """Drop what no channel has been given."""
+        for channel in self.channels.values():
+            channel.skip(self.pumped, self._visible)
+        self.pumped = self._visible
+        self.write_manifest()
+
+    def write_manifest(self, *, clean: bool = False) -> None:
+        if not isinstance(self.log, Log):
+            return
+        self.clean_mark = self.log.mark() if clean else None
+        manifest = self._manifest(self.settings)
+        try:
+            self.services.directory.write_manifest(self.name, manifest)
+        except OSError as error:
+            self.services.health.failed(error, f"manifest of topic {self.name}")
+
+    def _manifest(self, settings: TopicSettings) -> Manifest:
+        return Manifest(
+            base_id=self.log.base_id,
+            pumped=self.pumped,
+            clean=self.clean_mark,
+            settings=None if settings == NO_SETTINGS else settings,
+            awaits_channels=self.awaits_channels,
+        )
+
+    def store_settings(self, settings: TopicSettings) -> None:
+        """Write settings down, then go by them; OSError if they cannot be written.
+
+        They survive a kill from here on, and a loss of power after `Directory.sync_manifest`.
+        """
+        self.clean_mark = None
+        self.services.directory.write_manifest(self.name, self._manifest(settings))
+        self.use(settings)
+        if self._backlog is not None:
+            self._backlog.make_room()
+        for channel in self.channels.values():
+            channel.announce()
+
+    def use(self, settings: TopicSettings) -> None:
+        """Go by these settings from now on."""
+        self.settings = settings
+        self.ttl_ns = settings.message_ttl_ns or 0
+        self.attempts_max = settings.max_attempts or 0
+        self._backlog = Backlog.of(self, settings)
+
+    def close(self) -> None:
+        """Stop, with everything on disk; the caller writes the checkpoints first."""
+        self.exiting = True
+        self._wake_watchers()
+        if isinstance(self.log, Log) and self.log.mark() != self.clean_mark:
+            self.write_manifest(clean=self.tokens.close())
+        self.log.close()
+
+    def delete(self) -> None:
+        self.exiting = True
+        self._wake_watchers()
+        for channel in list(self.channels.values()):
+            channel.close()
+            self.services.checkpoints.forget(channel)
+        self.channels.clear()
+        self.services.syncs.forget(self)
+        for ticket in self._committing:
+            ticket.settle("exiting")
+        self.log.close()
+        if isinstance(self.log, Log):
+            directory = self.services.directory
+            removed = directory.remove_topic(self.name)
+            self.services.offload(lambda: directory.shred(removed), lambda _: None)
+
+    # -- history ------------------------------------------------------------------------------
+
+    @property
+    def low(self) -> int:
+        """Everything below is finished by every channel that counts, and every hold.
+
+        What no channel has been given is kept for the first one, unless holds are all there is:
+        what they have passed is history.
+        """
+        lows = [c.delivery.low for c in self.channels.values() if c.cursor_file is not None]
+        held = self.holds.low
+        if held is not None:
+            lows.append(held)
+        if not lows or (self.channels and lows == [held]):
+            lows.append(self.pumped)
+        return min(lows)
+
+    def retire(self, count: int) -> None:
+        """Delete the `count` oldest segments."""
+        assert isinstance(self.log, Log)
+        end = self.log.segments[count].first
+        self.tokens.retiring(end)
+        self.log.retire(count)
+        self.tokens.retiring(end)  # a full disk may have had no room for them before
+        if self.pumped < self.log.first:
+            self.pumped = self.log.first
+
+    def forget_below(self, end: int) -> int:
+        """Without channels: what is below is kept for nobody; returns how many messages."""
+        forgotten = max(min(end, self._visible) - self.pumped, 0)
+        if forgotten:
+            self.pumped += forgotten
+            self._remember_pumped()
+        return forgotten
+
+    def drop_history(self) -> bool:
+        """Delete all consumed segments; whether there were any."""
+        if not isinstance(self.log, Log):
+            return False
+        count = len(self.log.consumed(self.low))
+        if count:
+            _LOG.warning("TOPIC(%s): dropping %d consumed segments to free disk", self.name, count)
+            self.retire(count)
+        return bool(count)

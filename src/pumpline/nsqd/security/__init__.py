@@ -1,0 +1,1 @@
+"""TLS, auth servers and HTTP access tokens."""

@@ -1,0 +1,299 @@
+"""nsqd as a process: opens the data directory, starts the listeners, and ends in order."""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from pumpline import NSQ_VERSION
+from pumpline.core.text.addresses import is_loopback, join_address
+from pumpline.log.directory import Directory, DirectoryError
+from pumpline.log.files import FilePool
+from pumpline.nsqd.broker import Broker
+from pumpline.nsqd.discovery.session import Identity
+from pumpline.nsqd.http.routes import nsqd_routes, tls_refusal
+from pumpline.nsqd.options import Options, TlsRequired
+from pumpline.nsqd.ports import Ports
+from pumpline.nsqd.protocol.connection import Connection
+from pumpline.nsqd.queue.tick import Tick
+from pumpline.nsqd.security.auth_servers import AuthServers
+from pumpline.nsqd.security.http_tokens import Gate, TokenError
+from pumpline.nsqd.security.tls import TlsError, client_context, https_context, server_context
+from pumpline.nsqd.services import Services
+from pumpline.nsqd.stats.memory import Memory
+from pumpline.nsqd.stats.prometheus import Metrics
+from pumpline.nsqd.stats.stats import Selection, gather
+from pumpline.nsqd.stats.statsd import full_prefix
+from pumpline.nsqd.stats.statsd_push import StatsdPush
+from pumpline.nsqd.storage.checkpoints import Checkpoints
+from pumpline.nsqd.storage.disk_health import Health
+from pumpline.nsqd.storage.fsync import Syncs
+from pumpline.nsqd.storage.retention import Retention
+from pumpline.web.listeners import UNIX_SOCKET, Listeners, StartupError
+from pumpline.web.server import HttpServer
+
+THREADS = 4
+
+_LOG = logging.getLogger(__name__)
+
+
+class Server:
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.loop = asyncio.get_running_loop()
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="nsqd-disk")
+        self.directory = Directory(options.data_path or os.getcwd())
+        self.broker: Broker | None = None
+        self.ports = Ports()
+        self.memory = Memory()
+        self._http: list[HttpServer] = []
+        self._metrics: Metrics | None = None
+        self._statsd: StatsdPush | None = None
+        self._auth_servers: AuthServers | None = None
+        self._gate: Gate | None = None
+        self._https_tls: ssl.SSLContext | None = None
+        self._listeners = Listeners(options.program)
+        self._left_lookupds = False
+        self._closed = False
+
+    async def start(self) -> None:
+        try:
+            self.directory.lock()
+        except DirectoryError as error:
+            raise StartupError(f"failed to instantiate nsqd - {error}") from error
+        tls = self._open_doors()
+        broker = Broker(self._services(), self.loop)
+        try:
+            broker.load()
+        except (DirectoryError, OSError) as error:
+            raise StartupError(f"failed to load metadata - {error}") from error
+        self.broker = broker  # from here on, closing writes what there is
+        try:
+            await broker.metadata.persist()
+        except OSError as error:
+            # A full disk must not keep consumers from draining it.
+            broker.services.health.failed(error, "metadata")
+        Retention(broker.services, broker.topics.values).start()
+        auth_servers = self._auth_servers
+        self.ports.tcp = await self._listen(
+            "TCP",
+            self.options.tcp_address,
+            lambda: Connection(broker, tls=tls, auth_servers=auth_servers),
+        )
+        self._metrics = metrics = Metrics(broker, memory=self.memory, http=self._http)
+        await self._listen_http(broker, metrics)
+        self._tell_ports()
+        broker.lookups.start(self._identity())
+        self.memory.watch()
+        metrics.watch(self.loop)
+        if self.options.statsd_address:
+            self._push_to_statsd(broker)
+        await self._listeners.start()
+        broker.serving = True
+
+    @property
+    def drain_wanted(self) -> asyncio.Event:
+        """Set when somebody asks for an end over HTTP."""
+        assert self.broker is not None
+        return self.broker.draining.wanted
+
+    async def drain(self, hurry: asyncio.Event) -> None:
+        """Take on nothing new, and let consumers finish what they have; see broker.draining."""
+        if self.broker is None:
+            return
+        self.broker.draining.begin()
+        self._listeners.close("TCP")
+        await self._leave_lookupds(self.broker)
+        await self.broker.draining.wait(hurry)
+
+    async def _leave_lookupds(self, broker: Broker) -> None:
+        if not self._left_lookupds:
+            self._left_lookupds = True
+            await broker.lookups.close()
+
+    def reload(self) -> bool:
+        """Read again what may have changed while we run: the tokens for the HTTP API."""
+        if self._gate is not None and self.options.http_token_file:
+            self._gate.reload()
+        return bool(self.options.http_token_file)
+
+    async def close(self) -> None:
+        self._listeners.close()
+        if self._statsd is not None:
+            await self._statsd.close()
+        if self.broker is not None:
+            await self._leave_lookupds(self.broker)
+            for connection in list(self.broker.connections):
+                connection.close()
+            await asyncio.sleep(0)
+            await asyncio.gather(*(http.close() for http in self._http))
+            await self.broker.close()
+        self._closed = True
+        if self._auth_servers is not None:
+            await self._auth_servers.close()
+        if self._metrics is not None:
+            self._metrics.close()
+        self.memory.close()
+        self.threads.shutdown()
+        self.directory.unlock()
+
+    def _services(self) -> Services:
+        loop = self.loop
+        options = self.options
+        tick = Tick(loop.call_soon)
+        return Services(
+            options=options,
+            tick=tick,
+            directory=self.directory,
+            files=FilePool(),
+            health=Health(self.directory.path, offload=self._offload, later=self._later),
+            checkpoints=Checkpoints(
+                offload=self._offload,
+                later=self._later,
+                wall_ahead_ns=lambda: tick.wall_ahead_ns,
+            ),
+            syncs=Syncs(
+                every=options.sync_every,
+                timeout_ns=options.sync_timeout_ns,
+                offload=self._offload,
+                later=self._later,
+            ),
+            offload=self._offload,
+            later=self._later,
+            registration_changed=lambda topic, channel: None,
+            drop_history=lambda: False,
+            topic_gone=lambda topic: None,
+            tail_bytes_max=0,
+        )
+
+    def _later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """A timer that does nothing once the server is closed, as the loop may outlive it."""
+        return self.loop.call_later(delay_s, self._on_timer, callback)
+
+    def _on_timer(self, callback: Callable[[], None]) -> None:
+        if not self._closed:
+            callback()
+
+    def _offload(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run `job` in a thread, then `done` with its result or exception, here."""
+
+        def finished(future: "Future[Any]") -> None:
+            result = future.exception() or future.result()
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self.loop.call_soon_threadsafe(done, result)
+
+        self.threads.submit(job).add_done_callback(finished)
+
+    def _open_doors(self) -> ssl.SSLContext | None:
+        """Get ready what decides on who comes in: TLS for clients, and the auth servers."""
+        options = self.options
+        try:
+            tls = server_context(options)
+            self._https_tls = https_context(options)
+        except TlsError as error:
+            raise StartupError(
+                f"failed to instantiate nsqd - failed to build TLS config - {error}"
+            ) from error
+        if options.auth_http_address or options.tls_root_ca_file:
+            # Only then: loading the system's authorities is most of the time a start takes.
+            try:
+                context = client_context(options)
+            except TlsError as error:
+                raise StartupError(
+                    f"failed to instantiate nsqd - failed to build client TLS config - {error}"
+                ) from error
+            if options.auth_http_address:
+                self._auth_servers = AuthServers(options, context)
+        certificates = bool(options.http_client_ca_file)
+        if options.http_token_file or certificates:
+            try:
+                self._gate = Gate(token_path=options.http_token_file, certificates=certificates)
+            except TokenError as error:
+                raise StartupError(f"failed to instantiate nsqd - {error}") from None
+        return tls
+
+    async def _listen_http(self, broker: Broker, metrics: Metrics) -> None:
+        routes = nsqd_routes(
+            broker,
+            ports=self.ports,
+            memory=self.memory,
+            metrics=metrics,
+            lookupds_changed=broker.lookups.update,
+            guarded=self._gate is not None,
+        )
+        refuses = self.options.tls_required is TlsRequired.YES
+        refusal = (lambda: tls_refusal(self.ports)) if refuses else None
+        gate = None if self._gate is None else self._gate.check
+        if self.options.http_address:
+            http = HttpServer(routes, refusal=refusal, gate=gate)
+            self._http.append(http)
+            guarded = refuses or gate is not None
+            self.ports.http = await self._listen(
+                "HTTP", self.options.http_address, http, guarded=guarded
+            )
+        if self.options.https_address and self._https_tls is not None:
+            https = HttpServer(routes, gate=gate, tls=True)
+            self._http.append(https)
+            self.ports.https = await self._listen(
+                "HTTPS",
+                self.options.https_address,
+                https,
+                tls=self._https_tls,
+                guarded=bool(gate or self.options.tls_client_auth_policy),
+            )
+
+    def _tell_ports(self) -> None:
+        """Ports to broadcast are those in use unless the options say otherwise; statsd's keys
+        hold one of them."""
+        options = self.options
+        options.broadcast_tcp_port = options.broadcast_tcp_port or max(self.ports.tcp, 0)
+        options.broadcast_http_port = options.broadcast_http_port or max(self.ports.http, 0)
+        options.statsd_prefix = full_prefix(
+            options.statsd_prefix, options.broadcast_address, options.broadcast_http_port
+        )
+
+    def _push_to_statsd(self, broker: Broker) -> None:
+        memory = self.memory if self.options.statsd_mem_stats else None
+        everything = Selection(clients=False)
+        self._statsd = StatsdPush(self.options, lambda: gather(broker, everything, memory))
+        self._statsd.start()
+
+    def _identity(self) -> Identity:
+        """What the lookupds are told."""
+        options = self.options
+        return Identity(
+            broadcast_address=options.broadcast_address,
+            hostname=socket.gethostname(),
+            http_port=options.broadcast_http_port,
+            tcp_port=options.broadcast_tcp_port,
+            topology_region=options.topology_region,
+            topology_zone=options.topology_zone,
+            version=NSQ_VERSION,
+        )
+
+    async def _listen(
+        self,
+        name: str,
+        address: str,
+        make: Callable[[], asyncio.BaseProtocol],
+        *,
+        tls: ssl.SSLContext | None = None,
+        guarded: bool = True,
+    ) -> int:
+        """Take `address` to accept connections there; returns the port. `guarded`: not open to
+        everybody."""
+        bound = await self._listeners.bind(name, address, make, tls=tls, unix_allowed=True)
+        host, port = bound
+        if not guarded and port != UNIX_SOCKET and not is_loopback(host):
+            _LOG.warning(
+                "%s: whoever can reach %s may publish, delete and read messages; "
+                "--http-token-file or --http-client-ca-file would prevent that",
+                name,
+                join_address(bound),
+            )
+        return port

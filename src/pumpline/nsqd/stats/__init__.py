@@ -1,0 +1,1 @@
+"""nsqd's figures: /stats, Prometheus and statsd."""

@@ -1,0 +1,337 @@
+"""The broker's figures as plain data: what /stats shows and statsd is sent.
+
+The structs are the JSON of /stats: names and order are NSQ's, fields with a default are left out
+when they have it. `gather` reads a running broker and lets it go on working every few
+milliseconds, so the figures of a large broker are of slightly different moments.
+
+`depth` counts what waits to be delivered. All of it is in the log; `backend_depth` is the part
+that would have to be read from disk, as the memory no longer holds it; ephemeral ones have none.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from pumpline import NSQ_VERSION
+from pumpline.core.protocol.layers import Deflate, Snappy
+from pumpline.core.text.histogram import merged
+from pumpline.log.holds import StoredHold
+from pumpline.log.ring import Ring
+from pumpline.nsqd.protocol.connection import Connection
+from pumpline.nsqd.queue.consumer import Consumer
+from pumpline.nsqd.queue.latency import Latency
+from pumpline.nsqd.queue.topology import Locality
+from pumpline.nsqd.security.tls import go_cipher_name, go_version_name
+from pumpline.nsqd.stats.memory import Memory, MemoryStats
+from pumpline.web.query import BOOLEANS
+from pumpline.web.yielding import Pace
+
+if TYPE_CHECKING:
+    from pumpline.nsqd.broker import Broker
+    from pumpline.nsqd.queue.channel import Channel
+    from pumpline.nsqd.queue.topic import Topic
+
+PROTOCOL_VERSION = "V2"
+
+T = TypeVar("T")
+
+
+class Percentile(msgspec.Struct, frozen=True):
+    quantile: float
+    value: int  # ns
+
+
+class LatencyStats(msgspec.Struct, frozen=True):
+    count: int = 0
+    percentiles: list[Percentile] | None = None
+
+
+class PubCount(msgspec.Struct, frozen=True):
+    topic: str
+    count: int
+
+
+class ClientStats(msgspec.Struct, kw_only=True, omit_defaults=True):
+    client_id: str
+    hostname: str
+    version: str
+    remote_address: str
+    state: int
+    ready_count: int
+    in_flight_count: int
+    message_count: int
+    zone_local_msg_count: int = 0
+    region_local_msg_count: int = 0
+    global_msg_count: int = 0
+    finish_count: int
+    requeue_count: int
+    connect_ts: int
+    sample_rate: int
+    deflate: bool
+    snappy: bool
+    user_agent: str
+    authed: bool = False
+    auth_identity: str = ""
+    auth_identity_url: str = ""
+    topology_zone: str
+    topology_region: str
+    pub_counts: list[PubCount] = []
+    tls: bool
+    tls_cipher_suite: str
+    tls_version: str
+    tls_negotiated_protocol: str
+    tls_negotiated_protocol_is_mutual: bool
+
+
+class ChannelStats(msgspec.Struct, kw_only=True, omit_defaults=True):
+    channel_name: str
+    depth: int
+    backend_depth: int
+    in_flight_count: int
+    deferred_count: int
+    message_count: int
+    zone_local_msg_count: int = 0
+    region_local_msg_count: int = 0
+    global_msg_count: int = 0
+    requeue_count: int
+    timeout_count: int
+    client_count: int
+    clients: list[ClientStats] | None
+    paused: bool
+    e2e_processing_latency: LatencyStats
+    hold: bool = False
+
+
+class TopicStats(msgspec.Struct, kw_only=True):
+    topic_name: str
+    channels: list[ChannelStats]
+    depth: int
+    backend_depth: int
+    message_count: int
+    message_bytes: int
+    paused: bool
+    e2e_processing_latency: LatencyStats
+
+
+class Stats(msgspec.Struct, kw_only=True, omit_defaults=True):
+    version: str
+    health: str
+    start_time: int
+    topics: list[TopicStats] | None
+    memory: MemoryStats | None = None
+    producers: list[ClientStats] | None
+
+
+class Selection(msgspec.Struct, kw_only=True, frozen=True):
+    """What to gather; an empty name selects all."""
+
+    topic: str = ""
+    channel: str = ""
+    clients: bool = True
+
+    @classmethod
+    def asked(cls, query: Mapping[str, str], *, clients: bool) -> "Selection":
+        """By a query string; `clients` if it does not say."""
+        return cls(
+            topic=query.get("topic", ""),
+            channel=query.get("channel", ""),
+            clients=BOOLEANS.get(query.get("include_clients", ""), clients),
+        )
+
+
+Gathered = tuple[list[TopicStats] | None, list[ClientStats] | None]
+
+
+async def gather(broker: "Broker", selection: Selection, memory: Memory | None) -> Stats:
+    """The figures of now; those of memory, if there is one to ask."""
+    topics, producers = await _gather(broker, selection)
+    return Stats(
+        version=NSQ_VERSION,
+        health=str(broker.services.health),
+        start_time=broker.started_at_s,
+        topics=topics,
+        memory=memory.stats() if memory else None,
+        producers=producers,
+    )
+
+
+async def _gather(broker: "Broker", selection: Selection) -> Gathered:
+    """Topics and producers; None where NSQ has no list at all."""
+    chosen = choose(broker.topics, selection.topic)
+    if chosen is None:
+        return None, None
+    pace = Pace()
+    topics: list[TopicStats] = []
+    for topic in chosen:
+        channels = choose(topic.channels, selection.channel)
+        holds = choose(topic.holds.by_name, selection.channel) or []
+        if (channels is not None or holds) and not topic.exiting:
+            told = topic_stats(topic, (), selection)
+            topics.append(told)
+            for channel in channels or ():
+                await pace.breathe()
+                if not channel.deleted:
+                    told.channels.append(_channel_stats(channel, _memory_start(topic), selection))
+            told.channels += (_hold_stats(topic, hold, selection) for hold in holds)
+        await pace.breathe()
+    producers: list[ClientStats] = []
+    if selection.clients:
+        for connection in list(broker.connections):
+            if connection.pub_counts:
+                producers.append(client_stats(connection, selection.topic))
+                await pace.breathe()
+    return topics, producers or None
+
+
+def choose(by_name: dict[str, T], name: str) -> list[T] | None:
+    """The one of that name, or all by name; None if there is none of that name."""
+    if not name:
+        return [by_name[each] for each in sorted(by_name)]
+    return [by_name[name]] if name in by_name else None
+
+
+def topic_stats(topic: "Topic", channels: "Iterable[Channel]", selection: Selection) -> TopicStats:
+    in_memory = _memory_start(topic)
+    each = [channel.latency for channel in topic.channels.values() if channel.latency is not None]
+    return TopicStats(
+        topic_name=topic.name,
+        channels=[_channel_stats(channel, in_memory, selection) for channel in channels],
+        depth=topic.depth,
+        backend_depth=_clamp(in_memory - topic.pumped, topic.depth),
+        message_count=topic.message_count,
+        message_bytes=topic.message_bytes,
+        paused=topic.paused,
+        e2e_processing_latency=_latency_stats(topic, each),
+    )
+
+
+def _channel_stats(channel: "Channel", in_memory: int, selection: Selection) -> ChannelStats:
+    depth = channel.depth
+    clients = list(_consumers(channel, selection.topic)) if selection.clients else None
+    zone, region, globally = channel.delivered or (0, 0, 0)
+    return ChannelStats(
+        channel_name=channel.name,
+        depth=depth,
+        backend_depth=0 if channel.ephemeral else _clamp(in_memory - channel.delivery.next, depth),
+        in_flight_count=channel.in_flight_count,
+        deferred_count=channel.delivery.deferred_count,
+        message_count=channel.message_count,
+        zone_local_msg_count=zone,
+        region_local_msg_count=region,
+        global_msg_count=globally,
+        requeue_count=channel.requeue_count,
+        timeout_count=channel.timeout_count,
+        client_count=len(channel.consumers),
+        clients=clients,
+        paused=channel.paused,
+        e2e_processing_latency=_latency_stats(
+            channel.topic, [channel.latency] if channel.latency is not None else []
+        ),
+    )
+
+
+def _latency_stats(topic: "Topic", latencies: list[Latency]) -> LatencyStats:
+    """Of all `latencies` together."""
+    if not latencies:
+        return LatencyStats()
+    now_ns = topic.services.tick.steady_ns
+    histogram = merged(one for latency in latencies for one in latency.histograms(now_ns))
+    wanted = topic.services.options.e2e_processing_latency_percentile
+    percentiles = [
+        Percentile(int(quantile) if quantile == 1 else quantile, round(value))  # as Go writes it
+        for quantile, value in zip(wanted, histogram.quantiles(wanted), strict=True)
+    ]
+    return LatencyStats(count=histogram.count, percentiles=percentiles)
+
+
+def _hold_stats(topic: "Topic", hold: StoredHold, selection: Selection) -> ChannelStats:
+    """A hold as a channel: nobody consumes it, and its depth is what its owner has yet to read."""
+    depth = topic.holds.depth(hold)
+    return ChannelStats(
+        channel_name=hold.name,
+        depth=depth,
+        backend_depth=_clamp(_memory_start(topic) - hold.offset, depth),
+        in_flight_count=0,
+        deferred_count=0,
+        message_count=0,
+        requeue_count=0,
+        timeout_count=0,
+        client_count=0,
+        clients=[] if selection.clients else None,
+        paused=False,
+        e2e_processing_latency=LatencyStats(),
+        hold=True,
+    )
+
+
+def _consumers(channel: "Channel", topic_name: str) -> Iterator[ClientStats]:
+    for consumer in channel.consumers:
+        if isinstance(consumer.outlet, Connection):
+            yield client_stats(consumer.outlet, topic_name)
+
+
+def client_stats(connection: Connection, topic_name: str) -> ClientStats:
+    settings = connection.protocol.settings
+    consumer = connection.consumer
+    layers = connection.layers
+    tls = layers.tls if layers and layers.open else None
+    compression = layers.compression.name if layers and layers.compression else ""
+    access = connection.protocol.access
+    grant = access.grant if access else None
+    return ClientStats(
+        client_id=settings.client_id,
+        hostname=settings.hostname,
+        version=PROTOCOL_VERSION,
+        remote_address=connection.peer,
+        state=connection.protocol.state,
+        ready_count=consumer.rdy if consumer else 0,
+        in_flight_count=len(consumer.leases) if consumer else 0,
+        message_count=consumer.message_count if consumer else 0,
+        zone_local_msg_count=_delivered(consumer, Locality.ZONE),
+        region_local_msg_count=_delivered(consumer, Locality.REGION),
+        global_msg_count=_delivered(consumer, Locality.GLOBAL),
+        finish_count=consumer.finish_count if consumer else 0,
+        requeue_count=consumer.requeue_count if consumer else 0,
+        connect_ts=connection.connected_at_s,
+        sample_rate=settings.sample_rate,
+        deflate=compression == Deflate.name,
+        snappy=compression == Snappy.name,
+        user_agent=settings.user_agent,
+        authed=bool(grant and grant.rows),
+        auth_identity=grant.identity if grant else "",
+        auth_identity_url=grant.identity_url if grant else "",
+        topology_zone=settings.topology_zone,
+        topology_region=settings.topology_region,
+        pub_counts=_pub_counts(connection.pub_counts, topic_name),
+        tls=tls is not None,
+        tls_cipher_suite=go_cipher_name(tls.cipher) if tls else "",
+        tls_version=go_version_name(tls.version) if tls else "",
+        tls_negotiated_protocol="",
+        tls_negotiated_protocol_is_mutual=tls is not None,  # what Go always says
+    )
+
+
+def _delivered(consumer: Consumer | None, locality: Locality) -> int:
+    """What the consumer was given, if that is how near it is, and it matters."""
+    if consumer is None or not consumer.channel.topology_aware:
+        return 0
+    return consumer.message_count if consumer.locality is locality else 0
+
+
+def _pub_counts(counts: dict[str, int], topic_name: str) -> list[PubCount]:
+    """At most one, as in NSQ: the topic asked for, or the one published to most."""
+    name = topic_name or max(counts, key=counts.__getitem__, default="")
+    return [PubCount(name, counts[name])] if name in counts else []
+
+
+def _memory_start(topic: "Topic") -> int:
+    """The first offset that need not be read from disk."""
+    log = topic.log
+    if isinstance(log, Ring):
+        return 0
+    return log.tail[0].first if log.tail else log.end
+
+
+def _clamp(value: int, high: int) -> int:
+    return max(0, min(value, high))

@@ -1,0 +1,1 @@
+"""When things reach the disk, and how they are read again on start."""

@@ -1,0 +1,271 @@
+"""nsqlookupd's HTTP API: the table of its routes, and what they answer.
+
+| JSON     | fields                                                                             |
+|----------|------------------------------------------------------------------------------------|
+| producer | remote_address, hostname, broadcast_address, tcp_port, http_port, version,         |
+|          | topology_zone and topology_region if there are any                                 |
+| node     | the same, with topics, and tombstones: whether it is hidden there, topic by topic  |
+
+Requests and replies are `http`'s affair, what is known the registry's.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from pumpline import NSQ_VERSION
+from pumpline.core.text.names import is_valid_name
+from pumpline.nsqlookupd.registry import Node, Registry
+from pumpline.web.pprof import PprofEndpoints
+from pumpline.web.query import parse_query
+from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply, plain_reply
+from pumpline.web.routes import Routes
+from pumpline.web.server import Endpoint, Handler, Request, printable
+from pumpline.web.yielding import Pace
+
+ZERO_TIME_NS = -6795364578871345152
+"""How NSQ's /debug writes a time that never was: Go's zero time in nanoseconds, overflown."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class Producer(msgspec.Struct, omit_defaults=True):
+    remote_address: str
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+    topology_zone: str = ""
+    topology_region: str = ""
+
+
+class ListedNode(Producer, omit_defaults=True, kw_only=True):
+    tombstones: list[bool]
+    topics: list[str]
+
+
+class Registration(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A node under a key of /debug."""
+
+    broadcast_address: str
+    hostname: str
+    http_port: int
+    id: str
+    last_update: int
+    tcp_port: int
+    tombstoned: bool
+    tombstoned_at: int
+    topology_region: str = ""
+    topology_zone: str = ""
+    version: str
+
+
+def nsqlookupd_routes(registry: Registry, *, metrics: Handler) -> Routes[Endpoint]:
+    lookups = LookupEndpoints(registry)
+    admin = AdminEndpoints(registry)
+    debug = DebugEndpoints(registry)
+    pprof = PprofEndpoints("pprof/cmdline")
+    gets: dict[str, Handler] = {
+        "/ping": lookups.ping,
+        "/info": lookups.info,
+        "/lookup": lookups.lookup,
+        "/topics": lookups.topics,
+        "/channels": lookups.channels,
+        "/nodes": lookups.nodes,
+        "/metrics": metrics,
+        "/debug": debug.registrations,
+        "/debug/pprof": pprof.index,
+        "/debug/pprof/cmdline": pprof.cmdline,
+    }
+    for name in ("symbol", "profile", "heap", "goroutine", "block", "threadcreate"):
+        gets[f"/debug/pprof/{name}"] = pprof.unavailable
+    posts: dict[str, Handler] = {
+        "/topic/create": admin.create_topic,
+        "/topic/delete": admin.delete_topic,
+        "/topic/tombstone": admin.tombstone,
+        "/channel/create": admin.create_channel,
+        "/channel/delete": admin.delete_channel,
+        "/debug/pprof/symbol": pprof.unavailable,
+    }
+    table = {("GET", path): Endpoint(handler) for path, handler in gets.items()}
+    table["GET", "/lookup"] = Endpoint(lookups.lookup, instant=lookups.find)
+    table |= {("POST", path): Endpoint(handler) for path, handler in posts.items()}
+    return Routes(table)
+
+
+class LookupEndpoints:
+    """What consumers, nsqds and nsqadmin ask."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def ping(self, request: Request) -> Reply:
+        return plain_reply("OK")
+
+    async def info(self, request: Request) -> Reply:
+        return json_reply({"version": NSQ_VERSION})
+
+    async def lookup(self, request: Request) -> Reply:
+        request.query()  # logs what is wrong with it
+        return json_reply(msgspec.Raw(self.find(request.raw_query)))
+
+    def find(self, raw_query: str) -> bytes:
+        topic = self._registry.topics.get(_argument(parse_query(raw_query), "topic"))
+        if topic is None:
+            raise HttpError(404, "TOPIC_NOT_FOUND")
+        channels = msgspec.json.encode(list(topic.channels))
+        nodes = self._registry.producers(topic, time.monotonic_ns())
+        producers = b",".join([node.shown or _show(node) for node in nodes])
+        return b'{"channels":%b,"producers":[%b]}' % (channels, producers)
+
+    async def topics(self, request: Request) -> Reply:
+        return json_reply({"topics": list(self._registry.topics)})
+
+    async def channels(self, request: Request) -> Reply:
+        topic = self._registry.topics.get(_argument(request.query(), "topic"))
+        return json_reply({"channels": [] if topic is None else list(topic.channels)})
+
+    async def nodes(self, request: Request) -> Reply:
+        now_ns = time.monotonic_ns()
+        pace = Pace()
+        nodes = []
+        for node in self._registry.active_nodes(now_ns):
+            if node in self._registry.nodes:  # it may have left since
+                nodes.append(_listed(node, self._registry, now_ns))
+            await pace.breathe()
+        return json_reply({"producers": nodes})
+
+
+class AdminEndpoints:
+    """What operators and nsqadmin change."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def create_topic(self, request: Request) -> Reply:
+        topic = _name(request.query(), "topic")
+        _LOG.info("DB: adding topic(%s)", topic)
+        self._registry.create_topic(topic)
+        return NOTHING
+
+    async def delete_topic(self, request: Request) -> Reply:
+        topic = _argument(request.query(), "topic")
+        if self._registry.delete_topic(topic):
+            _LOG.info("DB: removing topic(%s)", topic)
+        return NOTHING
+
+    async def create_channel(self, request: Request) -> Reply:
+        topic, channel = _topic_and_channel(request)
+        _LOG.info("DB: adding channel(%s) in topic(%s)", channel, topic)
+        self._registry.create_channel(topic, channel)
+        return NOTHING
+
+    async def delete_channel(self, request: Request) -> Reply:
+        topic, channel = _topic_and_channel(request)
+        if not self._registry.delete_channel(topic, channel):
+            raise HttpError(404, "CHANNEL_NOT_FOUND")
+        _LOG.info("DB: removing channel(%s) from topic(%s)", channel, topic)
+        return NOTHING
+
+    async def tombstone(self, request: Request) -> Reply:
+        query = request.query()
+        topic = _argument(query, "topic")
+        node = _argument(query, "node")
+        _LOG.info(
+            "DB: setting tombstone for producer@%s of topic(%s)", printable(node), printable(topic)
+        )
+        self._registry.tombstone(topic, node, time.monotonic_ns())
+        return NOTHING
+
+
+class DebugEndpoints:
+    """Everything there is."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def registrations(self, request: Request) -> Reply:
+        wall_ahead_ns = time.time_ns() - time.monotonic_ns()
+        pace = Pace()
+        keys: dict[str, list[Registration]] = {}
+        if self._registry.nodes:
+            keys["client::"] = [
+                _registration(node, None, wall_ahead_ns) for node in self._registry.nodes
+            ]
+        for topic in list(self._registry.topics.values()):
+            if topic.nodes:
+                keys[f"topic:{topic.name}:"] = [
+                    _registration(node, tombstoned_ns, wall_ahead_ns)
+                    for node, tombstoned_ns in topic.nodes.items()
+                ]
+            for channel in topic.channels.values():
+                if channel.nodes:
+                    keys[f"channel:{topic.name}:{channel.name}"] = [
+                        _registration(node, None, wall_ahead_ns) for node in channel.nodes
+                    ]
+            await pace.breathe()
+        return json_reply(dict(sorted(keys.items())))
+
+
+def _argument(query: Mapping[str, str], key: str) -> str:
+    if key not in query:
+        raise HttpError(400, f"MISSING_ARG_{key.upper()}")
+    return query[key]
+
+
+def _name(query: Mapping[str, str], key: str) -> str:
+    name = _argument(query, key)
+    if not is_valid_name(name):
+        raise HttpError(400, f"INVALID_ARG_{key.upper()}")
+    return name
+
+
+def _topic_and_channel(request: Request) -> tuple[str, str]:
+    query = request.query()
+    return _name(query, "topic"), _name(query, "channel")
+
+
+def _told(node: Node) -> dict[str, Any]:
+    """What every JSON of a node says of it."""
+    identity = node.identity
+    return {
+        "hostname": identity.hostname,
+        "broadcast_address": identity.broadcast_address,
+        "tcp_port": identity.tcp_port,
+        "http_port": identity.http_port,
+        "version": identity.version,
+        "topology_zone": identity.topology_zone,
+        "topology_region": identity.topology_region,
+    }
+
+
+def _show(node: Node) -> bytes:
+    """A producer's JSON. It is kept: a topic may have hundreds of them, who are asked for often."""
+    producer = Producer(remote_address=node.remote_address, **_told(node))
+    node.shown = msgspec.json.encode(producer)
+    return node.shown
+
+
+def _listed(node: Node, registry: Registry, now_ns: int) -> ListedNode:
+    return ListedNode(
+        remote_address=node.remote_address,
+        **_told(node),
+        tombstones=[
+            registry.is_hidden(topic.nodes[node], now_ns) for topic in node.topics.values()
+        ],
+        topics=list(node.topics),
+    )
+
+
+def _registration(node: Node, tombstoned_ns: int | None, wall_ahead_ns: int) -> Registration:
+    return Registration(
+        id=node.remote_address,
+        **_told(node),
+        last_update=node.heard_ns + wall_ahead_ns,
+        tombstoned=tombstoned_ns is not None,
+        tombstoned_at=ZERO_TIME_NS if tombstoned_ns is None else tombstoned_ns + wall_ahead_ns,
+    )

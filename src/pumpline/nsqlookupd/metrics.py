@@ -1,0 +1,114 @@
+"""GET /metrics: nsqlookupd's figures for Prometheus, read when they are asked for.
+
+`topic=` leaves out the series of all other topics. Knows the registry and the server; how figures
+are written is `exposition`'s affair.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pumpline.nsqlookupd.registry import Registry
+from pumpline.web.process_metrics import LoopDelay, add_build, add_http, add_process
+from pumpline.web.prometheus_text import COUNTER, GAUGE, Exposition, Family, labels
+from pumpline.web.replies import Reply
+from pumpline.web.server import HttpServer, Request
+from pumpline.web.yielding import Pace
+
+CONNECTIONS = Family("nsqlookupd_connections", GAUGE, "TCP connections.")
+REFUSED = Family("nsqlookupd_refused_connections", COUNTER, "Nodes over --max-connections.")
+COMMANDS = Family("nsqlookupd_commands", COUNTER, "Commands of nodes.")
+CLIENT_ERRORS = Family(
+    "nsqlookupd_client_errors", COUNTER, "Errors that ended a connection, by code."
+)
+NODES = Family("nsqlookupd_nodes", GAUGE, "Nodes that have introduced themselves.")
+SILENT_NODES = Family("nsqlookupd_silent_nodes", GAUGE, "Those hidden, not being heard of.")
+TOPICS = Family("nsqlookupd_topics", GAUGE, "Topics known.")
+CHANNELS = Family("nsqlookupd_channels", GAUGE, "Channels known.")
+REGISTRATIONS = Family(
+    "nsqlookupd_registrations", GAUGE, "Pairs of a topic and a node that has it."
+)
+TOMBSTONES = Family("nsqlookupd_tombstones", GAUGE, "Pairs hidden from lookups of the topic.")
+EXPIRED = Family("nsqlookupd_expired_names", COUNTER, "Topics and channels no node had any more.")
+TOPIC_NODES = Family("nsqlookupd_topic_producers", GAUGE, "Nodes that lookups of a topic show.")
+TOPIC_CHANNELS = Family("nsqlookupd_topic_channels", GAUGE, "Channels of a topic.")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a server counts as it goes."""
+
+    commands: Counter[str] = field(default_factory=Counter)  # by verb
+    errors: Counter[str] = field(default_factory=Counter)  # by code
+    refused: int = 0
+    expired: int = 0
+
+
+class Counted(Protocol):
+    """What is told about a server."""
+
+    registry: Registry
+    counts: Counts
+    http: HttpServer
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def connection_count(self) -> int: ...
+
+
+class Metrics:
+    def __init__(self, server: Counted) -> None:
+        self._server = server
+        self._delay = LoopDelay()
+
+    def watch(self) -> None:
+        self._delay.start(self._server.loop)
+
+    def close(self) -> None:
+        self._delay.close()
+
+    async def get(self, request: Request) -> Reply:
+        wanted = request.query().get("topic", "")
+        exposition = Exposition()
+        add_build(exposition, "nsqlookupd", self._server.loop)
+        self._add_connections(exposition)
+        add_http(exposition, "nsqlookupd", [self._server.http])
+        self._delay.add_to(exposition, "nsqlookupd")
+        add_process(exposition)
+        await self._add_registry(exposition, wanted)
+        return await exposition.reply(request.header("Accept"))
+
+    def _add_connections(self, exposition: Exposition) -> None:
+        counts = self._server.counts
+        exposition.add(CONNECTIONS, self._server.connection_count)
+        exposition.add(REFUSED, counts.refused)
+        for verb, count in sorted(counts.commands.items()):
+            exposition.add(COMMANDS, count, labels(command=verb))
+        for code, count in sorted(counts.errors.items()):
+            exposition.add(CLIENT_ERRORS, count, labels(code=code))
+
+    async def _add_registry(self, exposition: Exposition, wanted: str) -> None:
+        registry = self._server.registry
+        now_ns = time.monotonic_ns()
+        pace = Pace()
+        channels = pairs = hidden = 0
+        for topic in list(registry.topics.values()):
+            tombstones = [each for each in topic.nodes.values() if each is not None]
+            channels += len(topic.channels)
+            pairs += len(topic.nodes)
+            hidden += sum(registry.is_hidden(each, now_ns) for each in tombstones)
+            if wanted in ("", topic.name):
+                where = labels(topic=topic.name)
+                exposition.add(TOPIC_NODES, len(registry.producers(topic, now_ns)), where)
+                exposition.add(TOPIC_CHANNELS, len(topic.channels), where)
+            await pace.breathe()
+        active = len(registry.active_nodes(now_ns))
+        exposition.add(NODES, len(registry.nodes))
+        exposition.add(SILENT_NODES, len(registry.nodes) - active)
+        exposition.add(TOPICS, len(registry.topics))
+        exposition.add(CHANNELS, channels)
+        exposition.add(REGISTRATIONS, pairs)
+        exposition.add(TOMBSTONES, hidden)
+        exposition.add(EXPIRED, self._server.counts.expired)

@@ -1,0 +1,61 @@
+"""The options of nsqlookupd: one table for flags and the config file.
+
+Names, defaults and config keys are NSQ's; `max_connections` is ours. Knows no files and no sockets.
+"""
+
+import socket
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pumpline.core.text import flags
+from pumpline.core.text.durations import NS_PER_MIN, NS_PER_S
+from pumpline.core.text.flags import (
+    DURATION,
+    INT,
+    LOG_LEVEL,
+    PROCESS_FLAGS,
+    STRING,
+    DaemonOptions,
+    Flag,
+    LogLevel,
+    option,
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Options(DaemonOptions):
+    """What nsqlookupd was told. Durations are integer nanoseconds."""
+
+    program: ClassVar[str] = "nsqlookupd"
+
+    log_level: LogLevel = option(
+        LOG_LEVEL, LogLevel.INFO, "least level that is logged: debug, info, warn, error or fatal"
+    )
+    log_prefix: str = option(STRING, "[nsqlookupd] ", "text before every log line")
+    tcp_address: str = option(STRING, "0.0.0.0:4160", "<addr>:<port> for nsqds to register at")
+    http_address: str = option(STRING, "0.0.0.0:4161", "<addr>:<port> for HTTP")
+    broadcast_address: str = option(
+        STRING, socket.gethostname, "address told to nsqds; the host name if not given"
+    )
+    inactive_producer_timeout_ns: int = option(
+        DURATION,
+        5 * NS_PER_MIN,
+        "time after which an nsqd not heard of is left out, and a name no nsqd has is forgotten",
+    )
+    tombstone_lifetime_ns: int = option(
+        DURATION, 45 * NS_PER_S, "how long an nsqd is left out of lookups of a tombstoned topic"
+    )
+    max_connections: int = option(INT, 0, "most connections of nsqds; 0 for no limit")
+
+    def fault(self) -> str:
+        for name, value in {
+            "inactive-producer-timeout": self.inactive_producer_timeout_ns,
+            "tombstone-lifetime": self.tombstone_lifetime_ns,
+            "max-connections": self.max_connections,
+        }.items():
+            if value < 0:
+                return f"--{name} must not be negative"
+        return ""
+
+
+FLAGS: tuple[Flag, ...] = (*PROCESS_FLAGS, *flags.table(Options))

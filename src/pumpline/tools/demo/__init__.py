@@ -1,0 +1,1 @@
+"""`pumpline demo`: two nsqds, one killed, consumers, a Spark table, and the books."""

@@ -1,0 +1,90 @@
+"""What every daemon tells Prometheus of itself: versions, its process under the usual names, HTTP
+replies, and how late its event loop is. Figures that the system does not give are left out."""
+
+import asyncio
+import os
+import platform
+import resource
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from pumpline import NSQ_VERSION, __version__
+from pumpline.core.text.histogram import Buckets
+from pumpline.web.prometheus_text import COUNTER, GAUGE, HISTOGRAM, Exposition, Family, labels
+from pumpline.web.server import HttpServer
+
+DELAY_PERIOD_S = 0.1
+DELAY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+CPU = Family("process_cpu_seconds", COUNTER, "User and system CPU time used.")
+RESIDENT = Family("process_resident_memory_bytes", GAUGE, "Resident memory.")
+OPEN_FILES = Family("process_open_fds", GAUGE, "Open file descriptors.")
+MAX_FILES = Family("process_max_fds", GAUGE, "File descriptors that may be open.")
+STARTED = Family("process_start_time_seconds", GAUGE, "When the process began, since 1970.")
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_imported_s = time.time()
+
+
+def add_build(
+    exposition: Exposition, prefix: str, loop: asyncio.AbstractEventLoop, **more: str
+) -> None:
+    """Versions, and what else there is to say of the program."""
+    family = Family(f"{prefix}_build_info", GAUGE, "Versions, and what the program runs on.")
+    words = labels(
+        version=NSQ_VERSION,
+        pumpline=__version__,
+        python=platform.python_version(),
+        event_loop=type(loop).__module__.partition(".")[0],
+        **more,
+    )
+    exposition.add(family, 1, words)
+
+
+def add_http(exposition: Exposition, prefix: str, servers: Sequence[HttpServer]) -> None:
+    replies = Family(f"{prefix}_http_replies", COUNTER, "HTTP replies by status.")
+    dropped = Family(f"{prefix}_http_dropped_clients", COUNTER, "HTTP clients that took too long.")
+    counts = sum((server.replies for server in servers), Counter[int]())
+    for status, count in sorted(counts.items()):
+        exposition.add(replies, count, labels(status=str(status)))
+    exposition.add(dropped, sum(server.dropped_count for server in servers))
+
+
+def add_process(exposition: Exposition) -> None:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    exposition.add(CPU, used.ru_utime + used.ru_stime)
+    exposition.add(STARTED, _imported_s)
+    exposition.add(MAX_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            exposition.add(RESIDENT, int(file.read().split()[1]) * _PAGE_BYTES)
+        exposition.add(OPEN_FILES, len(os.listdir("/proc/self/fd")))
+    except OSError:
+        pass  # no /proc here
+
+
+class LoopDelay:
+    """How much later than asked for a timer of the event loop runs, ten times a second."""
+
+    def __init__(self) -> None:
+        self.delays_s = Buckets(DELAY_BOUNDS_S)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        due_s = time.monotonic() + DELAY_PERIOD_S  # uvloop's own clock counts milliseconds
+        self._timer = loop.call_later(DELAY_PERIOD_S, self._on_timer, loop, due_s)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def add_to(self, exposition: Exposition, prefix: str) -> None:
+        meaning = "How late timers of the event loop ran, of one every 0.1 s."
+        family = Family(f"{prefix}_event_loop_delay_seconds", HISTOGRAM, meaning)
+        exposition.add_histogram(family, self.delays_s)
+
+    def _on_timer(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
+        self.delays_s.record(max(time.monotonic() - due_s, 0.0))
+        self.start(loop)

@@ -1,0 +1,1 @@
+"""Which nsqd has which log, and from where to where."""

@@ -1,0 +1,83 @@
+"""Bounds: from what the user said to offsets of the logs there are, checked against them.
+
+All of it happens while Spark plans, so that a wrong offset is an error before any task runs.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from pyspark_nsq.errors import BadOption, DataLoss, Unreachable
+from pyspark_nsq.nodes.nodes import LogState, Nodes, Survey
+from pyspark_nsq.nodes.positions import Key
+from pyspark_nsq.options import (
+    EARLIEST,
+    OFFSET_EARLIEST,
+    OFFSET_LATEST,
+    AtOffsets,
+    AtTime,
+    Bound,
+    ReadOptions,
+)
+
+_LOG = logging.getLogger(__name__)
+
+
+def complete_survey(nodes: Nodes, options: ReadOptions) -> Survey:
+    """A survey in which nobody is silent and every topic asked for exists; else an error, as rows
+    would be missing that the user expects. With failOnDataLoss=false a silent node is a warning."""
+    survey = nodes.survey()
+    if survey.silent:
+        texts = "; ".join(survey.silent.values())
+        if options.fail_on_data_loss or not survey.names:
+            raise Unreachable(texts)
+        _LOG.warning("reading without: %s", texts)
+    error = nodes.missing(survey)
+    if error is not None:
+        raise error
+    return survey
+
+
+def offsets_at(bound: Bound, survey: Survey, nodes: Nodes, options: ReadOptions) -> dict[Key, int]:
+    """The offset of the bound in every log of the survey."""
+    logs = survey.logs
+    if isinstance(bound, AtTime):
+        return {key: nodes.offset_at(state, bound.time_ns) for key, state in logs.items()}
+    if isinstance(bound, AtOffsets):
+        _check_named(bound.offsets, survey)
+        return {
+            key: _checked(_named(bound.offsets, state), state, options)
+            for key, state in logs.items()
+        }
+    return {key: state.first if bound == EARLIEST else state.end for key, state in logs.items()}
+
+
+def _check_named(offsets: Mapping[str, Mapping[str, int]], survey: Survey) -> None:
+    """Everything named must be there: a misspelt node would be read from somewhere else."""
+    for topic, by_node in offsets.items():
+        for node in by_node:
+            if (topic, node) not in survey.logs:
+                there = ", ".join(n for t, n in sorted(survey.logs) if t == topic) or "no node"
+                raise BadOption(f"offsets name '{node}' for topic '{topic}', which is on {there}")
+
+
+def _named(offsets: Mapping[str, Mapping[str, int]], state: LogState) -> int:
+    offset = offsets.get(state.topic, {}).get(state.node)
+    if offset is None:
+        raise BadOption(
+            f"offsets say nothing about topic '{state.topic}' on '{state.node}' "
+            "(-1 is its end, -2 its beginning)"
+        )
+    return {OFFSET_LATEST: state.end, OFFSET_EARLIEST: state.first}.get(offset, offset)
+
+
+def _checked(offset: int, state: LogState, options: ReadOptions) -> int:
+    where = f"topic {state.topic} on {state.node}"
+    if offset > state.end:
+        raise BadOption(f"{where}: offset {offset} is beyond the end, which is {state.end}")
+    if offset < state.first:
+        text = f"{where}: offset {offset} is retired, the oldest is {state.first}"
+        if options.fail_on_data_loss:
+            raise DataLoss(f"{text}; failOnDataLoss=false begins there")
+        _LOG.warning("%s", text)
+        return state.first
+    return offset

@@ -1,0 +1,342 @@
+"""The nodes: which there are, what logs they have, and the holds on them.
+
+Nodes come from the `nsqd` option, from nsqlookupd, or both; one that was seen is kept, so that an
+nsqlookupd out of order disturbs nobody. A survey asks all of them at once. Knows the HTTP API of
+nsqd and nsqlookupd; must not know Spark, or what is done with the answers.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TypeVar
+
+from pyspark_nsq.errors import NsqError, Refused, UnknownTopic, Unreachable
+from pyspark_nsq.nodes.connection import NodeConnection
+from pyspark_nsq.nodes.positions import Key
+from pyspark_nsq.options import ReadOptions
+
+THREADS_MAX = 16
+TOPICS_ASKED_ONE_BY_ONE_MAX = 8  # a node with thousands of topics need not list them all
+SERVER_ERROR = 500  # and above
+DISCOVERY_S = 1.0  # between two questions to nsqlookupd
+
+T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogState:
+    """A log as its node described it."""
+
+    topic: str
+    node: str
+    address: str
+    log: str
+    first: int
+    end: int
+    bytes: int
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.node
+
+    @property
+    def row_bytes(self) -> int:
+        return max(self.bytes // max(self.end - self.first, 1), 1)
+
+
+@dataclass(slots=True)
+class Survey:
+    """What all nodes said: their logs of the topics wanted, their names, and who is silent."""
+
+    logs: dict[Key, LogState] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)  # address by node
+    silent: dict[str, str] = field(default_factory=dict)  # reason by address
+
+
+class Nodes:
+    """All nodes of a read. Made where it is used: it has sockets, so it is never pickled."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._pattern = None if options.pattern is None else re.compile(options.pattern)
+        self._known: dict[str, NodeConnection] = {}
+        self._names: dict[str, str] = {}  # node by address
+        self._discovered_s: float | None = None
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "nsq-nodes")
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        for connection in self._known.values():
+            connection.close()
+
+    def survey(self) -> Survey:
+        self._discover()
+        survey = Survey()
+        answers = self._at_once(self._known, self._describe)
+        for address, answer in answers.items():
+            if isinstance(answer, Unreachable):
+                survey.silent[address] = str(answer)
+                continue
+            node, states = answer
+            survey.names.setdefault(node, self._known[address].address)
+            for state in states:
+                twin = survey.logs.setdefault(state.key, state)
+                if twin.log != state.log:
+                    raise NsqError(
+                        f"{twin.address} and {address} both call themselves {node}: "
+                        "give each nsqd its own --broadcast-address"
+                    )
+        return survey
+
+    def wanted(self, topic: str) -> bool:
+        if self._pattern is not None:
+            return self._pattern.fullmatch(topic) is not None
+        return topic in self._options.topics
+
+    def offset_at(self, state: LogState, time_ns: int) -> int:
+        """The first offset published at this time or later; the end if there is none."""
+        answer = self._ask(state.address, "/log/offsets", {"topic": state.topic, "time": time_ns})
+        return _integer(answer, "offset", state.address)
+
+    def stats(self) -> dict[str, list[dict[str, object]]]:
+        """Topics and channels with their counters, by address, of every node that answers."""
+        self._discover()
+        query = {"format": "json", "include_clients": "false", "include_mem": "false"}
+
+        def topics(address: str) -> list[dict[str, object]]:
+            found = self._ask(address, "/stats", query).get("topics")
+            entries = found if isinstance(found, list) else []
+            return [
+                entry
+                for entry in entries
+                if isinstance(entry, dict) and self.wanted(str(entry.get("topic_name")))
+            ]
+
+        answers = self._at_once(self._known, topics)
+        return {a: found for a, found in answers.items() if not isinstance(found, Unreachable)}
+
+    def missing(self, survey: Survey) -> UnknownTopic | None:
+        """What to say when topics asked for are on no node at all."""
+        have = {topic for topic, _ in survey.logs}
+        if self._pattern is not None:
+            if have:
+                return None
+            return UnknownTopic(
+                f"no topic matches '{self._pattern.pattern}' on {self._all(survey)}"
+            )
+        lacking = [topic for topic in self._options.topics if topic not in have]
+        if not lacking:
+            return None
+        there = sorted(self._topics_there(survey))
+        close = get_close_matches(lacking[0], there, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        return UnknownTopic(f"topic '{lacking[0]}' is not on {self._all(survey)}{hint}")
+
+    def create_hold(self, state: LogState, offset: int) -> int:
+        """Pins the log from `offset` on, unless the hold is there; returns where it stands."""
+        query: dict[str, object] = {
+            "topic": state.topic,
+            "hold": self._options.hold,
+            "offset": offset,
+        }
+        if self._options.hold_bytes_max is not None:
+            query["bytes_max"] = self._options.hold_bytes_max
+        answer = self._ask(state.address, "/hold/create", query, method="POST")
+        place = answer.get("offset")
+        return place if isinstance(place, int) else offset
+
+    def commit_holds(self, offsets: Mapping[Key, int], addresses: Mapping[str, str]) -> list[Key]:
+        """Moves holds on, all nodes at once; those that could not be moved are returned."""
+        by_address: dict[str, list[Key]] = {}
+        failed: list[Key] = []
+        for key in offsets:
+            address = addresses.get(key[1])
+            if address is None:
+                failed.append(key)
+            else:
+                by_address.setdefault(address, []).append(key)
+
+        def commit(address: str) -> list[Key]:
+            return [key for key in by_address[address] if not self._commit(address, key, offsets)]
+
+        for address, outcome in self._at_once(by_address, commit).items():
+            failed += by_address[address] if isinstance(outcome, Unreachable) else outcome
+        return failed
+
+    def _commit(self, address: str, key: Key, offsets: Mapping[Key, int]) -> bool:
+        query = {"topic": key[0], "hold": self._options.hold, "offset": offsets[key]}
+        try:
+            answer = self._ask(address, "/hold/commit", query, method="POST")
+        except Refused as error:
+            _LOG.warning("hold %s on topic %s: %s", self._options.hold, key[0], error)
+            return False
+        if answer.get("dropped"):
+            _LOG.warning("hold %s on topic %s was dropped: too far behind", query["hold"], key[0])
+        return True
+
+    def _describe(self, address: str) -> tuple[str, list[LogState]]:
+        """A node's name, and its logs of the topics wanted."""
+        topics = self._options.topics
+        if self._pattern is not None or len(topics) > TOPICS_ASKED_ONE_BY_ONE_MAX:
+            return self._describe_all(address)
+        states: list[LogState] = []
+        for topic in topics:
+            try:
+                answer = self._ask(address, "/log/offsets", {"topic": topic})
+            except Refused as error:
+                if error.code != "TOPIC_NOT_FOUND":
+                    raise _explained(error) from None
+                continue
+            states.append(_state(answer, self._known[address].address))
+        if states:
+            self._names[address] = states[0].node
+        elif address not in self._names:
+            return self._describe_all(address)
+        return self._names[address], states
+
+    def _describe_all(self, address: str) -> tuple[str, list[LogState]]:
+        node, entries = self._list(address)
+        self._names[address] = node
+        now = self._known[address].address
+        states = [_state({"node": node, **entry}, now) for entry in entries]
+        return node, [state for state in states if self.wanted(state.topic)]
+
+    def _list(self, address: str) -> tuple[str, list[dict[str, object]]]:
+        try:
+            answer = self._ask(address, "/log/offsets", {})
+        except Refused as error:
+            raise _explained(error) from None
+        entries = answer.get("topics")
+        if not isinstance(entries, list):
+            raise Unreachable(f"{address} answers /log/offsets without topics")
+        return str(answer.get("node")), entries
+
+    def _topics_there(self, survey: Survey) -> set[str]:
+        def names(address: str) -> list[str]:
+            return [str(entry.get("topic")) for entry in self._list(address)[1]]
+
+        reachable = dict.fromkeys(survey.names.values())
+        lists = self._at_once(reachable, names).values()
+        return {name for found in lists if not isinstance(found, Unreachable) for name in found}
+
+    def _all(self, survey: Survey) -> str:
+        return ", ".join(sorted(survey.names)) or "any node"
+
+    def _discover(self) -> None:
+        """Brings what nodes are known up to date."""
+        for address in self._options.nsqd:
+            if address not in self._known:
+                self._known[address] = NodeConnection(address, self._options.connecting)
+        now_s = time.monotonic()
+        recently = self._discovered_s is not None and now_s - self._discovered_s < DISCOVERY_S
+        if not self._options.lookupd or recently:
+            return
+        answers = self._at_once(dict.fromkeys(self._options.lookupd), self._look_up)
+        silent = [str(answer) for answer in answers.values() if isinstance(answer, Unreachable)]
+        if len(silent) == len(answers) and not self._known:
+            raise Unreachable("no nsqlookupd can be asked: " + "; ".join(silent))
+        for text in silent:
+            _LOG.warning("nsqlookupd: %s", text)
+        for answer in answers.values():
+            for address in () if isinstance(answer, Unreachable) else answer:
+                if address not in self._known:
+                    self._known[address] = NodeConnection(address, self._options.connecting)
+        self._discovered_s = now_s
+
+    def _look_up(self, address: str) -> list[str]:
+        """Addresses of the nodes that one nsqlookupd knows."""
+        connection = NodeConnection(address, self._options.connecting)
+        try:
+            if self._pattern is not None:
+                return _producers(self._look_up_at(connection, "/nodes", {}))
+            found: list[str] = []
+            for topic in self._options.topics:
+                query = {"topic": topic}
+                found += _producers(self._look_up_at(connection, "/lookup", query))
+            return found
+        finally:
+            connection.close()
+
+    def _look_up_at(
+        self, connection: NodeConnection, path: str, query: Mapping[str, object]
+    ) -> object:
+        try:
+            return connection.ask(path, query)
+        except Refused as error:
+            if error.status != 404:
+                raise Unreachable(str(error)) from None
+            return None
+
+    def _ask(
+        self, address: str, path: str, query: Mapping[str, object], *, method: str = "GET"
+    ) -> dict[str, object]:
+        answer = self._at(address).ask(path, query, method=method)
+        return answer if isinstance(answer, dict) else {}
+
+    def _at(self, address: str) -> NodeConnection:
+        """By the address it was found at, or the one it has gone on to with TLS."""
+        found = self._known.get(address)
+        if found is None:
+            found = next(c for c in self._known.values() if c.address == address)
+        return found
+
+    def _at_once(
+        self, addresses: Mapping[str, object], work: Callable[[str], T]
+    ) -> dict[str, T | Unreachable]:
+        """Does the work for each address, in threads; each address is one thread's alone."""
+
+        def outcome(address: str) -> T | Unreachable:
+            try:
+                return work(address)
+            except Unreachable as error:
+                return error
+
+        return dict(zip(addresses, self._threads.map(outcome, addresses), strict=True))
+
+
+def _explained(error: Refused) -> NsqError:
+    if error.status >= SERVER_ERROR:
+        return Unreachable(str(error))  # starting, stopping or out of order: for now
+    if error.status == 404:
+        return NsqError(
+            f"{error}: it has no /log API, so it is not a pumpline nsqd (or 'nsqd' names a port "
+            "that is not its HTTP port)"
+        )
+    return error
+
+
+def _state(answer: Mapping[str, object], address: str) -> LogState:
+    return LogState(
+        topic=str(answer.get("topic")),
+        node=str(answer.get("node")),
+        address=address,
+        log=str(answer.get("log")),
+        first=_integer(answer, "first", address),
+        end=_integer(answer, "end", address),
+        bytes=_integer(answer, "bytes", address),
+    )
+
+
+def _integer(answer: Mapping[str, object], name: str, address: str) -> int:
+    value = answer.get(name)
+    if not isinstance(value, int):
+        raise Unreachable(f"{address} answers /log/offsets without '{name}'")
+    return value
+
+
+def _producers(answer: object) -> list[str]:
+    """HTTP addresses out of /lookup or /nodes."""
+    producers = answer.get("producers") if isinstance(answer, dict) else None
+    found: list[str] = []
+    for producer in producers if isinstance(producers, list) else ():
+        if not isinstance(producer, dict):
+            continue
+        host, port = producer.get("broadcast_address"), producer.get("http_port")
+        if isinstance(host, str) and isinstance(port, int) and 0 < port < 1 << 16:
+            found.append(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    return found

@@ -1,0 +1,1 @@
+"""What keeps a repeated batch from being published twice."""

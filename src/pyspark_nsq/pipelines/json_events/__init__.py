@@ -1,0 +1,1 @@
+"""JSON into columns, or the reason why not."""

@@ -1,0 +1,123 @@
+"""From JSON bodies to events: columns by a schema that is given, or inferred and growing.
+
+A schema only ever grows: a field that is new is added, a field that is there keeps its type, since
+files with two types for one column cannot be read as one table. What does not fit is told apart by
+`others` and goes to the quarantine.
+"""
+
+from pyspark.errors import ParseException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
+
+from pyspark_nsq.errors import BadOption, NsqError
+from pyspark_nsq.pipelines.json_events.mismatch import reason
+
+FIELDS_MAX = 2000  # keys that are data, as in {"user-17": ...}, must not become columns for ever
+CORRUPT = "_corrupt_record"
+
+
+def text_of(body: str = "body") -> Column:
+    return F.col(body).cast("string")
+
+
+def schema_from_ddl(ddl: str) -> StructType:
+    try:
+        schema: object = StructType.fromDDL(ddl)
+    except ParseException:
+        schema = None
+    if not isinstance(schema, StructType):
+        wanted = "columns and types, like 'id BIGINT, city STRING'"
+        raise BadOption(f"a schema is a list of {wanted}, not '{ddl}'")
+    return schema
+
+
+def inferred(spark: SparkSession, rows: DataFrame) -> StructType:
+    """The fields of all bodies that are JSON objects."""
+    reader = spark.read.option("dropFieldIfAllNull", "true")
+    found = reader.json(rows.select(text_of())).schema
+    return StructType([field for field in found.fields if field.name != CORRUPT])
+
+
+def merged(schema: StructType, news: StructType) -> StructType:
+    """The schema, and whatever fields are new; names that differ in case only are one to Spark."""
+    return StructType(_merged_fields(schema, news)[:FIELDS_MAX])
+
+
+def _merged_fields(schema: StructType, news: StructType) -> list[StructField]:
+    fields = {field.name.lower(): field for field in schema.fields}
+    for field in news.fields:
+        key = field.name.lower()
+        there = fields.get(key)
+        if there is None and field.name:
+            fields[key] = StructField(field.name, _without_twins(field.dataType))
+        elif there is not None and there.name == field.name:
+            kind = _merged_type(there.dataType, field.dataType)
+            fields[key] = StructField(there.name, kind)
+    return list(fields.values())
+
+
+def _merged_type(kind: DataType, news: DataType) -> DataType:
+    if isinstance(kind, StructType) and isinstance(news, StructType):
+        return merged(kind, news)
+    if isinstance(kind, ArrayType) and isinstance(news, ArrayType):
+        return ArrayType(_merged_type(kind.elementType, news.elementType))
+    return kind
+
+
+def clash(there: DataType, news: DataType, where: str = "") -> str | None:
+    """The first field that both have, with another type; None if they agree."""
+    if isinstance(there, StructType) and isinstance(news, StructType):
+        known = {field.name.lower(): field.dataType for field in there.fields}
+        for field in news.fields:
+            name = f"{where}.{field.name}".lstrip(".")
+            kind = known.get(field.name.lower(), field.dataType)
+            if (found := clash(kind, field.dataType, name)) is not None:
+                return found
+        return None
+    if isinstance(there, ArrayType) and isinstance(news, ArrayType):
+        return clash(there.elementType, news.elementType, f"{where}[]")
+    if there == news:
+        return None
+    return f"{where} is {there.simpleString()} in the table, not {news.simpleString()}"
+
+
+def _without_twins(kind: DataType) -> DataType:
+    if isinstance(kind, StructType):
+        return merged(StructType(), kind)
+    if isinstance(kind, ArrayType):
+        return ArrayType(_without_twins(kind.elementType))
+    return kind
+
+
+def parsed(rows: DataFrame, schema: StructType) -> DataFrame:
+    """The rows with a column `event`, from which `events` and `others` are taken. Persist it when
+    both are: the parser would run once for each."""
+    if CORRUPT in schema.fieldNames():
+        raise NsqError(f"an event cannot have a field {CORRUPT}")
+    whole = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    event = F.from_json(text_of(), whole, {"columnNameOfCorruptRecord": CORRUPT})
+    return rows.withColumn("event", F.when(F.is_valid_utf8(text_of()), event))
+
+
+def events(both: DataFrame) -> DataFrame:
+    """The rows that fit the schema, with their `event`."""
+    found = both.where(_fits())
+    kind = both.schema["event"].dataType
+    if isinstance(kind, StructType) and len(kind.fields) > 1:
+        return found.withColumn("event", F.col("event").dropFields(CORRUPT))
+    return found.drop("event")  # Parquet has no struct without fields
+
+
+def others(both: DataFrame, schema: StructType) -> DataFrame:
+    """The rows that do not, with the `reason`."""
+
+    @F.udf(returnType=StringType())
+    def why(body):  # type: ignore[no-untyped-def]  # hints would choose another kind of udf
+        return reason(bytes(body), schema)
+
+    return both.where(~_fits()).drop("event").withColumn("reason", why("body"))
+
+
+def _fits() -> Column:
+    return F.col("event").isNotNull() & F.col(f"event.{CORRUPT}").isNull()

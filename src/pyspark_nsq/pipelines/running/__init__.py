@@ -1,0 +1,1 @@
+"""What every pipeline needs: command line, progress, code for workers."""

@@ -1,0 +1,1 @@
+"""A table that takes each batch once."""

@@ -1,0 +1,207 @@
+"""An archived table and the live topic behind it, as one: every row once.
+
+The archive's checkpoint says up to which offset of each log the table's newest batch goes. What the
+table has is read from the files of exactly that batch's snapshot, what comes after from the nodes,
+from exactly those offsets; so no row is missing and none is there twice, also while the archive
+goes on. A log that the archive has not seen is read from its beginning.
+
+The live part is what the archive would make of it now: rows that do not fit the schema are with the
+quarantine, and if the archive leaves out repeats, so does the live part, by the keys of what was
+published within the watermark before now.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DateType, IntegerType, StringType, StructField, StructType
+
+from pyspark_nsq.columns import SPARK_TYPES
+from pyspark_nsq.errors import NsqError, UnknownTopic
+from pyspark_nsq.nodes.bounds import complete_survey
+from pyspark_nsq.nodes.nodes import Nodes
+from pyspark_nsq.nodes.positions import Positions, from_json
+from pyspark_nsq.options import OFFSET_EARLIEST, parse_read
+from pyspark_nsq.pipelines.archive import CHECKPOINT, PARTITION_BY, Settings, key_of, placed
+from pyspark_nsq.pipelines.json_events import events
+from pyspark_nsq.pipelines.table import manifest
+from pyspark_nsq.pipelines.table.storage import Storage
+from pyspark_nsq.pipelines.table.table import OWNER, ParquetTable
+
+_TOPIC = re.compile(r"/topic=([^/]+)/")  # in the path of a file; names need no escaping
+_PLACE: dict[str, DataType] = {
+    "topic": StringType(),
+    "date": DateType(),
+    "hour": IntegerType(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Those of a table at one moment."""
+
+    spark: SparkSession
+    path: str
+    paths: tuple[str, ...]
+
+    def rows(self, schema: StructType) -> DataFrame:
+        if not self.paths:
+            return self.spark.createDataFrame([], schema)
+        return self.spark.read.schema(schema).option("basePath", self.path).parquet(*self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A table and its quarantine at one moment."""
+
+    spark: SparkSession
+    table: Files
+    quarantine: Files
+    positions: Positions  # where the live part begins
+    event_schema: StructType
+    settings: Settings
+
+    @property
+    def topics(self) -> list[str]:
+        """Those that the archive reads, and those of which only the table is left."""
+        there = (_TOPIC.search(path) for path in (*self.table.paths, *self.quarantine.paths))
+        read = {topic for topic, _ in self.positions}
+        return sorted(read | {found[1] for found in there if found})
+
+    def rows(self) -> DataFrame:
+        """What is in the table."""
+        return self.table.rows(self._schema())
+
+    def quarantined(self) -> DataFrame:
+        """What is in the quarantine."""
+        return self.quarantine.rows(self._quarantine_schema())
+
+    def live(self, options: dict[str, str], topic: str) -> DataFrame:
+        """What the nodes have of a topic beyond the table, in the same columns."""
+        rows = self._beyond(options, topic)
+        if self.settings.is_json:
+            rows = events.events(events.parsed(rows, self.event_schema))
+        return rows.select(*self._schema().fieldNames())
+
+    def live_quarantined(self, options: dict[str, str], topic: str) -> DataFrame:
+        """What of it would go to the quarantine."""
+        rows = self._beyond(options, topic)
+        rows = events.others(events.parsed(rows, self.event_schema), self.event_schema)
+        return rows.select(*self._quarantine_schema().fieldNames())
+
+    def _beyond(self, options: dict[str, str], topic: str) -> DataFrame:
+        own = {
+            k: v for k, v in options.items() if k.lower() not in ("subscribe", "startingoffsets")
+        }
+        own["subscribe"] = topic
+        starts = self._starts(own)
+        if not starts:  # nobody has it any more; the table does
+            nothing = self.spark.createDataFrame([], StructType(_message_fields()))
+            return placed(nothing)
+        own["startingOffsets"] = json.dumps(starts)
+        rows = placed(self.spark.read.format("nsq").options(**own).load())
+        return rows if self.settings.dedupe is None else self._first_only(rows, topic)
+
+    def _starts(self, options: dict[str, str]) -> dict[str, dict[str, int]]:
+        read = parse_read(options, streaming=False)
+        nodes = Nodes(read)
+        try:
+            survey = complete_survey(nodes, read)
+        except UnknownTopic:
+            return {}
+        finally:
+            nodes.close()
+        starts: dict[str, dict[str, int]] = {}
+        for (topic, node), state in survey.logs.items():
+            place = self.positions.get((topic, node))
+            is_known = place is not None and place.log == state.log
+            # Not cut to what the node still has: rows that nobody has any more are an error.
+            offset = place.offset if is_known and place else OFFSET_EARLIEST
+            starts.setdefault(topic, {})[node] = offset
+        return starts
+
+    def _first_only(self, live: DataFrame, topic: str) -> DataFrame:
+        """What the archive would keep of the live part if it read it now."""
+        assert self.settings.dedupe is not None
+        key = key_of(self.settings.dedupe)
+        recent = F.col("timestamp") > F.expr(f"now() - INTERVAL '{self.settings.watermark}'")
+        mine = recent & (F.col("topic") == topic)
+        kept = self.rows().where(mine).select(self._kept_key().alias("_key"))
+        bad = self.quarantined().where(mine).select(key.alias("_key"))
+        order = Window.partitionBy("_key").orderBy("timestamp", "node", "offset")
+        first = live.withColumn("_key", key).withColumn("_number", F.row_number().over(order))
+        first = first.where("_number = 1").join(kept.union(bad).distinct(), "_key", "left_anti")
+        return first.drop("_key", "_number")
+
+    def _kept_key(self) -> Column:
+        assert self.settings.dedupe is not None
+        has_body = self.settings.keeps_body or not self.event_schema.fields
+        return key_of(self.settings.dedupe, None if has_body else F.to_json("event"))
+
+    def _schema(self) -> StructType:
+        fields = _message_fields()
+        if not self.settings.keeps_body:
+            fields = [field for field in fields if field.name != "body"]
+        if self.event_schema.fields:
+            fields.append(StructField("event", self.event_schema))
+        return _with_place(fields)
+
+    def _quarantine_schema(self) -> StructType:
+        return _with_place([*_message_fields(), StructField("reason", StringType())])
+
+
+def _message_fields() -> list[StructField]:
+    return [StructField(name, kind) for name, kind in SPARK_TYPES.items()]
+
+
+def _with_place(fields: list[StructField]) -> StructType:
+    own = [field for field in fields if field.name not in _PLACE]
+    return StructType(own + [StructField(name, _PLACE[name]) for name in PARTITION_BY])
+
+
+def history(spark: SparkSession, path: str) -> History:
+    """The table of an archive pipeline as it is now."""
+    table = ParquetTable(spark, path, PARTITION_BY)
+    owner = table.storage.read_text(OWNER)
+    snapshot = manifest.snapshot(table.storage)
+    if owner is None or snapshot.batch < 0:
+        raise NsqError(f"{path} is not a table that `pumpline pipeline archive` has written to")
+    settings = Settings.from_json(table.settings())
+    return History(
+        spark,
+        Files(spark, path, tuple(file.path for file in snapshot.files)),
+        _quarantine(spark, path, settings, snapshot.batch),
+        positions_of(_checkpoint(spark, path, json.loads(owner)["checkpoint"]), snapshot.batch),
+        table.event_schema(),
+        settings,
+    )
+
+
+def _quarantine(spark: SparkSession, path: str, settings: Settings, batch: int) -> Files:
+    """As it was after the same batch: it may be one batch ahead of the table."""
+    found = settings.quarantine
+    if not found or not Storage(spark, found).exists():
+        found = f"{path.rstrip('/')}-quarantine"  # the two were moved, perhaps
+    storage = Storage(spark, found)
+    if manifest.newest_batch(storage) < batch:
+        return Files(spark, found, ())
+    files = manifest.snapshot(storage, batch).files
+    return Files(spark, found, tuple(file.path for file in files))
+
+
+def _checkpoint(spark: SparkSession, path: str, named: str) -> Storage:
+    """Where the owner said, or in the table, if that was moved."""
+    storage = Storage(spark, named)
+    if storage.exists("offsets"):
+        return storage
+    return Storage(spark, f"{path.rstrip('/')}/{CHECKPOINT}")
+
+
+def positions_of(checkpoint: Storage, batch: int) -> Positions:
+    """How far the batch of a stream went, out of Spark's checkpoint."""
+    text = checkpoint.read_text(f"offsets/{batch}")
+    if text is None:
+        raise NsqError(f"{checkpoint.path('offsets')} says nothing about batch {batch}")
+    return from_json(json.loads(text.splitlines()[-1]))

@@ -1,0 +1,1 @@
+"""What a task of a read does: raw batches into Arrow columns."""

@@ -1,0 +1,47 @@
+"""Batch reads: everything between two bounds, fixed when Spark plans the query."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
+from pyspark_nsq.nodes.nodes import Nodes
+from pyspark_nsq.options import ReadOptions
+from pyspark_nsq.reading.plan import Range, RangePartition, split
+from pyspark_nsq.reading.task import read_ranges
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        nodes = Nodes(options)
+        try:
+            survey = complete_survey(nodes, options)
+            starts = offsets_at(options.starting, survey, nodes, options)
+            ends = offsets_at(options.ending, survey, nodes, options)
+        finally:
+            nodes.close()
+        ranges = [
+            Range(
+                topic=state.topic,
+                node=state.node,
+                address=state.address,
+                log=state.log,
+                start=starts[key],
+                end=max(ends[key], starts[key]),
+                row_bytes=state.row_bytes,
+            )
+            for key, state in survey.logs.items()
+        ]
+        rows_max = options.partition_rows_max
+        return [*split(ranges, partitions_min=options.partitions_min, rows_max=rows_max)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes up a partition of its own when there is none to read.
+        ranges = partition.ranges if isinstance(partition, RangePartition) else ()
+        return read_ranges(ranges, self._options, self._schema)

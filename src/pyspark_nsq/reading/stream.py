@@ -1,0 +1,259 @@
+"""Stream reads: Spark's checkpoint owns the positions, this says what is new and reads it.
+
+Spark makes one reader for a query and asks it, batch after batch: how far could I read
+(`latestOffset`), what is there between two positions (`partitions`), and tells it what is done
+(`commit`). A log that is new enters the positions at the place where its reading begins, with no
+rows; the next batch has its first rows. So what a batch holds depends on the checkpoint alone, and
+a batch that is repeated after a crash is the same batch.
+
+`commit` only moves the hold, and Spark never commits the last batch: nothing may depend on it but
+how long nodes keep what was read. `stop` may never be called.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_nsq.errors import DataLoss, NsqError, Refused, Unreachable
+from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
+from pyspark_nsq.nodes.nodes import LogState, Nodes, Survey
+from pyspark_nsq.nodes.positions import (
+    Key,
+    Place,
+    Positions,
+    from_json,
+    limited,
+    rows_between,
+    to_json,
+)
+from pyspark_nsq.options import ReadOptions
+from pyspark_nsq.reading.plan import Range, RangePartition, split
+from pyspark_nsq.reading.task import read_ranges
+
+IDLE_S = 0.05  # between two looks when there was nothing: Spark would look every 10 ms
+NODE_POLL_S = 0.25  # while waiting for a node that a batch needs
+
+_LOG = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._nodes: Nodes | None = None  # made late: the reader is pickled before it is used
+        self._survey = Survey()
+        self._surveyed_s = 0.0
+        self._target: Positions | None = None  # of Trigger.AvailableNow
+        self._latest: Positions | None = None
+        self._held: set[tuple[Key, str]] = set()
+        self._committed: dict[Key, int] = {}
+
+    def initialOffset(self) -> dict[str, Any]:
+        nodes = self._connected()
+        self._survey = complete_survey(nodes, self._options)
+        offsets = offsets_at(self._options.starting, self._survey, nodes, self._options)
+        positions = {
+            key: Place(state.log, offsets[key], state.row_bytes)
+            for key, state in self._survey.logs.items()
+        }
+        self._hold(positions, starting=True)
+        return to_json(positions)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        rows_max = self._options.trigger_rows_max
+        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._look()
+        self._target = {key: _end_of(state) for key, state in self._survey.logs.items()}
+        for address, text in self._survey.silent.items():
+            _LOG.warning("%s is left for another time: %s", address, text)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        positions = from_json(start)
+        if self._target is None:
+            self._look()
+        reachable = self._reachable(positions)
+        self._hold({**reachable, **positions})
+        self._latest = reachable
+        end = reachable
+        if isinstance(limit, ReadMaxRows):
+            end = limited(positions, reachable, limit.max_rows)
+        return to_json(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._latest is None else to_json(self._latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        before, after = from_json(start), from_json(end)
+        rows = rows_between(before, after)
+        self._wait_for_nodes({key: after[key] for key in rows})
+        ranges = [self._range(key, start=before[key].offset, end=after[key]) for key in rows]
+        rows_max = self._options.partition_rows_max
+        return [*split(ranges, partitions_min=self._options.partitions_min, rows_max=rows_max)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        return read_ranges(partition.ranges, self._options, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        if self._options.hold is None:
+            return
+        offsets = {key: place.offset for key, place in from_json(end).items()}
+        moved = {key: at for key, at in offsets.items() if self._committed.get(key) != at}
+        failed = self._connected().commit_holds(moved, self._survey.names)
+        self._committed.update(moved)
+        for key in failed:
+            self._committed.pop(key, None)  # again with the next batch
+            self._held = {held for held in self._held if held[0] != key}
+
+    def stop(self) -> None:
+        if self._nodes is not None:
+            self._nodes.close()
+            self._nodes = None
+
+    def _connected(self) -> Nodes:
+        if self._nodes is None:
+            self._nodes = Nodes(self._options)
+        return self._nodes
+
+    def _look(self) -> None:
+        """Asks all nodes what they have, at a bearable pace."""
+        wait_s = self._surveyed_s + IDLE_S - time.monotonic()
+        if wait_s > 0:
+            time.sleep(wait_s)
+        self._survey = self._connected().survey()
+        self._surveyed_s = time.monotonic()
+        for address, text in self._survey.silent.items():
+            _LOG.warning("%s is left out for now: %s", address, text)
+
+    def _reachable(self, positions: Positions) -> Positions:
+        """How far everything could be read. Logs of silent nodes stay where they are."""
+        reached: Positions = {}
+        moved = self._moved(positions)
+        for key, place in positions.items():
+            state = self._survey.logs.get(key)
+            if key in moved:
+                reached[moved[key]] = place
+            elif state is None:
+                if key[1] in self._survey.names:
+                    self._lost(f"topic {key[0]} on {key[1]} was deleted")
+                    continue
+                reached[key] = place
+            else:
+                reached[key] = self._next(place, state)
+        for key, state in self._survey.logs.items():
+            if key not in positions and (self._target is None or key in self._target):
+                reached.setdefault(key, Place(state.log, state.first, state.row_bytes))
+        return reached
+
+    def _moved(self, positions: Positions) -> dict[Key, Key]:
+        """Logs whose node has another address now: they are known by their ids."""
+        by_log = {
+            (key[0], state.log): key
+            for key, state in self._survey.logs.items()
+            if key not in positions
+        }
+        moved: dict[Key, Key] = {}
+        for key, place in positions.items():
+            now = by_log.get((key[0], place.log))
+            if now is not None and key not in self._survey.logs:
+                _LOG.warning("topic %s has moved from %s to %s", key[0], key[1], now[1])
+                moved[key] = now
+        return moved
+
+    def _next(self, place: Place, state: LogState) -> Place:
+        """Where reading of one log could end, checked against where it stands."""
+        where = f"topic {state.topic} on {state.node}"
+        if state.log != place.log:
+            self._lost(f"{where} was deleted and created again: log {place.log} is now {state.log}")
+            return Place(state.log, state.first, state.row_bytes)
+        if state.end < place.offset:
+            self._lost(f"{where} ends at {state.end}, before the checkpoint's {place.offset}")
+            return _end_of(state)
+        if place.offset < state.first:
+            self._lost(f"{where}: offset {place.offset} is retired, the oldest is {state.first}")
+        target = _end_of(state) if self._target is None else self._target.get(state.key)
+        # Equal to the text where there is nothing new: another one would be a batch to Spark.
+        is_further = target is not None and target.log == place.log and target.offset > place.offset
+        return target if target is not None and is_further else place
+
+    def _range(self, key: Key, *, start: int, end: Place) -> Range:
+        return Range(
+            topic=key[0],
+            node=key[1],
+            address=self._addresses({key: end})[key],
+            log=end.log,
+            start=start,
+            end=end.offset,
+            row_bytes=end.row_bytes,
+        )
+
+    def _wait_for_nodes(self, needed: Positions) -> None:
+        """A batch that is repeated after a restart may need a node that is not back yet."""
+        deadline_s = time.monotonic() + self._options.connecting.retry_s
+        while missing := sorted({key[1] for key in needed.keys() - self._addresses(needed).keys()}):
+            if time.monotonic() > deadline_s:
+                reasons = "; ".join(self._survey.silent.values()) or "nobody knows its address"
+                raise Unreachable(f"{', '.join(missing)} is needed to go on: {reasons}")
+            self._survey = self._connected().survey()
+            if needed.keys() - self._addresses(needed).keys():
+                time.sleep(NODE_POLL_S)
+
+    def _addresses(self, needed: Positions) -> dict[Key, str]:
+        """Where to read each log: at its node, or wherever it is now; unknown ones are left out."""
+        now = {(state.topic, state.log): state.address for state in self._survey.logs.values()}
+        addresses: dict[Key, str] = {}
+        for key, place in needed.items():
+            address = self._survey.names.get(key[1]) or now.get((key[0], place.log))
+            if address is not None:
+                addresses[key] = address
+        return addresses
+
+    def _hold(self, positions: Positions, *, starting: bool = False) -> None:
+        """Makes the holds that are not known to be there. A stream that starts has to get them."""
+        if self._options.hold is None:
+            return
+        for key, place in positions.items():
+            state = self._survey.logs.get(key)
+            if state is None or state.log != place.log or (key, place.log) in self._held:
+                continue
+            try:
+                stands = self._connected().create_hold(state, max(place.offset, state.first))
+            except (Unreachable, Refused) as error:
+                if starting:
+                    raise NsqError(_why_no_hold(self._options.hold, state, error)) from None
+                _LOG.warning("hold on topic %s on %s: %s", *key, error)
+                continue
+            self._held.add((key, place.log))
+            if stands > place.offset:
+                _LOG.warning(
+                    "hold %s on topic %s on %s stands at %d, beyond %d: is it another stream's?",
+                    *(self._options.hold, *key, stands, place.offset),
+                )
+
+    def _lost(self, text: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{text}; failOnDataLoss=false goes on with what is there")
+        _LOG.warning("%s", text)
+
+
+def _end_of(state: LogState) -> Place:
+    return Place(state.log, state.end, state.row_bytes)
+
+
+def _why_no_hold(hold: str, state: LogState, error: NsqError) -> str:
+    where = f"hold '{hold}' on topic {state.topic} on {state.node}"
+    if isinstance(error, Refused) and error.code == "CHANNEL_EXISTS":
+        return f"{where}: there is a channel of that name; holds need names of their own"
+    return f"{where}: {error}"

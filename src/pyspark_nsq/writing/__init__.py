@@ -1,0 +1,1 @@
+"""Arrow columns into MPUBs, each with its publish token."""

@@ -1,0 +1,147 @@
+"""Writing: rows of a DataFrame, batch or stream, published to topics.
+
+Every task publishes on its own; there is nothing to commit and nothing that an abort could take
+back. What makes a repeated task or micro-batch harmless is the token of each chunk (`publish`): in
+a stream it is made of the query and the batch, which Spark keeps in the checkpoint; in a batch
+write of its `writeId`, or a number drawn when the write is planned. The other half of it is that a
+chunk comes again as it was, to the node that had it: so a task must be given the same rows in the
+same order, and the nodes be the same. Else its rows are published again, and none is left out.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from pyspark_nsq.errors import BadColumns, BadOption
+from pyspark_nsq.nodes.connection import NodeConnection
+from pyspark_nsq.options import WriteOptions
+from pyspark_nsq.worker_gc import spare_collector
+from pyspark_nsq.writing.chunks import chunks
+from pyspark_nsq.writing.publish import NodePublisher, token_of
+
+QUERY_ID = "sql.streaming.queryId"  # local properties that Spark gives to every task of a stream
+BATCH_ID = "streaming.sql.batchId"
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    """What one task did."""
+
+    rows: int
+    bytes: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._write_id = options.write_id or uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        context = TaskContext.get()
+        return publish_rows(iterator, self._options, self._write_id, _partition(context))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _say_what_stays(messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._write_id = uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        context = TaskContext.get()
+        query = context.getLocalProperty(QUERY_ID) if context else None
+        batch = context.getLocalProperty(BATCH_ID) if context else None
+        # Without them a repeat cannot be known as one: at least once then, never less.
+        writer = f"{query}/{batch}" if query and batch else self._write_id
+        return publish_rows(iterator, self._options, writer, _partition(context))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        pass  # every chunk is with its node already
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        _say_what_stays(messages)
+
+
+def check_nodes(options: WriteOptions) -> None:
+    """Unreachable unless all nodes are there. A stream does without: it waits for a node."""
+    for address in options.nsqd:
+        connection = NodeConnection(address, options.connecting)
+        try:
+            connection.ask("/info", {})
+        finally:
+            connection.close()
+
+
+def check_columns(schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
+    """What can be said against a write before it begins."""
+    if overwrite:
+        raise BadOption("a topic cannot be overwritten: use mode('append')")
+    kinds = {field.name: field.dataType for field in schema.fields}
+    if "body" not in kinds:
+        there = ", ".join(kinds) or "none"
+        raise BadColumns(f"there is no column 'body' to publish; the columns are: {there}")
+    if not isinstance(kinds["body"], BinaryType | StringType):
+        raise BadColumns(f"column 'body' must be binary or string, not {_name(kinds['body'])}")
+    if options.topic is None:
+        if "topic" not in kinds:
+            raise BadOption("say where to publish: option 'topic', or a column 'topic'")
+        if not isinstance(kinds["topic"], StringType):
+            raise BadColumns(f"column 'topic' must be string, not {_name(kinds['topic'])}")
+
+
+def publish_rows(
+    batches: Iterator[pa.RecordBatch], options: WriteOptions, writer: str, partition: int
+) -> Published:
+    """Publishes all rows; chunks go to the nodes in turn, each always to the same one, as only
+    that one will know it when it comes again, in whatever order the nodes are named then."""
+    spare_collector()
+    nodes = [NodePublisher(address, options.connecting) for address in sorted(options.nsqd)]
+    done = Published(0, 0)
+    number = 0
+    try:
+        for batch in batches:
+            for chunk in chunks(
+                batch,
+                topic=options.topic,
+                bytes_max=options.chunk_bytes,
+                rows_max=options.chunk_rows,
+            ):
+                node = nodes[(partition + number) % len(nodes)]
+                node.publish(chunk, token_of(writer, partition, number, chunk))
+                number += 1
+                done.rows += chunk.rows
+                done.bytes += len(chunk.body)
+        for node in nodes:
+            node.flush()
+    finally:
+        for node in nodes:
+            node.close()
+    return done
+
+
+def _partition(context: TaskContext | None) -> int:
+    return context.partitionId() if context else 0
+
+
+def _name(kind: object) -> str:
+    return str(getattr(kind, "simpleString", lambda: kind)())
+
+
+def _say_what_stays(messages: list[WriterCommitMessage | None]) -> None:
+    rows = sum(message.rows for message in messages if isinstance(message, Published))
+    if rows:
+        _LOG.warning("the write failed; %d rows or more of it are published and stay so", rows)

@@ -1,1 +1,0 @@
-"""Crashes and faults, with real processes: what survives, and what is said about the rest."""

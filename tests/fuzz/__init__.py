@@ -1,1 +1,0 @@
-"""Fuzz tests: random and damaged bytes to every door of nsqd, from seeds that can be repeated."""

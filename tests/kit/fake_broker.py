@@ -1,0 +1,251 @@
+"""Topics and channels as in the broker, on a real data directory, but with time, threads and ticks
+that move only when the test says so."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from pumpline.core.protocol.frames import MESSAGE_OVERHEAD_BYTES
+from pumpline.core.text.names import is_ephemeral
+from pumpline.log.directory import Directory, Manifest
+from pumpline.log.files import FilePool
+from pumpline.log.log import Log
+from pumpline.log.ring import Ring
+from pumpline.nsqd.options import Options
+from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.consumer import Buffer, Consumer
+from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.queue.tick import Tick
+from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.topology import Locality
+from pumpline.nsqd.services import Services
+from pumpline.nsqd.storage.checkpoints import Checkpoints
+from pumpline.nsqd.storage.disk_health import Health
+from pumpline.nsqd.storage.fsync import Syncs
+from pumpline.nsqd.storage.loading import load_topics, new_log
+from tests.kit.logs import BASE_ID, Threads
+
+T = TypeVar("T")
+
+NS_PER_S = 1_000_000_000
+WALL_NS = 1_700_000_000 * NS_PER_S
+STEADY_NS = 5_000 * NS_PER_S
+MSG_TIMEOUT_NS = 60 * NS_PER_S
+ROOM_BYTES = 1 << 20
+
+
+class Handle:
+    def __init__(self, due_ns: int, callback: Callable[[], None]) -> None:
+        self.due_ns = due_ns
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Clock:
+    """Both clocks, and the timers that depend on them."""
+
+    def __init__(self) -> None:
+        self.passed_ns = 0
+        self._timers: list[Handle] = []
+
+    def steady_ns(self) -> int:
+        return STEADY_NS + self.passed_ns
+
+    def wall_ns(self) -> int:
+        return WALL_NS + self.passed_ns
+
+    def later(self, delay_s: float, callback: Callable[[], None], /) -> Handle:
+        handle = Handle(self.passed_ns + round(delay_s * NS_PER_S), callback)
+        self._timers.append(handle)
+        return handle
+
+    @property
+    def waiting(self) -> list[Handle]:
+        self._timers = [each for each in self._timers if not each.cancelled]
+        return sorted(self._timers, key=lambda each: each.due_ns)
+
+    def advance(self, seconds: float, after_each: Callable[[], None]) -> None:
+        """Let time pass; timers run when they are due, in order."""
+        until_ns = self.passed_ns + round(seconds * NS_PER_S)
+        while (waiting := self.waiting) and waiting[0].due_ns <= until_ns:
+            self._timers.remove(waiting[0])
+            self.passed_ns = max(self.passed_ns, waiting[0].due_ns)
+            waiting[0].callback()
+            after_each()
+        self.passed_ns = until_ns
+
+
+class Sink:
+    """A connection that keeps what it is sent: (offset, attempts, body) of each message."""
+
+    def __init__(self) -> None:
+        self.output_room_bytes = ROOM_BYTES
+        self.received: list[tuple[int, int, bytes]] = []
+        self.closed = False
+
+    def send_messages(self, data: Buffer) -> None:
+        raw = bytes(data)
+        self.output_room_bytes -= len(raw)
+        while raw:
+            size = 4 + int.from_bytes(raw[:4], "big")
+            offset = int(raw[18:MESSAGE_OVERHEAD_BYTES], 16) - BASE_ID
+            attempts = int.from_bytes(raw[16:18], "big")
+            self.received.append((offset, attempts, raw[MESSAGE_OVERHEAD_BYTES:size]))
+            raw = raw[size:]
+
+    send_last = send_messages
+
+    def close(self) -> None:
+        self.closed = True
+
+    def take(self) -> list[tuple[int, int, bytes]]:
+        """What came since the last call."""
+        taken, self.received = self.received, []
+        return taken
+
+
+class Stage:
+    def __init__(self, path: Path, options: Options | None = None) -> None:
+        self.options = options or Options()
+        self.clock = Clock()
+        self.threads = Threads()
+        self.gone: list[str] = []
+        self._topics: list[Topic] = []
+        self._soon: list[Callable[[], None]] = []
+        self.tick = Tick(
+            self._soon.append, steady_clock=self.clock.steady_ns, wall_clock=self.clock.wall_ns
+        )
+        self.services = Services(
+            options=self.options,
+            tick=self.tick,
+            directory=Directory(str(path)),
+            files=FilePool(16),
+            health=Health(str(path), offload=self.threads, later=self.clock.later),
+            checkpoints=Checkpoints(
+                offload=self.threads,
+                later=self.clock.later,
+                wall_ahead_ns=lambda: self.tick.wall_ahead_ns,
+            ),
+            syncs=Syncs(
+                every=self.options.sync_every,
+                timeout_ns=self.options.sync_timeout_ns,
+                offload=self.threads,
+                later=self.clock.later,
+            ),
+            offload=self.threads,
+            later=self.clock.later,
+            registration_changed=lambda topic, channel: None,
+            drop_history=self._drop_history,
+            topic_gone=self.gone.append,
+            tail_bytes_max=1 << 20,
+            find_topic=self.find,
+        )
+
+    def topic(self, name: str = "t") -> Topic:
+        """A new topic."""
+        log: Log | Ring
+        if is_ephemeral(name):
+            log = Ring(base_id=BASE_ID, messages_max=self.options.mem_queue_size)
+        else:
+            self.services.directory.create_topic(name, Manifest(base_id=BASE_ID))
+            log = new_log(self.services, name, BASE_ID)
+        topic = Topic(self.services, name, log, pumped=0, paused=False)
+        self._topics.append(topic)
+        return topic
+
+    def find(self, name: str) -> Topic:
+        """The topic of that name, new if need be."""
+        return next((each for each in self._topics if each.name == name), None) or self.topic(name)
+
+    def load(self) -> dict[str, Topic]:
+        """What a broker finds in the directory after this one was killed."""
+        topics = load_topics(self.services)
+        self._topics += topics.values()
+        self.run()
+        return topics
+
+    def publish(self, topic: Topic, *bodies: bytes, delay_ns: int = 0) -> Ticket:
+        for body in bodies:
+            topic.put(body, delay_ns=delay_ns)
+        ticket = topic.ticket()
+        self.run()
+        return ticket
+
+    def consume(
+        self,
+        channel: Channel,
+        *,
+        rdy: int,
+        msg_timeout_ns: int = MSG_TIMEOUT_NS,
+        sample_rate: int = 0,
+        locality: Locality = Locality.GLOBAL,
+    ) -> tuple[Consumer, Sink]:
+        sink = Sink()
+        consumer = Consumer(
+            channel,
+            sink,
+            msg_timeout_ns=msg_timeout_ns,
+            sample_rate=sample_rate,
+            locality=locality,
+        )
+        channel.add(consumer)
+        self.ready(consumer, rdy)
+        return consumer, sink
+
+    def ready(self, consumer: Consumer, rdy: int) -> None:
+        consumer.rdy = rdy
+        consumer.channel.offer(consumer)
+        self.run()
+
+    def finish(self, consumer: Consumer, *offsets: int) -> None:
+        for offset in offsets:
+            consumer.channel.finish_one(consumer, offset)
+        self.run()
+
+    def run(self) -> None:
+        """Ticks, until there is nothing more to do at this moment."""
+        while self._soon:
+            self._soon.pop(0)()
+
+    def settle(self) -> None:
+        """Threads and ticks, until neither has anything to do."""
+        self.run()
+        while self.threads.run():
+            self.run()
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds, self.run)
+
+    def _drop_history(self) -> bool:
+        return any(list(map(Topic.drop_history, self._topics)))
+
+    def checkpoint(self) -> None:
+        """Everything that changed goes to the cursor files."""
+        self.advance(0.1)
+        self.threads.run()
+
+
+def log_of(topic: Topic) -> Log:
+    """Of one that is on disk."""
+    assert isinstance(topic.log, Log)
+    return topic.log
+
+
+async def turns_during(work: Awaitable[T]) -> tuple[T, int]:
+    """The outcome of some work, and how often others had the event loop meanwhile."""
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(count_turns())
+    outcome = await work
+    other.cancel()
+    return outcome, turns

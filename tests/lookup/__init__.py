@@ -1,1 +1,0 @@
-"""nsqlookupd as a process, over its sockets."""

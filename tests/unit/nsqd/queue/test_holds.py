@@ -1,0 +1,267 @@
+"""Holds keep what their readers need, and no more than they may."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from pumpline.log import holds as holds_file
+from pumpline.log.holds import HoldsDamaged, StoredHold, read_holds, write_holds
+from pumpline.log.log import Log
+from pumpline.nsqd.options import Options
+from pumpline.nsqd.queue.holds import Holds
+from pumpline.nsqd.queue.topic import NameTaken, Topic
+from pumpline.nsqd.storage.retention import Retention
+from tests.kit.fake_broker import Stage
+from tests.kit.logs import BASE_ID
+
+BODY = b"x" * 1000
+PER_SEGMENT = 10  # messages, roughly
+NOW_NS = 1_700_000_000_000_000_000
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """Nothing consumed is kept."""
+    options = Options()
+    options.max_bytes_per_file = PER_SEGMENT * len(BODY)
+    options.retention_bytes = options.retention_time_ns = 0
+    return Stage(tmp_path, options)
+
+
+def filled(stage: Stage, segments: int = 5) -> Topic:
+    topic = stage.topic()
+    for _ in range(segments * PER_SEGMENT):
+        stage.publish(topic, BODY)
+    return topic
+
+
+def retire(stage: Stage, topic: Topic) -> int:
+    """Returns the oldest offset left."""
+    Retention(stage.services, lambda: [topic]).run()
+    return topic.log.first
+
+
+def create(topic: Topic, name: str = "h", *, offset: int = 0, bytes_max: int = 0) -> StoredHold:
+    return topic.holds.create(name, offset=offset, bytes_max=bytes_max, now_ns=NOW_NS)
+
+
+def consume_all(stage: Stage, topic: Topic) -> None:
+    consumer, sink = stage.consume(topic.channel("c"), rdy=2500)
+    while received := sink.take():
+        sink.output_room_bytes = 1 << 30
+        stage.finish(consumer, *(offset for offset, _, _ in received))
+
+
+def test_a_hold_keeps_what_channels_have_finished(stage: Stage) -> None:
+    topic = filled(stage)
+    hold = create(topic)
+    consume_all(stage, topic)
+    assert retire(stage, topic) == 0
+    topic.holds.commit(hold, 25, NOW_NS)
+    assert 0 < retire(stage, topic) <= 25
+    topic.holds.delete("h")
+    assert retire(stage, topic) > 25
+
+
+def test_the_lowest_hold_decides(stage: Stage) -> None:
+    topic = filled(stage)
+    consume_all(stage, topic)
+    create(topic, "ahead", offset=45)
+    create(topic, "behind", offset=12)
+    assert 0 < retire(stage, topic) <= 12
+
+
+def test_what_channels_have_not_finished_stays_whatever_holds_say(stage: Stage) -> None:
+    topic = filled(stage)
+    topic.channel("c")
+    create(topic, offset=50)
+    assert retire(stage, topic) == 0
+
+
+def test_without_channels_what_holds_have_passed_is_history(stage: Stage) -> None:
+    topic = filled(stage)
+    create(topic, offset=25)
+    first = retire(stage, topic)
+    assert 0 < first <= 25
+    assert topic.depth == 50 - first
+    channel = topic.channel("c")
+    assert channel.delivery.next == first
+    assert channel.depth == 50 - first
+
+
+def test_without_channels_and_holds_everything_stays(stage: Stage) -> None:
+    assert retire(stage, filled(stage)) == 0
+
+
+def test_ephemeral_channels_of_a_paused_topic_keep_what_they_wait_for(stage: Stage) -> None:
+    topic = stage.topic()
+    topic.channel("c#ephemeral")
+    topic.pause()
+    for _ in range(50):
+        stage.publish(topic, BODY)
+    create(topic, offset=50)
+    assert retire(stage, topic) == 0
+
+
+def test_a_hold_over_its_limit_is_dropped_and_counted(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = filled(stage)
+    consume_all(stage, topic)
+    hold = create(topic, offset=5, bytes_max=20 * len(BODY))
+    assert retire(stage, topic) > 5
+    assert (hold.dropped, topic.holds.dropped_count) == (True, 1)
+    assert "dropped hold(h) at 5" in caplog.text
+    retire(stage, topic)
+    assert topic.holds.dropped_count == 1
+
+
+def test_a_hold_within_its_limit_stays(stage: Stage) -> None:
+    topic = filled(stage)
+    consume_all(stage, topic)
+    hold = create(topic, offset=35, bytes_max=20 * len(BODY))
+    assert 0 < retire(stage, topic) <= 35
+    assert not hold.dropped
+
+
+def test_a_commit_revives_a_hold_that_is_within_its_limit_again(stage: Stage) -> None:
+    topic = filled(stage)
+    hold = create(topic, offset=5, bytes_max=20 * len(BODY))
+    topic.holds.drop_excess()
+    topic.holds.commit(hold, 10, NOW_NS)
+    assert hold.dropped
+    topic.holds.commit(hold, 40, NOW_NS)
+    assert not hold.dropped
+    assert topic.holds.low == 40
+
+
+def test_a_hold_does_not_go_back(stage: Stage) -> None:
+    topic = filled(stage)
+    hold = create(topic, offset=20)
+    topic.holds.commit(hold, 10, NOW_NS + 1)
+    assert (hold.offset, hold.committed_at_ns) == (20, NOW_NS + 1)
+
+
+def test_bytes_are_those_from_the_offset_on(stage: Stage) -> None:
+    topic = filled(stage)
+    assert isinstance(topic.log, Log)
+    assert topic.log.bytes_from(0) == topic.log.size_bytes
+    assert topic.log.bytes_from(50) == 0
+    for offset in range(0, 50, 7):
+        expected = topic.log.size_bytes * (50 - offset) // 50
+        assert abs(topic.log.bytes_from(offset) - expected) <= len(BODY)
+
+
+def test_a_hold_has_the_name_to_itself(stage: Stage) -> None:
+    topic = stage.topic()
+    create(topic, "mine")
+    with pytest.raises(NameTaken):
+        topic.channel("mine")
+
+
+def test_holds_come_back(stage: Stage) -> None:
+    topic = filled(stage)
+    create(topic, "a", offset=3, bytes_max=77)
+    topic.holds.commit(create(topic, "b"), 9, NOW_NS + 5)
+    asyncio.run(topic.holds.save())
+    loaded = stage.load()["t"]
+    assert loaded.holds.by_name == {
+        "a": StoredHold("a", 3, 77, NOW_NS),
+        "b": StoredHold("b", 9, 0, NOW_NS + 5),
+    }
+
+
+def test_messages_lost_with_the_power_leave_their_offsets_to_the_hold(stage: Stage) -> None:
+    """What a reader has committed must not come again as another message."""
+    topic = filled(stage, segments=1)
+    create(topic, offset=topic.log.end + 4)
+    asyncio.run(topic.holds.save())
+    loaded = stage.load()["t"]
+    assert loaded.log.end == topic.log.end + 4
+
+
+def test_a_hold_whose_messages_are_gone_counts_as_dropped(stage: Stage) -> None:
+    topic = filled(stage)
+    consume_all(stage, topic)
+    stage.checkpoint()
+    first = retire(stage, topic)
+    create(topic, offset=first - 1)
+    asyncio.run(topic.holds.save())
+    assert stage.load()["t"].holds.by_name["h"].dropped
+
+
+async def test_commits_that_come_together_share_their_writes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(stage)
+    hold = create(topic)
+    written: list[int] = []
+
+    def write(directory: str, base_id: int, stored: list[StoredHold]) -> None:
+        written.append(stored[0].offset)
+        write_holds(directory, base_id, stored)
+
+    monkeypatch.setattr("pumpline.nsqd.queue.holds.write_holds", write)
+
+    async def commit(offset: int) -> None:
+        topic.holds.commit(hold, offset, NOW_NS)
+        await topic.holds.save()
+
+    await asyncio.gather(*(commit(offset) for offset in range(1, 21)))
+    assert len(written) <= 2
+    assert written[-1] == 20
+    await topic.holds.save()
+    assert len(written) <= 2  # nothing changed since
+
+
+async def test_a_write_that_fails_is_done_again_by_the_next(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(stage)
+    create(topic)
+
+    def fail(*_: object) -> None:
+        raise OSError("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pumpline.nsqd.queue.holds.write_holds", fail)
+        with pytest.raises(OSError, match="no space"):
+            await topic.holds.save()
+    await topic.holds.save()
+    assert [hold.name for hold in stored(stage)] == ["h"]
+
+
+def stored(stage: Stage, base_id: int = BASE_ID) -> list[StoredHold]:
+    return read_holds(stage.services.directory.topic_path("t"), base_id)
+
+
+def test_holds_of_another_log_count_for_nothing(stage: Stage) -> None:
+    topic = filled(stage, segments=1)
+    create(topic)
+    asyncio.run(topic.holds.save())
+    assert len(stored(stage)) == 1
+    assert stored(stage, BASE_ID + 1) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"00000000\n{}", b"00000000\n", b"\xff\xff"])
+def test_a_damaged_file_is_said_to_be_one(stage: Stage, tmp_path: Path, content: bytes) -> None:
+    if content == b"00000000\n":
+        content = b"%08x\n[1]" % holds_file.crc32(b"[1]")
+    (tmp_path / "holds.json").write_bytes(content)
+    with pytest.raises(HoldsDamaged):
+        read_holds(str(tmp_path), BASE_ID)
+
+
+def test_a_topic_loads_without_its_damaged_holds(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = filled(stage, segments=1)
+    path = os.path.join(stage.services.directory.topic_path("t"), "holds.json")
+    with open(path, "wb") as file:
+        file.write(b"nonsense")
+    loaded = stage.load()["t"]
+    assert loaded.log.end == topic.log.end
+    assert Holds(loaded).by_name == loaded.holds.by_name == {}
+    assert "holds unreadable" in caplog.text

@@ -1,0 +1,418 @@
+"""A topic knows what was published with a token, through restarts, damage and lost power."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from pumpline.core.messages.publish_tokens import digest_of
+from pumpline.log.publish_tokens import FILE, OLD_FILE
+from pumpline.nsqd.options import Options
+from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.queue.publish_tokens import FILED_AT_ONCE
+from pumpline.nsqd.queue.topic import Topic
+from tests.kit.fake_broker import NS_PER_S, Stage, log_of
+
+SMALL = 400  # bytes of a segment: a few messages
+NEVER = {"sync_every": 1_000_000, "sync_timeout_ns": 3600 * NS_PER_S}
+
+
+def options(**more: int) -> Options:
+    return Options(max_bytes_per_file=SMALL, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path, options())
+
+
+@pytest.fixture
+def grouped(tmp_path: Path) -> Stage:
+    """With group commit: an answer waits for the fsync."""
+    return Stage(tmp_path, options(sync_every=1))
+
+
+def publish(topic: Topic, name: str, *, delay_ns: int = 0) -> Ticket:
+    """What /pub does with `token=name` and the same as its body."""
+    token = digest_of(name)
+    earlier = topic.tokens.outcome(token)
+    if earlier is not None:
+        return earlier
+    topic.put(name.encode(), delay_ns=delay_ns)
+    topic.tokens.put(token)
+    return topic.ticket()
+
+
+def publish_all(stage: Stage, topic: Topic, *names: str) -> None:
+    """One after another, each in a tick of its own, and synced."""
+    for name in names:
+        ticket = publish(topic, name)
+        stage.settle()
+        stage.advance(2.5)  # more than --sync-timeout
+        stage.settle()
+        assert (ticket.done, ticket.error) == (True, None)
+
+
+def names(count: int, first: int = 0) -> list[str]:
+    return [f"name-{number}" for number in range(first, first + count)]
+
+
+def known(topic: Topic, *candidates: str) -> list[str]:
+    return [name for name in candidates if topic.tokens.outcome(digest_of(name)) is not None]
+
+
+def restarted(path: Path, more: Options | None = None) -> tuple[Stage, Topic]:
+    """The topic as a new process finds it after a kill."""
+    stage = Stage(path, more or options())
+    return stage, stage.load()["t"]
+
+
+# -- repeats --------------------------------------------------------------------------------------
+
+
+def test_a_repeat_is_answered_and_publishes_nothing(stage: Stage) -> None:
+    topic = stage.topic()
+    publish_all(stage, topic, "a", "b", "a", "a", "b")
+    assert (topic.log.end, topic.message_count, topic.tokens.repeat_count) == (2, 2, 3)
+    assert len(topic.tokens) == 2
+
+
+def test_a_repeat_in_the_same_tick_shares_the_outcome(stage: Stage) -> None:
+    topic = stage.topic()
+    first, second = publish(topic, "a"), publish(topic, "a")
+    assert first is second
+    stage.run()
+    assert (second.done, second.error, topic.log.end) == (True, None, 1)
+
+
+def test_a_repeat_waits_for_the_fsync_of_the_first(grouped: Stage) -> None:
+    topic = grouped.topic()
+    first = publish(topic, "a")
+    grouped.run()
+    second = publish(topic, "a")
+    grouped.run()
+    assert not first.done
+    assert not second.done
+    grouped.settle()
+    assert (second.done, second.error, topic.log.end) == (True, None, 1)
+
+
+def test_a_publish_that_failed_never_was(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = stage.topic()
+    publish_all(stage, topic, "before")
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "writev", fails)
+        first, second = publish(topic, "a"), publish(topic, "a")
+        stage.run()
+    assert first.error == second.error == "no space left on device"
+    assert known(topic, "before", "a") == ["before"]
+    publish_all(stage, topic, "a")
+    assert topic.log.end == 2
+
+
+def test_a_publish_whose_fsync_failed_never_was(
+    tmp_path: Path, grouped: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = grouped.topic()
+    publish_all(grouped, topic, *names(3))
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", fails)
+        first, second = publish(topic, "a"), publish(topic, "b")
+        grouped.settle()
+    assert first.error == second.error == "no space left on device"
+    assert known(topic, "a", "b") == []
+    publish_all(grouped, topic, "b", "a")
+    assert topic.log.end == 5
+    _, again = restarted(tmp_path)
+    assert known(again, *names(3), "a", "b") == [*names(3), "a", "b"]
+
+
+def fails(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_without_a_file_no_token_is_taken(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = stage.topic()
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "writev", fails)
+        with pytest.raises(OSError, match="No space"):
+            publish(topic, "a")
+    publish_all(stage, topic, "a", "a")
+    assert topic.log.end == 1
+
+
+# -- the bound ------------------------------------------------------------------------------------
+
+
+def test_the_newest_are_remembered_and_the_others_counted(tmp_path: Path) -> None:
+    few = options(max_publish_tokens=10)
+    stage = Stage(tmp_path, few)
+    topic = stage.topic()
+    publish_all(stage, topic, *names(35))
+    assert known(topic, *names(35)) == names(10, 25)
+    assert (topic.tokens.forgotten_count, len(topic.tokens)) == (25, 10)
+    _, again = restarted(tmp_path, few)
+    assert known(again, *names(35)) == names(10, 25)
+    assert again.tokens.forgotten_count == 0
+
+
+def test_none_are_remembered_if_that_is_the_bound(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, options(max_publish_tokens=0))
+    topic = stage.topic()
+    publish_all(stage, topic, "a", "a")
+    assert (topic.log.end, topic.tokens.repeat_count) == (2, 0)
+    assert not (tmp_path / "topics" / "t" / FILE).exists()
+
+
+def test_an_ephemeral_topic_remembers_in_memory(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, options(max_publish_tokens=2))
+    topic = stage.topic("t#ephemeral")
+    publish_all(stage, topic, "a", "b", "a", "c", "b")
+    assert topic.message_count == 3
+    assert known(topic, "a", "b", "c") == ["b", "c"]
+
+
+# -- restarts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("syncs", [{"sync_every": 1}, {}, NEVER], ids=["each", "some", "never"])
+@pytest.mark.parametrize("count", [1, 2, 3, 40])
+def test_all_are_known_after_a_kill(tmp_path: Path, syncs: dict[str, int], count: int) -> None:
+    stage = Stage(tmp_path, options(**syncs))
+    topic = stage.topic()
+    stage.publish(topic, b"without a token")
+    publish_all(stage, topic, *names(count))
+    for run in range(3):  # the second finds what the first made of it
+        stage, topic = restarted(tmp_path)
+        assert known(topic, *names(count)) == names(count)
+        publish_all(stage, topic, *names(count), f"run-{run}")
+    assert topic.message_count == 1
+    assert topic.log.end == count + 4
+
+
+def test_all_are_known_after_a_stop_without_a_look_at_the_log(
+    tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = stage.topic()
+    publish_all(stage, topic, *names(20))
+    topic.close()
+    monkeypatch.setattr("pumpline.log.log.recover", None)
+    monkeypatch.setattr("pumpline.log.log.survey", None)
+    _, again = restarted(tmp_path)
+    assert known(again, *names(20)) == names(20)
+
+
+def test_a_topic_without_tokens_is_not_read_for_them(
+    tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = stage.topic()
+    for number in range(20):
+        stage.publish(topic, b"%d" % number)
+    topic.close()
+    monkeypatch.setattr("pumpline.log.log.recover", None)
+    monkeypatch.setattr("pumpline.log.log.survey", None)
+    _, again = restarted(tmp_path)
+    assert again.log.end == 20
+    assert sorted(os.listdir(tmp_path / "topics" / "t"))[-1] == "topic.json"
+
+
+def test_a_stop_while_an_answer_is_due_leaves_the_log_to_be_read(
+    tmp_path: Path, grouped: Stage
+) -> None:
+    topic = grouped.topic()
+    publish_all(grouped, topic, "a")
+    publish(topic, "b")
+    grouped.run()  # written, not synced
+    topic.close()
+    _, again = restarted(tmp_path)
+    assert known(again, "a", "b") == ["a", "b"]
+
+
+def test_tokens_outlive_their_messages(tmp_path: Path, stage: Stage) -> None:
+    topic = stage.topic()
+    publish_all(stage, topic, *names(30))
+    log = log_of(topic)
+    topic.retire(len(log.segments) - 1)
+    assert log.first > 20
+    _, again = restarted(tmp_path)
+    assert known(again, *names(30)) == names(30)
+
+
+def test_tokens_of_messages_that_are_not_synced_outlive_them(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, options(**NEVER))
+    topic = stage.topic()
+    publish_all(stage, topic, *names(30))
+    topic.retire(len(log_of(topic).segments) - 1)
+    _, again = restarted(tmp_path)
+    assert known(again, *names(30)) == names(30)
+
+
+def test_tokens_are_filed_when_history_has_made_room_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, of consumed messages whose tokens are in no file yet."""
+    stage = Stage(tmp_path, options(**NEVER))
+    topic = stage.topic()
+    publish_all(stage, topic, *names(30))
+    consumer, sink = stage.consume(topic.channel("c"), rdy=100)
+    stage.finish(consumer, *(offset for offset, _, _ in sink.take()))
+    oldest, writev = log_of(topic).segments[0].path, os.writev
+
+    def full(fd: int, parts: list[bytes]) -> int:
+        return fails() if os.path.exists(oldest) else writev(fd, parts)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "writev", full)
+        ticket = publish(topic, "last")
+        stage.run()
+    assert ticket.error is None
+    assert log_of(topic).first > 0
+    _, again = restarted(tmp_path)
+    assert known(again, *names(30), "last") == [*names(30), "last"]
+
+
+def test_tokens_are_filed_before_there_are_too_many(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, Options(sync_every=1))
+    topic = stage.topic()
+    file = tmp_path / "topics" / "t" / FILE
+    publish(topic, "first")
+    stage.settle()
+    size_bytes = file.stat().st_size
+    for name in names(FILED_AT_ONCE - 1):
+        publish(topic, name)
+    stage.settle()
+    assert file.stat().st_size > size_bytes + 24 * FILED_AT_ONCE - 1
+    assert len(log_of(topic).segments) == 1
+
+
+def test_with_a_delay_and_a_token_both_survive(tmp_path: Path, stage: Stage) -> None:
+    topic = stage.topic()
+    topic.channel("c")
+    publish(topic, "later", delay_ns=60_000_000_000)
+    stage.settle()
+    again, found = restarted(tmp_path)
+    assert known(found, "later") == ["later"]
+    _, sink = again.consume(found.channels["c"], rdy=1)
+    assert sink.take() == []
+    again.advance(61)
+    assert [body for _, _, body in sink.take()] == [b"later"]
+
+
+# -- damage ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "torn", "noise", "first bit"])
+def test_a_damaged_file_is_reported_and_made_up_for_from_the_log(
+    tmp_path: Path, stage: Stage, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = stage.topic()
+    publish_all(stage, topic, *names(40))
+    file = tmp_path / "topics" / "t" / FILE
+    data = file.read_bytes()
+    if damage == "torn":
+        file.write_bytes(data[:-5])
+    elif damage == "noise":
+        file.write_bytes(b"\xff" * len(data))
+    elif damage == "first bit":
+        file.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    elif damage == "empty":
+        file.write_bytes(b"")
+    else:
+        file.unlink()
+    _, again = restarted(tmp_path)
+    if damage == "gone":  # as if there never were any, but for what a recovery comes by
+        assert 0 < len(again.tokens) < 40
+    else:
+        assert known(again, *names(40)) == names(40)
+        assert ("make no sense" in caplog.text) == (damage != "empty")
+        caplog.clear()
+        _, twice = restarted(tmp_path)
+        assert known(twice, *names(40)) == names(40)
+        assert caplog.text == ""
+
+
+def test_a_damaged_file_that_cannot_be_mended_is_mended_later(
+    tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish_all(stage, stage.topic(), *names(40))
+    file = tmp_path / "topics" / "t" / FILE
+    file.write_bytes(file.read_bytes()[:-5])
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "writev", fails)
+        again, topic = restarted(tmp_path)
+    assert "cannot write its tokens" in caplog.text
+    assert known(topic, *names(40)) == names(40)
+    publish_all(again, topic, *names(40), "more")
+    assert topic.log.end == 41
+    _, thrice = restarted(tmp_path)
+    assert known(thrice, *names(40), "more") == [*names(40), "more"]
+
+
+def test_a_message_lost_with_the_power_is_not_taken_for_published(
+    tmp_path: Path, stage: Stage
+) -> None:
+    """The file of tokens was written back by the system, the log was not."""
+    topic = stage.topic()
+    topic.channel("c")
+    publish_all(stage, topic, *names(40))
+    topic.close()
+    log = log_of(topic)
+    lost = [segment for segment in log.segments if segment.first >= 20]
+    for segment in lost:
+        os.unlink(segment.path)
+    again, found = restarted(tmp_path)
+    end = lost[0].first
+    assert known(found, *names(40)) == names(end)
+    publish_all(again, found, *names(40))
+    assert found.message_count == 40 - end
+    _, twice = restarted(tmp_path)
+    assert known(twice, *names(40)) == names(40)
+
+
+def test_files_that_say_more_than_the_log_has_are_not_believed_later(
+    tmp_path: Path, stage: Stage
+) -> None:
+    topic = stage.topic()
+    publish_all(stage, topic, "a")
+    for number in range(40):
+        stage.publish(topic, b"%d" % number)
+        stage.settle()
+    topic.close()
+    for segment in log_of(topic).segments[1:]:
+        os.unlink(segment.path)
+    again, found = restarted(tmp_path)
+    publish_all(again, found, *names(30))
+    _, twice = restarted(tmp_path)
+    assert known(twice, "a", *names(30)) == ["a", *names(30)]
+
+
+def test_a_topic_that_was_deleted_leaves_the_files_of_its_successor_alone(
+    tmp_path: Path, stage: Stage
+) -> None:
+    """A publisher may still be sending its body to it."""
+    topic = stage.topic()
+    stage.publish(topic, b"x")
+    topic.delete()
+    stage.settle()
+    fresh = stage.topic()
+    publish_all(stage, fresh, "a")
+    before = (tmp_path / "topics" / "t" / FILE).read_bytes()
+    ticket = publish(topic, "a")
+    stage.settle()
+    assert ticket.error == "exiting"
+    assert (tmp_path / "topics" / "t" / FILE).read_bytes() == before
+    assert known(topic, "a") == []
+
+
+def test_the_older_file_goes_with_the_topic(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, options(max_publish_tokens=3))
+    topic = stage.topic()
+    publish_all(stage, topic, *names(30))
+    assert (tmp_path / "topics" / "t" / OLD_FILE).exists()
+    topic.delete()
+    stage.settle()
+    fresh = stage.topic()
+    assert known(fresh, *names(30)) == []
+    publish_all(stage, fresh, *names(30))
+    assert fresh.message_count == 30

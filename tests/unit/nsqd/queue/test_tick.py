@@ -1,0 +1,144 @@
+"""A tick does its steps in order, and everything at most once."""
+
+from collections.abc import Callable
+
+import pytest
+
+from pumpline.nsqd.queue.tick import Tick
+
+
+class Part:
+    """A topic, channel or connection that notes when it is called, and may then do more."""
+
+    def __init__(self, name: str, calls: list[str]) -> None:
+        self.name = name
+        self.calls = calls
+        self.then: Callable[[], None] = lambda: None
+
+    def _called(self, step: str) -> None:
+        self.calls.append(f"{step} {self.name}")
+        then, self.then = self.then, lambda: None
+        then()
+
+    def commit(self) -> None:
+        self._called("commit")
+
+    def share(self) -> None:
+        self._called("share")
+
+    def flush(self) -> None:
+        self._called("flush")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __call__(self) -> int:
+        self.reads += 1
+        return 1000 + self.reads
+
+
+@pytest.fixture
+def calls() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def soon() -> list[Callable[[], None]]:
+    return []
+
+
+@pytest.fixture
+def tick(soon: list[Callable[[], None]]) -> Tick:
+    return Tick(soon.append, steady_clock=Clock(), wall_clock=Clock())
+
+
+def test_the_first_announcement_schedules_the_tick_and_no_other(
+    tick: Tick, soon: list[Callable[[], None]], calls: list[str]
+) -> None:
+    part = Part("a", calls)
+    assert soon == []
+    tick.write(part)
+    tick.share(part)
+    tick.publish(part)
+    tick.write(part)
+    assert len(soon) == 1
+    assert calls == []
+
+
+def test_the_steps_come_in_order_whatever_the_order_of_announcement(
+    tick: Tick, soon: list[Callable[[], None]], calls: list[str]
+) -> None:
+    a, b = Part("a", calls), Part("b", calls)
+    for part in (b, a, b):
+        tick.write(part)
+        tick.share(part)
+        tick.publish(part)
+    soon.pop()()
+    assert calls == ["commit b", "commit a", "share b", "share a", "flush b", "flush a"]
+    assert soon == []
+
+
+def test_what_a_step_announces_is_done_in_the_same_tick_if_its_step_is_to_come(
+    tick: Tick, soon: list[Callable[[], None]], calls: list[str]
+) -> None:
+    topic, channel, connection = (Part(name, calls) for name in ("t", "c", "x"))
+    topic.then = lambda: tick.share(channel)
+    channel.then = lambda: tick.write(connection)
+    tick.publish(topic)
+    soon.pop()()
+    assert calls == ["commit t", "share c", "flush x"]
+    assert soon == []
+
+
+def test_what_comes_too_late_is_done_in_the_next_tick(
+    tick: Tick, soon: list[Callable[[], None]], calls: list[str]
+) -> None:
+    channel, connection = Part("c", calls), Part("x", calls)
+    channel.then = lambda: tick.share(channel)
+    connection.then = lambda: tick.publish(channel)
+    tick.share(channel)
+    tick.write(connection)
+    soon.pop()()
+    assert calls == ["share c", "flush x"]
+    assert len(soon) == 1
+    soon.pop()()
+    assert calls == ["share c", "flush x", "commit c", "share c"]
+    assert soon == []
+
+
+def test_a_step_that_fails_stops_neither_the_others_nor_the_next_tick(
+    tick: Tick,
+    soon: list[Callable[[], None]],
+    calls: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("so it goes")
+
+    a, b = Part("a", calls), Part("b", calls)
+    for announce in (tick.publish, tick.share, tick.write):
+        a.then = fail
+        announce(a)
+        announce(b)
+        soon.pop()()
+    assert calls == [f"{step} {name}" for step in ("commit", "share", "flush") for name in "ab"]
+    assert len(caplog.records) == 3
+    tick.write(a)
+    assert len(soon) == 1
+
+
+def test_the_clocks_stand_still_from_the_first_reading_until_the_tick_has_run(
+    tick: Tick, soon: list[Callable[[], None]], calls: list[str]
+) -> None:
+    before = tick.steady_ns
+    assert tick.steady_ns > before
+    part = Part("a", calls)
+    tick.publish(part)
+    steady_ns, wall_ns = tick.steady_ns, tick.wall_ns
+    part.then = lambda: calls.append(f"{tick.steady_ns == steady_ns} {tick.wall_ns == wall_ns}")
+    soon.pop()()
+    assert calls == ["commit a", "True True"]
+    assert tick.steady_ns > steady_ns
+    assert tick.wall_ns > wall_ns

@@ -1,0 +1,106 @@
+"""Near consumers are served first, and nobody waits for them."""
+
+from pathlib import Path
+
+import pytest
+
+from pumpline.nsqd.options import Options
+from pumpline.nsqd.protocol.identify import Settings
+from pumpline.nsqd.queue.topology import EXPERIMENT, Delivered, Locality, locality_of
+from tests.kit.fake_broker import Sink, Stage
+
+ZONE, REGION, GLOBAL = Locality
+
+
+def aware() -> Options:
+    return Options(enable_experiment=[EXPERIMENT], topology_zone="z1", topology_region="r1")
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path, aware())
+
+
+def received(sink: Sink) -> int:
+    return len(sink.received)
+
+
+@pytest.mark.parametrize(
+    ("zone", "region", "expected"),
+    [
+        ("z1", "r1", ZONE),
+        ("z1", "elsewhere", ZONE),
+        ("z2", "r1", REGION),
+        ("", "r1", REGION),
+        ("z2", "r2", GLOBAL),
+        ("", "", GLOBAL),
+    ],
+)
+def test_names_tell_how_near_a_client_is(zone: str, region: str, expected: Locality) -> None:
+    settings = Settings(topology_zone=zone, topology_region=region)
+    assert locality_of(settings, aware()) is expected
+
+
+def test_without_a_name_of_its_own_nobody_is_near() -> None:
+    assert locality_of(Settings(), Options()) is GLOBAL
+
+
+def test_the_nearest_with_credit_gets_the_message(stage: Stage) -> None:
+    topic = stage.topic()
+    channel = topic.channel("c")
+    _, far = stage.consume(channel, rdy=2, locality=GLOBAL)
+    _, middle = stage.consume(channel, rdy=2, locality=REGION)
+    _, near = stage.consume(channel, rdy=2, locality=ZONE)
+    seen = []
+    for _ in range(7):
+        stage.publish(topic, b"x")
+        seen.append((received(near), received(middle), received(far)))
+    assert seen == [(1, 0, 0), (2, 0, 0), (2, 1, 0), (2, 2, 0), (2, 2, 1), (2, 2, 2), (2, 2, 2)]
+    assert channel.depth == 1
+
+
+def test_credit_that_comes_back_comes_first_again(stage: Stage) -> None:
+    topic = stage.topic()
+    channel = topic.channel("c")
+    stage.consume(channel, rdy=5, locality=GLOBAL)
+    near, sink = stage.consume(channel, rdy=1, locality=ZONE)
+    stage.publish(topic, b"a", b"b")
+    [(offset, _, _)] = sink.take()
+    stage.finish(near, offset)
+    stage.publish(topic, b"c")
+    assert [body for _, _, body in sink.take()] == [b"c"]
+
+
+def test_those_equally_near_share(stage: Stage) -> None:
+    topic = stage.topic()
+    channel = topic.channel("c")
+    sinks = [stage.consume(channel, rdy=10, locality=ZONE)[1] for _ in range(2)]
+    stage.consume(channel, rdy=10, locality=GLOBAL)
+    stage.publish(topic, *[b"x"] * 10)
+    assert sum(received(sink) for sink in sinks) == 10
+    assert all(received(sink) for sink in sinks)
+
+
+def test_deliveries_are_counted_by_how_near_they_went(stage: Stage) -> None:
+    topic = stage.topic()
+    channel = topic.channel("c")
+    near, _ = stage.consume(channel, rdy=3, locality=ZONE)
+    stage.consume(channel, rdy=2, locality=REGION)
+    stage.consume(channel, rdy=9, locality=GLOBAL)
+    stage.publish(topic, *[b"x"] * 6)
+    assert channel.delivered == Delivered(zone=3, region=2, globally=1)
+    channel.remove(near)
+    stage.run()
+    # Its three go out again, to the one with credit left; what it was given still counts.
+    assert channel.delivered == Delivered(zone=3, region=2, globally=4)
+
+
+def test_off_nobody_is_preferred_and_nothing_is_counted(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, Options(topology_zone="z1"))
+    topic = stage.topic()
+    channel = topic.channel("c")
+    _, far = stage.consume(channel, rdy=5, locality=GLOBAL)
+    _, near = stage.consume(channel, rdy=5, locality=ZONE)
+    stage.publish(topic, *[b"x"] * 4)
+    assert received(far) and received(near)
+    assert channel.delivered is None

@@ -1,0 +1,49 @@
+"""A scrape of many topics leaves the event loop to others in between."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pumpline.nsqd.broker import Broker
+from pumpline.nsqd.stats.memory import Memory
+from pumpline.nsqd.stats.prometheus import Metrics
+from pumpline.nsqd.stats.stats import Selection
+from pumpline.web import yielding
+from pumpline.web.prometheus_text import Exposition
+from tests.kit.fake_broker import Stage, turns_during
+
+TOPICS = 50
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> Broker:
+    stage = Stage(tmp_path)
+    broker = Broker(stage.services, asyncio.get_running_loop())
+    for number in range(TOPICS):
+        broker.topics[f"t{number}"] = stage.topic(f"t{number}")
+    return broker
+
+
+async def test_others_get_their_turn_between_topics(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yielding, "SLICE_S", 0.0)
+    metrics = Metrics(broker, memory=Memory(), http=[])
+    _, turns = await turns_during(metrics._add_topics(Exposition(), Selection()))
+    assert turns >= TOPICS
+
+
+async def test_a_topic_deleted_meanwhile_is_left_out(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yielding, "SLICE_S", 0.0)
+    exposition = Exposition()
+    metrics = Metrics(broker, memory=Memory(), http=[])
+    scrape = asyncio.create_task(metrics._add_topics(exposition, Selection()))
+    await asyncio.sleep(0)
+    for name in list(broker.topics):
+        broker.delete_topic(name)
+    await scrape
+    told = b"".join(exposition.pieces(openmetrics=False)).decode()
+    assert 0 < told.count("nsqd_topic_depth{") < TOPICS

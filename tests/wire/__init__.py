@@ -1,1 +1,0 @@
-"""Conformance of the TCP protocol and of topic and channel semantics, over real sockets."""

@@ -13,6 +13,8 @@ from pumpline.core.protocol.frames import MAGIC_V2
 MPUB_OVERHEAD_BYTES = 4  # of a body, for the count
 MPUB_MESSAGE_OVERHEAD_BYTES = 4  # for the size of each message
 
+SIZE = Struct(">i")  # sizes and counts as NSQ reads them: signed
+
 NOP = b"NOP\n"
 CLS = b"CLS\n"
 
@@ -22,11 +24,13 @@ __all__ = [
     "MPUB_MESSAGE_OVERHEAD_BYTES",
     "MPUB_OVERHEAD_BYTES",
     "NOP",
+    "SIZE",
     "auth",
     "dpub",
     "fin",
     "identify",
     "mpub",
+    "mpub_count_max",
     "pub",
     "rdy",
     "req",
@@ -68,6 +72,11 @@ def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
     pieces[1::2] = bodies
     size = MPUB_OVERHEAD_BYTES + count * MPUB_MESSAGE_OVERHEAD_BYTES + sum(sizes)
     return b"".join((b"MPUB %b\n" % topic.encode(), _MPUB_HEAD.pack(size, count), *pieces))
+
+
+def mpub_count_max(body_bytes: int) -> int:
+    """The largest number of messages that a body of `body_bytes` can hold: one byte in each."""
+    return (body_bytes - MPUB_OVERHEAD_BYTES) // (MPUB_MESSAGE_OVERHEAD_BYTES + 1)
 
 
 def _heads(sizes: list[int]) -> list[bytes]:

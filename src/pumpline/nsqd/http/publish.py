@@ -13,11 +13,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pumpline.core.messages.publish_tokens import digest_of, is_valid_token
-from pumpline.core.protocol.errors import ProtocolError
+from pumpline.core.protocol.commands import SIZE, mpub_count_max
 from pumpline.core.text.names import is_valid_name
 from pumpline.nsqd.options import BODY_SIZE_MAX
-from pumpline.nsqd.protocol.arguments import SIZE
-from pumpline.nsqd.protocol.publish import put_many
 from pumpline.nsqd.queue.backlog import BACKLOG_FULL
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import OK, HttpError, Reply
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from pumpline.nsqd.queue.topic import Topic
 
 _NS_PER_MS = 1_000_000
-_MESSAGE_BYTES_MIN = 5  # of a binary body: a size and one byte
 _SPLIT_BYTES = 16 * 1024  # of text, split at once: 1 ms if each line is a byte
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
@@ -72,7 +69,8 @@ class PublishEndpoints:
         if count:
             earlier = self._earlier(topic, token)
             if earlier is None:
-                self._put_many(topic, body, count)
+                if topic.put_many(body, SIZE.size, len(body), count) >= 0:
+                    raise HttpError(413, "BAD_MESSAGE")
                 if token:
                     topic.tokens.put(token)
             await self._settled(topic, earlier or topic.ticket())
@@ -88,20 +86,6 @@ class PublishEndpoints:
         except OSError as error:
             self._broker.services.health.failed(error, f"topic {name}")
             raise HttpError(503, "EXITING") from None
-
-    def _put_many(self, topic: "Topic", body: bytearray, count: int) -> None:
-        try:
-            put_many(
-                body,
-                SIZE.size,
-                len(body),
-                count,
-                builder=topic.builder(),
-                base_id=topic.log.base_id,
-                size_max=self._broker.options.max_msg_size,
-            )
-        except ProtocolError as error:
-            raise HttpError(413, error.code.removeprefix("E_")) from None
 
     def _earlier(self, topic: "Topic", token: bytes) -> "Ticket | None":
         """The outcome of an earlier publish with this token, if there was one."""
@@ -142,7 +126,7 @@ def topic_name(query: Mapping[str, str]) -> str:
 def binary_count(body: bytearray, body_bytes: int, body_bytes_max: int) -> int:
     """The number of messages that a binary body of `body_bytes` says it has."""
     count: int = SIZE.unpack_from(body)[0] if body_bytes >= SIZE.size else 0
-    if not 0 < count <= (body_bytes_max - SIZE.size) // _MESSAGE_BYTES_MIN:
+    if not 0 < count <= mpub_count_max(body_bytes_max):
         raise HttpError(413, "BAD_BODY")
     return count
 

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from pumpline.core.messages.publish_tokens import digest_of
-from pumpline.core.protocol.errors import ProtocolError
+from pumpline.core.protocol.commands import SIZE
 from pumpline.nsqd.http.publish import binary_count, publish_failure
-from pumpline.nsqd.protocol.arguments import SIZE
-from pumpline.nsqd.protocol.publish import put_many
 from pumpline.web.replies import OK, HttpError, Reply
 from pumpline.web.shortcut import Shortcut, Take, TakeLarge
 
@@ -110,17 +108,10 @@ class Many:
             count = binary_count(room, size_bytes, options.max_body_size)
             if token:
                 topic.tokens.prepare()
-            put_many(
-                room,
-                SIZE.size,
-                size_bytes,
-                count,
-                builder=topic.builder(),
-                base_id=topic.log.base_id,
-                size_max=options.max_msg_size,
-            )
-        except (HttpError, OSError, ProtocolError):
-            return None  # nothing was put; the long way finds the same, and says so
+        except (HttpError, OSError):
+            return None  # the long way finds the same, and says so
+        if topic.put_many(room, SIZE.size, size_bytes, count) >= 0:
+            return None  # nothing was put
         if token:
             topic.tokens.put(token)
         return Published(topic, topic.ticket(), self._broker.services.tick)

@@ -2,11 +2,9 @@
 bodies out of commands."""
 
 from collections.abc import Callable
-from struct import Struct
 
+from pumpline.core.protocol.commands import SIZE
 from pumpline.core.protocol.errors import E_BAD_MESSAGE, ProtocolError
-
-SIZE = Struct(">i")
 
 STATE_INIT = 0  # the numbers are shown in /stats
 STATE_SUBSCRIBED = 3

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from pumpline.core.messages.kernels import fins, mpub, pubs
+from pumpline.core.messages.kernels import fins
 from pumpline.core.protocol import frames
+from pumpline.core.protocol.commands import SIZE
 from pumpline.core.protocol.errors import (
     E_AUTH_DISABLED,
     E_AUTH_FAILED,
@@ -29,7 +30,7 @@ from pumpline.core.protocol.permissions import Grant
 from pumpline.core.text.names import go_quote
 from pumpline.nsqd.options import TlsRequired
 from pumpline.nsqd.protocol import consume, identify, publish
-from pumpline.nsqd.protocol.arguments import SIZE, STATE_INIT, Incomplete, Suspended
+from pumpline.nsqd.protocol.arguments import STATE_INIT, Incomplete, Suspended
 from pumpline.nsqd.security.auth_servers import Access, auth_response
 
 if TYPE_CHECKING:
@@ -177,19 +178,7 @@ class Protocol:
         topic = self._pub_topic
         if topic is None or topic.exiting or not buf.startswith(self._pub_line, pos):
             return pos
-        builder = topic.builder()
-        first_id = topic.log.base_id + builder.first + (len(builder.ends) >> 2)
-        after, count = pubs(
-            buf,
-            pos,
-            end,
-            self._pub_line,
-            builder.frames,
-            builder.ends,
-            first_id,
-            builder.timestamp_ns,
-            self.broker.options.max_msg_size,
-        )
+        after, count = topic.put_run(buf, pos, end, self._pub_line)
         if count:
             self.connection.reply_published(topic, count, "PUB")
         return after
@@ -203,24 +192,11 @@ class Protocol:
             return pos
         size, count = _SIZE_COUNT.unpack_from(buf, body_at - 4)
         after: int = body_at + size
-        options = self.broker.options
-        if not 4 < size <= options.max_body_size or after > end or not 0 < count <= size // 5:
+        size_max = self.broker.options.max_body_size
+        if not 4 < size <= size_max or after > end or not 0 < count <= size // 5:
             return pos
-        builder = topic.builder()
-        first_id = topic.log.base_id + builder.end
-        bad = mpub(
-            buf,
-            body_at + 4,
-            after,
-            count,
-            builder.frames,
-            builder.ends,
-            first_id,
-            builder.timestamp_ns,
-            options.max_msg_size,
-        )
-        if bad >= 0:
-            return pos
+        if topic.put_many(buf, body_at + 4, after, count) >= 0:
+            return pos  # the long way says what is wrong
         self.connection.reply_published(topic, count, "MPUB")
         return after
 

@@ -3,8 +3,7 @@ returns the position after it. This is the long way; `broker.protocol` has the s
 
 from typing import TYPE_CHECKING
 
-from pumpline.core.messages import kernels
-from pumpline.core.messages.batches import Builder
+from pumpline.core.protocol.commands import SIZE, mpub_count_max
 from pumpline.core.protocol.errors import (
     E_BAD_BODY,
     E_BAD_MESSAGE,
@@ -13,14 +12,13 @@ from pumpline.core.protocol.errors import (
     ProtocolError,
 )
 from pumpline.core.text.names import go_quote, is_valid_name
-from pumpline.nsqd.protocol.arguments import SIZE, Incomplete, message_body, number, text
+from pumpline.nsqd.protocol.arguments import Incomplete, message_body, number, text
 
 if TYPE_CHECKING:
     from pumpline.nsqd.protocol.parser import Protocol
     from pumpline.nsqd.queue.topic import Topic
 
 _NS_PER_MS = 1_000_000
-_MPUB_MESSAGE_BYTES_MIN = 5  # a size and one byte
 
 
 def pub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
@@ -59,17 +57,12 @@ def mpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, en
             E_BAD_TOPIC, f"E_BAD_TOPIC MPUB topic name {go_quote(params[1])} is not valid"
         )
     topic = _topic(protocol, text(params[1]), "MPUB")
-    count, after = mpub_count(buf, pos, end, protocol.broker.options.max_body_size)
-    builder = topic.builder()
-    put_many(
-        buf,
-        pos + 8,
-        after,
-        count,
-        builder=builder,
-        base_id=topic.log.base_id,
-        size_max=protocol.broker.options.max_msg_size,
-    )
+    options = protocol.broker.options
+    count, after = mpub_count(buf, pos, end, options.max_body_size)
+    messages_at = pos + 2 * SIZE.size
+    bad = topic.put_many(buf, messages_at, after, count)
+    if bad >= 0:
+        raise bad_message(buf, messages_at, after, bad, options.max_msg_size)
     protocol.connection.reply_published(topic, count, "MPUB")
     protocol.remember_publish(b"MPUB " + params[1] + b"\n", topic)
     return after
@@ -87,7 +80,7 @@ def mpub_count(buf: bytearray, pos: int, end: int, size_max: int) -> tuple[int, 
     if end - pos < 2 * SIZE.size:
         raise Incomplete(pos + 2 * SIZE.size, f"{E_BAD_BODY} MPUB failed to read message count")
     count = SIZE.unpack_from(buf, pos + SIZE.size)[0]
-    if not 0 < count <= (size_max - 4) // _MPUB_MESSAGE_BYTES_MIN:
+    if not 0 < count <= mpub_count_max(size_max):
         raise ProtocolError(E_BAD_BODY, f"MPUB invalid message count {count}")
     after = pos + SIZE.size + size
     if after > end:
@@ -106,40 +99,18 @@ def _cut_short(buf: bytearray, pos: int, end: int, count: int) -> str:
     return f"{E_BAD_MESSAGE} MPUB failed to read message body"
 
 
-def put_many(
-    buf: bytearray,
-    pos: int,
-    end: int,
-    count: int,
-    *,
-    builder: Builder,
-    base_id: int,
-    size_max: int,
-) -> None:
-    """All messages of an MPUB body into the builder, or none and a ProtocolError."""
-    bad = kernels.mpub(
-        buf,
-        pos,
-        end,
-        count,
-        builder.frames,
-        builder.ends,
-        base_id + builder.end,
-        builder.timestamp_ns,
-        size_max,
-    )
-    if bad < 0:
-        return
-    for _ in range(bad):
+def bad_message(buf: bytearray, pos: int, end: int, index: int, size_max: int) -> ProtocolError:
+    """What is wrong with the message of that index in an MPUB body: `Topic.put_many` refused it."""
+    for _ in range(index):
         pos += SIZE.size + SIZE.unpack_from(buf, pos)[0]
     if end - pos < SIZE.size:
-        raise ProtocolError(E_BAD_MESSAGE, f"MPUB failed to read message({bad}) body size")
+        return ProtocolError(E_BAD_MESSAGE, f"MPUB failed to read message({index}) body size")
     size = SIZE.unpack_from(buf, pos)[0]
     if size <= 0:
-        raise ProtocolError(E_BAD_MESSAGE, f"MPUB invalid message({bad}) body size {size}")
+        return ProtocolError(E_BAD_MESSAGE, f"MPUB invalid message({index}) body size {size}")
     if size > size_max:
-        raise ProtocolError(E_BAD_MESSAGE, f"MPUB message too big {size} > {size_max}")
-    raise ProtocolError(E_BAD_MESSAGE, "MPUB failed to read message body")
+        return ProtocolError(E_BAD_MESSAGE, f"MPUB message too big {size} > {size_max}")
+    return ProtocolError(E_BAD_MESSAGE, "MPUB failed to read message body")
 
 
 def _topic(protocol: "Protocol", name: str, verb: str) -> "Topic":

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import Batch, Builder
 from pumpline.core.messages.delivery import Delivery
+from pumpline.core.messages.kernels import mpub, pubs
 from pumpline.core.protocol.frames import encode_message
 from pumpline.core.text.names import is_ephemeral
 from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
@@ -113,6 +114,44 @@ class Topic:
             body=body,
         )
         builder.add(frame)
+
+    def put_run(self, buf: bytearray, pos: int, end: int, line: bytes) -> tuple[int, int]:
+        """Put the run of `PUB` commands in buf[pos:end] that begin with exactly `line`.
+
+        Stops before the first that is not whole, is empty or is too large. Returns the position
+        after the run and the number of messages; `ticket` has the outcome.
+        """
+        builder = self.builder()
+        return pubs(
+            buf,
+            pos,
+            end,
+            line,
+            builder.frames,
+            builder.ends,
+            self.log.base_id + builder.first + (len(builder.ends) >> 2),
+            builder.timestamp_ns,
+            self.services.options.max_msg_size,
+        )
+
+    def put_many(self, buf: bytearray, pos: int, end: int, count: int) -> int:
+        """Put the `count` messages in buf[pos:end], each with its size before it: all or none.
+
+        Returns -1, or the index of the first message that is cut short, empty or too large;
+        `ticket` has the outcome.
+        """
+        builder = self.builder()
+        return mpub(
+            buf,
+            pos,
+            end,
+            count,
+            builder.frames,
+            builder.ends,
+            self.log.base_id + builder.end,
+            builder.timestamp_ns,
+            self.services.options.max_msg_size,
+        )
 
     def put_token(self, token: bytes) -> int:
         """What was put last came with this token; returns the offset after it."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pumpline.core.protocol.commands import SIZE
 from pumpline.nsqd.options import Options
 from tests.kit.fake_broker import NS_PER_S, Stage, log_of
 
@@ -40,6 +41,18 @@ def test_all_of_a_tick_is_one_batch_and_delays_are_batches_of_their_own(stage: S
     topic.put(b"d")
     stage.run()
     assert [(batch.first, batch.count) for batch in log_of(topic).tail] == [(0, 2), (2, 1), (3, 1)]
+
+
+def test_the_messages_of_one_body_are_put_all_or_none(stage: Stage) -> None:
+    topic = stage.topic()
+    _, sink = stage.consume(topic.channel("c"), rdy=5)
+    body = bytearray(b"".join(SIZE.pack(len(each)) + each for each in (b"a", b"bc", b"")))
+    whole = len(body) - SIZE.size
+    assert topic.put_many(body, 0, whole, 2) == -1
+    assert topic.put_many(body, 0, len(body), 3) == 2  # the index of the empty one
+    assert topic.put_many(body, 0, whole - 1, 2) == 1  # of the one cut short
+    stage.run()
+    assert [body for _, _, body in sink.take()] == [b"a", b"bc"]
 
 
 def test_hundreds_of_different_delays_in_one_tick_are_all_taken(stage: Stage) -> None:

@@ -26,7 +26,7 @@ from pumpline.core.protocol.layers import EndOfStream, Layers, UpgradeError
 from pumpline.core.protocol.permissions import Grant
 from pumpline.nsqd.protocol.arguments import Suspended
 from pumpline.nsqd.protocol.heartbeat import Heartbeat
-from pumpline.nsqd.protocol.identify import Settings
+from pumpline.nsqd.protocol.identify import ClientOptions
 from pumpline.nsqd.protocol.parser import Dropped, Protocol
 from pumpline.nsqd.protocol.replies import Reply, settle
 from pumpline.nsqd.protocol.upgrade import new_layers
@@ -101,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
             return
         self.heard_s = self._loop.time()
-        self._heartbeat.start(self.protocol.settings.heartbeat_ms)
+        self._heartbeat.start(self.protocol.client_options.heartbeat_ms)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._received_view
@@ -271,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start_upgrade(self) -> None:
         self._upgrading = self._waiting = False
-        self.layers = new_layers(self.protocol.settings, self._tls, self.peer)
+        self.layers = new_layers(self.protocol.client_options, self._tls, self.peer)
         if self._pending:
             held, self._pending = self._pending, bytearray()
             self.layers.receive(held)
@@ -389,8 +389,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.write(data)
 
-    def identified(self, settings: Settings) -> None:
-        self._heartbeat.start(settings.heartbeat_ms)
+    def identified(self, client: ClientOptions) -> None:
+        self._heartbeat.start(client.heartbeat_ms)
 
     def beat(self) -> None:
         if not self._upgrading:  # nothing may come between the response and the upgrade

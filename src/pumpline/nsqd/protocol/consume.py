@@ -35,10 +35,10 @@ _INT64_MAX = (1 << 63) - 1
 
 
 def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
-    settings = protocol.settings
+    client = protocol.client_options
     if protocol.state != STATE_INIT:
         raise ProtocolError(E_INVALID, "cannot SUB in current state")
-    if settings.heartbeat_ms <= 0:
+    if client.heartbeat_ms <= 0:
         raise ProtocolError(E_INVALID, "cannot SUB with heartbeats disabled")
     if len(params) < 3:
         raise ProtocolError(E_INVALID, "SUB insufficient number of parameters")
@@ -68,9 +68,9 @@ def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     consumer = Consumer(
         channel,
         protocol.connection,
-        msg_timeout_ns=settings.msg_timeout_ms * _NS_PER_MS,
-        sample_rate=settings.sample_rate,
-        locality=locality_of(settings, protocol.broker.options),
+        msg_timeout_ns=client.msg_timeout_ms * _NS_PER_MS,
+        sample_rate=client.sample_rate,
+        locality=locality_of(client.topology_zone, client.topology_region, protocol.broker.options),
     )
     channel.add(consumer)
     protocol.connection.consumer = consumer

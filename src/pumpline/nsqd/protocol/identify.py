@@ -1,6 +1,6 @@
 """IDENTIFY: what a client may ask for, and what it is told.
 
-`parse` checks a body against the broker's limits and gives the settings of the connection;
+`parse` checks a body against the broker's limits and gives the `ClientOptions` of the connection;
 `response` is the JSON that a client gets that negotiates features.
 """
 
@@ -39,7 +39,7 @@ _NUMBERS = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Settings:
+class ClientOptions:
     """What one connection asked for, or the defaults."""
 
     client_id: str = ""
@@ -63,9 +63,9 @@ class Settings:
         return self.tls_v1 or self.snappy or self.deflate
 
 
-def default_settings(options: Options, peer: str) -> Settings:
+def default_client_options(options: Options, peer: str) -> ClientOptions:
     """Before IDENTIFY."""
-    return Settings(
+    return ClientOptions(
         client_id=peer,
         hostname=peer,
         output_buffer_timeout_ms=options.output_buffer_timeout_ns // _NS_PER_MS,
@@ -73,10 +73,10 @@ def default_settings(options: Options, peer: str) -> Settings:
     )
 
 
-def parse(body: bytes, options: Options) -> Settings:
-    """The settings asked for; ProtocolError when they cannot be had."""
+def parse(body: bytes, options: Options) -> ClientOptions:
+    """What an IDENTIFY body asks for, within the limits; ProtocolError if it cannot be granted."""
     asked = _decode(body)
-    settings = Settings(
+    client = ClientOptions(
         client_id=asked["client_id"],
         hostname=asked["hostname"],
         user_agent=asked["user_agent"],
@@ -84,7 +84,7 @@ def parse(body: bytes, options: Options) -> Settings:
         topology_zone=asked["topology_zone"],
         feature_negotiation=asked["feature_negotiation"],
     )
-    settings.heartbeat_ms = _in_range(
+    client.heartbeat_ms = _in_range(
         asked["heartbeat_interval"],
         "heartbeat interval",
         default=HEARTBEAT_DEFAULT_MS,
@@ -92,47 +92,47 @@ def parse(body: bytes, options: Options) -> Settings:
         high=options.max_heartbeat_interval_ns // _NS_PER_MS,
         off=-1,
     )
-    _set_output(settings, asked, options)
+    _set_output(client, asked, options)
     if not 0 <= asked["sample_rate"] <= _SAMPLE_RATE_MAX:
         raise _invalid("sample rate", asked["sample_rate"])
-    settings.sample_rate = asked["sample_rate"]
-    settings.msg_timeout_ms = _in_range(
+    client.sample_rate = asked["sample_rate"]
+    client.msg_timeout_ms = _in_range(
         asked["msg_timeout"],
         "msg timeout",
         default=options.msg_timeout_ns // _NS_PER_MS,
         low=_MSG_TIMEOUT_MIN_MS,
         high=options.max_msg_timeout_ns // _NS_PER_MS,
     )
-    settings.deflate_level = min(DEFLATE_LEVEL_DEFAULT, options.max_deflate_level)
-    if settings.feature_negotiation:
-        _set_upgrades(settings, asked, options)
-    return settings
+    client.deflate_level = min(DEFLATE_LEVEL_DEFAULT, options.max_deflate_level)
+    if client.feature_negotiation:
+        _set_upgrades(client, asked, options)
+    return client
 
 
-def response(settings: Settings, options: Options) -> bytes:
+def response(client: ClientOptions, options: Options) -> bytes:
     return msgspec.json.encode(
         {
             "max_rdy_count": options.max_rdy_count,
             "version": NSQ_VERSION,
             "max_msg_timeout": options.max_msg_timeout_ns // _NS_PER_MS,
-            "msg_timeout": settings.msg_timeout_ms,
-            "tls_v1": settings.tls_v1,
-            "deflate": settings.deflate,
-            "deflate_level": settings.deflate_level,
+            "msg_timeout": client.msg_timeout_ms,
+            "tls_v1": client.tls_v1,
+            "deflate": client.deflate,
+            "deflate_level": client.deflate_level,
             "max_deflate_level": options.max_deflate_level,
-            "snappy": settings.snappy,
-            "sample_rate": settings.sample_rate,
+            "snappy": client.snappy,
+            "sample_rate": client.sample_rate,
             "auth_required": bool(options.auth_http_address),
-            "output_buffer_size": settings.output_buffer_bytes,
-            "output_buffer_timeout": settings.output_buffer_timeout_ms,
+            "output_buffer_size": client.output_buffer_bytes,
+            "output_buffer_timeout": client.output_buffer_timeout_ms,
             "topology_region": options.topology_region,
             "topology_zone": options.topology_zone,
         }
     )
 
 
-def _set_output(settings: Settings, asked: dict[str, Any], options: Options) -> None:
-    settings.output_buffer_timeout_ms = _in_range(
+def _set_output(client: ClientOptions, asked: dict[str, Any], options: Options) -> None:
+    client.output_buffer_timeout_ms = _in_range(
         asked["output_buffer_timeout"],
         "output buffer timeout",
         default=options.output_buffer_timeout_ns // _NS_PER_MS,
@@ -140,7 +140,7 @@ def _set_output(settings: Settings, asked: dict[str, Any], options: Options) -> 
         high=options.max_output_buffer_timeout_ns // _NS_PER_MS,
         off=0,
     )
-    settings.output_buffer_bytes = _in_range(
+    client.output_buffer_bytes = _in_range(
         asked["output_buffer_size"],
         "output buffer size",
         default=OUTPUT_BUFFER_DEFAULT_BYTES,
@@ -149,17 +149,17 @@ def _set_output(settings: Settings, asked: dict[str, Any], options: Options) -> 
         off=1,
     )
     if asked["output_buffer_size"] == -1:
-        settings.output_buffer_timeout_ms = 0
+        client.output_buffer_timeout_ms = 0
 
 
-def _set_upgrades(settings: Settings, asked: dict[str, Any], options: Options) -> None:
-    settings.tls_v1 = asked["tls_v1"] and bool(options.tls_cert or options.tls_key)
-    settings.snappy = asked["snappy"] and options.snappy
-    settings.deflate = asked["deflate"] and options.deflate
-    if settings.snappy and settings.deflate:
+def _set_upgrades(client: ClientOptions, asked: dict[str, Any], options: Options) -> None:
+    client.tls_v1 = asked["tls_v1"] and bool(options.tls_cert or options.tls_key)
+    client.snappy = asked["snappy"] and options.snappy
+    client.deflate = asked["deflate"] and options.deflate
+    if client.snappy and client.deflate:
         raise ProtocolError(E_IDENTIFY_FAILED, "cannot enable both deflate and snappy compression")
-    if settings.deflate and asked["deflate_level"] > 0:
-        settings.deflate_level = min(asked["deflate_level"], options.max_deflate_level)
+    if client.deflate and asked["deflate_level"] > 0:
+        client.deflate_level = min(asked["deflate_level"], options.max_deflate_level)
 
 
 def _in_range(

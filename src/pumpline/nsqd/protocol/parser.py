@@ -58,11 +58,11 @@ class Protocol:
         "_pub_topic",
         "access",
         "broker",
+        "client_options",
         "connection",
         "greeted",
         "incomplete",
         "needs_tls",
-        "settings",
         "state",
         "usual",
     )
@@ -70,7 +70,7 @@ class Protocol:
     def __init__(self, connection: "Connection", peer: str) -> None:
         self.connection = connection
         self.broker = connection.broker
-        self.settings = identify.default_settings(self.broker.options, peer)
+        self.client_options = identify.default_client_options(self.broker.options, peer)
         self.state = STATE_INIT
         self.greeted = False
         self.needs_tls = self.broker.options.tls_required is not TlsRequired.NO
@@ -254,14 +254,14 @@ def _identify(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int,
         raise ProtocolError(E_INVALID, "cannot IDENTIFY in current state")
     options = protocol.broker.options
     body, pos = read_body(buf, pos, end, "IDENTIFY", options.max_body_size)
-    settings = identify.parse(body, options)
-    if settings.upgrades and protocol.connection.layers is not None:
+    client = identify.parse(body, options)
+    if client.upgrades and protocol.connection.layers is not None:
         raise ProtocolError(E_IDENTIFY_FAILED, "IDENTIFY failed already upgraded")
-    protocol.settings = settings
-    protocol.connection.identified(settings)
-    data = identify.response(settings, options) if settings.feature_negotiation else b"OK"
+    protocol.client_options = client
+    protocol.connection.identified(client)
+    data = identify.response(client, options) if client.feature_negotiation else b"OK"
     protocol.connection.reply(frames.encode_frame(frames.RESPONSE, data))
-    if settings.upgrades:
+    if client.upgrades:
         protocol.connection.upgrade()
         raise Suspended(pos)
     return pos

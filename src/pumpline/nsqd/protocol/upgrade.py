@@ -4,23 +4,23 @@ import logging
 import ssl
 
 from pumpline.core.protocol.layers import Compression, Deflate, Layers, Snappy, Tls
-from pumpline.nsqd.protocol.identify import Settings
+from pumpline.nsqd.protocol.identify import ClientOptions
 
 _LOG = logging.getLogger(__name__)
 
 
-def new_layers(settings: Settings, context: ssl.SSLContext | None, peer: str) -> Layers:
+def new_layers(client: ClientOptions, context: ssl.SSLContext | None, peer: str) -> Layers:
     """The layers that a client was granted."""
     tls = None
     compression: Compression | None = None
-    if settings.tls_v1 and context is not None:
+    if client.tls_v1 and context is not None:
         _LOG.info("PROTOCOL(V2): [%s] upgrading connection to TLS", peer)
         tls = Tls(context)
-    if settings.snappy:
+    if client.snappy:
         _LOG.info("PROTOCOL(V2): [%s] upgrading connection to snappy", peer)
         compression = Snappy()
-    elif settings.deflate:
-        level = settings.deflate_level
+    elif client.deflate:
+        level = client.deflate_level
         _LOG.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", peer, level)
         compression = Deflate(level)
     return Layers(tls=tls, compression=compression)

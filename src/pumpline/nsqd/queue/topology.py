@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pumpline.nsqd.options import Options
-    from pumpline.nsqd.protocol.identify import Settings
     from pumpline.nsqd.queue.consumer import Consumer
 
 EXPERIMENT = "topology-aware-consumption"
@@ -38,11 +37,11 @@ def is_topology_aware(options: "Options") -> bool:
     return EXPERIMENT in options.enable_experiment
 
 
-def locality_of(settings: "Settings", options: "Options") -> Locality:
-    """How near a client is. Where neither side has a name, nobody is near."""
-    if options.topology_zone and settings.topology_zone == options.topology_zone:
+def locality_of(zone: str, region: str, options: "Options") -> Locality:
+    """How near a client in that zone and region is. Names that are empty are never equal."""
+    if options.topology_zone and zone == options.topology_zone:
         return Locality.ZONE
-    if options.topology_region and settings.topology_region == options.topology_region:
+    if options.topology_region and region == options.topology_region:
         return Locality.REGION
     return Locality.GLOBAL
 

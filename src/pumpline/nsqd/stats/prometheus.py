@@ -219,7 +219,7 @@ class Metrics:
                 for published in client_stats(connection, selection.topic).pub_counts:
                     where = labels(
                         topic=published.topic,
-                        client_id=connection.protocol.settings.client_id,
+                        client_id=connection.protocol.client_options.client_id,
                         remote_address=connection.peer,
                     )
                     exposition.add(CLIENT_PUBLISHED, published.count, where)

@@ -272,7 +272,7 @@ def _consumers(channel: "Channel", topic_name: str) -> Iterator[ClientStats]:
 
 
 def client_stats(connection: Connection, topic_name: str) -> ClientStats:
-    settings = connection.protocol.settings
+    client = connection.protocol.client_options
     consumer = connection.consumer
     layers = connection.layers
     tls = layers.tls if layers and layers.open else None
@@ -280,8 +280,8 @@ def client_stats(connection: Connection, topic_name: str) -> ClientStats:
     access = connection.protocol.access
     grant = access.grant if access else None
     return ClientStats(
-        client_id=settings.client_id,
-        hostname=settings.hostname,
+        client_id=client.client_id,
+        hostname=client.hostname,
         version=PROTOCOL_VERSION,
         remote_address=connection.peer,
         state=connection.protocol.state,
@@ -294,15 +294,15 @@ def client_stats(connection: Connection, topic_name: str) -> ClientStats:
         finish_count=consumer.finish_count if consumer else 0,
         requeue_count=consumer.requeue_count if consumer else 0,
         connect_ts=connection.connected_at_s,
-        sample_rate=settings.sample_rate,
+        sample_rate=client.sample_rate,
         deflate=compression == Deflate.name,
         snappy=compression == Snappy.name,
-        user_agent=settings.user_agent,
+        user_agent=client.user_agent,
         authed=bool(grant and grant.rows),
         auth_identity=grant.identity if grant else "",
         auth_identity_url=grant.identity_url if grant else "",
-        topology_zone=settings.topology_zone,
-        topology_region=settings.topology_region,
+        topology_zone=client.topology_zone,
+        topology_region=client.topology_region,
         pub_counts=_pub_counts(connection.pub_counts, topic_name),
         tls=tls is not None,
         tls_cipher_suite=go_cipher_name(tls.cipher) if tls else "",

@@ -6,7 +6,7 @@ import pytest
 
 from pumpline.core.protocol.errors import ProtocolError
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.protocol.identify import default_settings, parse, response
+from pumpline.nsqd.protocol.identify import default_client_options, parse, response
 
 NS_PER_MS = 1_000_000
 OPTIONS = Options(
@@ -47,7 +47,7 @@ def test_a_client_that_asks_for_nothing_gets_the_defaults(body: bytes) -> None:
 
 
 def test_before_identify_the_peer_names_the_client() -> None:
-    defaults = default_settings(OPTIONS, "10.0.0.1")
+    defaults = default_client_options(OPTIONS, "10.0.0.1")
     assert (defaults.client_id, defaults.hostname) == ("10.0.0.1", "10.0.0.1")
     assert (defaults.msg_timeout_ms, defaults.output_buffer_timeout_ms) == (50_000, 100)
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.protocol.identify import Settings
 from pumpline.nsqd.queue.topology import EXPERIMENT, Delivered, Locality, locality_of
 from tests.kit.fake_broker import Sink, Stage
 
@@ -37,12 +36,11 @@ def received(sink: Sink) -> int:
     ],
 )
 def test_names_tell_how_near_a_client_is(zone: str, region: str, expected: Locality) -> None:
-    settings = Settings(topology_zone=zone, topology_region=region)
-    assert locality_of(settings, aware()) is expected
+    assert locality_of(zone, region, aware()) is expected
 
 
 def test_without_a_name_of_its_own_nobody_is_near() -> None:
-    assert locality_of(Settings(), Options()) is GLOBAL
+    assert locality_of("", "", Options()) is GLOBAL
 
 
 def test_the_nearest_with_credit_gets_the_message(stage: Stage) -> None:

@@ -14,7 +14,6 @@ its own, so that they go on while a test blocks. Knows everything below; nothing
 """
 
 import asyncio
-import http.client
 import json
 import os
 import tempfile
@@ -23,10 +22,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol, Self
 from urllib.parse import quote
 
+from pumpline.client.http_connection import ask_once
 from pumpline.core.text import flags
 from pumpline.nsqd import options as nsqd_options
 from pumpline.nsqd import server as nsqd_server
@@ -34,6 +35,7 @@ from pumpline.nsqlookupd import options as nsqlookupd_options
 from pumpline.nsqlookupd import server as nsqlookupd_server
 
 HTTP_TIMEOUT_S = 10.0
+HTTP_BYTES_MAX = 1 << 30
 POLL_S = 0.005
 
 
@@ -114,15 +116,12 @@ class _LocalDaemon(ABC):
         return self._http("POST", path, body)
 
     def _http(self, method: str, path: str, body: bytes = b"") -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=HTTP_TIMEOUT_S)
-        try:
-            connection.request(method, path, body)
-            response = connection.getresponse()
-            data = response.read()
-        finally:
-            connection.close()
-        if response.status != http.client.OK:
-            raise OSError(f"{method} {path}: {response.status} {data.decode(errors='replace')}")
+        url = f"http://{self.http_address}{path}"
+        status, data = ask_once(
+            method, url, timeout_s=HTTP_TIMEOUT_S, bytes_max=HTTP_BYTES_MAX, body=body
+        )
+        if status != HTTPStatus.OK:
+            raise OSError(f"{method} {path}: {status} {data.decode(errors='replace')}")
         return data
 
     def _addresses(self) -> list[str]:

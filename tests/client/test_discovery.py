@@ -16,7 +16,6 @@ from pumpline.client.discovery import (
     lookup_url,
     parse_answer,
 )
-from pumpline.client.fetch import FetchError, get
 
 PRODUCER = {"broadcast_address": "node1", "tcp_port": 4150}
 GOOD = json.dumps({"channels": [], "producers": [PRODUCER]}).encode()
@@ -103,18 +102,6 @@ async def test_a_bad_answer_is_logged_and_names_nobody(
     [record] = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage().startswith(f"nsqlookupd {bad}: ")
-
-
-async def test_an_nsqlookupd_that_says_nothing_is_not_waited_for_forever() -> None:
-    async with answering(b"", close=False) as (address, _):
-        with pytest.raises(FetchError, match="no answer within"):
-            await get(f"http://{address}/", headers={}, timeout_s=0.05, bytes_max=100)
-
-
-async def test_nobody_listening_is_a_fetch_error(unused_tcp_port: int) -> None:
-    with pytest.raises(FetchError):
-        url = f"http://127.0.0.1:{unused_tcp_port}/"
-        await get(url, headers={}, timeout_s=5, bytes_max=100)
 
 
 async def test_an_unknown_topic_is_nobody_and_no_failure(caplog: pytest.LogCaptureFixture) -> None:

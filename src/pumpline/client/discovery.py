@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import quote, urlsplit
 
-from pumpline.client.fetch import FetchError, get
+from pumpline.client.http_connection import HttpError, HttpThread
 
 POLL_INTERVAL_S = 60.0
 POLL_JITTER = 0.3  # of the interval
@@ -72,11 +72,10 @@ class Discovery:
         random: Callable[[], float],
     ) -> None:
         """`random` gives numbers in [0, 1)."""
-        self._urls = {lookupd: lookup_url(lookupd, topic) for lookupd in lookupds}
+        self._lookupds = {each: HttpThread(lookup_url(each, topic), tls=tls) for each in lookupds}
         self._interval_s = interval_s
         self._jitter = jitter
         self._timeout_s = timeout_s
-        self._tls = tls
         self._random = random
         self._search_s = SEARCH_INTERVAL_S
         self.sightings = Sightings()
@@ -97,8 +96,8 @@ class Discovery:
                 on_found()
             return answer
 
-        answers = await asyncio.gather(*map(ask, self._urls))
-        self.sightings.merge(dict(zip(self._urls, answers, strict=True)))
+        answers = await asyncio.gather(*map(ask, self._lookupds))
+        self.sightings.merge(dict(zip(self._lookupds, answers, strict=True)))
         self.polls += 1
 
     def pause_s(self) -> float:
@@ -113,19 +112,17 @@ class Discovery:
 
     async def _ask(self, lookupd: str) -> frozenset[str] | None:
         try:
-            status, body = await get(
-                self._urls[lookupd],
+            status, body = await self._lookupds[lookupd].get(
                 headers={"Accept": ACCEPT},
                 timeout_s=self._timeout_s,
                 bytes_max=ANSWER_BYTES_MAX,
-                tls=self._tls,
             )
             if status == 404:  # it does not know the topic
                 return frozenset()
             if status != 200:
-                raise FetchError(f"status {status}")
+                raise HttpError(f"status {status}")
             return parse_answer(body)
-        except FetchError as error:
+        except HttpError as error:
             logger.warning("nsqlookupd %s: %s", lookupd, error)
             return None
 
@@ -150,12 +147,12 @@ def parse_answer(body: bytes) -> frozenset[str]:
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise FetchError("the answer is not JSON") from error
+        raise HttpError("the answer is not JSON") from error
     if isinstance(answer, dict) and isinstance(answer.get("data"), dict):
         answer = answer["data"]  # as nsqlookupd before 1.0 wrapped it
     producers = answer.get("producers") if isinstance(answer, dict) else None
     if not isinstance(producers, list):
-        raise FetchError("the answer names no producers")
+        raise HttpError("the answer names no producers")
     addresses = [_address(producer) for producer in producers]
     if bad := addresses.count(None):
         logger.warning("%d of %d nsqds in an answer have no usable address", bad, len(addresses))

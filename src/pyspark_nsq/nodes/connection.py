@@ -1,26 +1,25 @@
-"""One keep-alive HTTP connection to a node, with the standard library.
+"""One node's HTTP API: questions, and the answer or one sentence that names the node.
 
-Every failure becomes one sentence that names the node: `Unreachable` when it does not answer,
-`Refused` with its status and code when it says no, `Untrusted` when TLS fails for a reason that
-waiting does not mend. A node that wants TLS says on which port it has it, and is asked there.
-Bounded: answers in JSON are read up to a limit, waiting up to the request timeout. Knows HTTP; must
-not know what is asked for.
+| exception     | when                                                             |
+|---------------|------------------------------------------------------------------|
+| `Unreachable` | it does not answer, or not in HTTP: worth another try            |
+| `Refused`     | it answers with an error: has its status and code                |
+| `Untrusted`   | TLS fails for a reason that waiting does not mend                |
+| `BadOption`   | a token's or certificate's file cannot be used on this machine   |
+
+A node that requires TLS says on which port it has it, and is asked there. Knows access tokens, the
+TLS options and how a node words an error; `pumpline.client.http_connection` does the HTTP. Must not
+know what is asked for.
 """
 
 import json
 import ssl
 from collections.abc import Mapping
-from http.client import (
-    BadStatusLine,
-    HTTPConnection,
-    HTTPException,
-    HTTPResponse,
-    HTTPSConnection,
-    RemoteDisconnected,
-)
+from http.client import BadStatusLine, RemoteDisconnected
 from socket import gethostname
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from pumpline.client.http_connection import HttpConnection, HttpError
 from pyspark_nsq.errors import BadOption, NsqError, Refused, Unreachable, Untrusted
 from pyspark_nsq.options import TOKEN, TOKEN_CHARS, Connecting
 
@@ -33,7 +32,7 @@ HINTS = {
     "FORBIDDEN": "its 'accessToken' may only read",
     "CERTIFICATE_REQUIRED": "it wants a certificate: 'tlsCertFile' and 'tlsKeyFile', and https://",
 }
-# What OpenSSL calls it when the other side speaks no TLS, or will have none of our certificate.
+# OpenSSL's reasons when the other side speaks no TLS, or does not accept our certificate.
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 _NO_CERTIFICATE = frozenset(
     {
@@ -49,18 +48,18 @@ _SAFE = "-_.~:"
 
 
 class NodeConnection:
-    """Requests to one address, one after another."""
+    """Requests to one address, one after another, on one connection that is kept open."""
 
     def __init__(self, address: str, connecting: Connecting) -> None:
         self.address = address
         self._connecting = connecting
-        self._connection: HTTPConnection | None = None
+        self._http = self._new_http()
 
     def ask(self, path: str, query: Mapping[str, object], *, method: str = "GET") -> object:
-        """What the node answers, out of JSON. A connection that was idle may be stale: one more
-        try on a new one (every request of ours can be repeated)."""
+        """What the node answers, out of JSON. A kept connection may be stale, so there is one more
+        try on a new one (every request that is asked this way can be repeated)."""
         body = b""
-        for last_try in (self._connection is None, True):
+        for last_try in (not self._http.is_open, True):
             try:
                 body = self._exchange(path, query, method)
             except Unreachable:
@@ -72,11 +71,6 @@ class NodeConnection:
                     raise
                 body = self._exchange(path, query, method)
             break
-        if len(body) > JSON_BYTES_MAX:
-            self.close()
-            raise Unreachable(
-                f"{self.address} answers {path} with more than {JSON_BYTES_MAX:,} bytes"
-            )
         try:
             return json.loads(body) if body else None
         except ValueError:
@@ -85,19 +79,17 @@ class NodeConnection:
 
     def _exchange(self, path: str, query: Mapping[str, object], method: str) -> bytes:
         self.send(path, query, method=method)
-        response = self.response()
-        try:
-            return response.read(JSON_BYTES_MAX + 1)
-        except (OSError, HTTPException) as error:
-            raise self.failed(error) from None
+        self.receive()
+        return self.read()
 
     def _goes_on_with_tls(self, error: Refused) -> bool:
-        """As NSQ's own tools do: nsqlookupd knows the plain port of a node only."""
+        """As NSQ's own tools do: nsqlookupd only knows the plain port of a node."""
         port = error.details.get("https_port")
         if error.code != TLS_REQUIRED or not isinstance(port, int) or not 0 < port < 1 << 16:
             return False
         self.close()
         self.address = _with_tls(self.address, port)
+        self._http = self._new_http()
         return True
 
     def send(
@@ -110,65 +102,67 @@ class NodeConnection:
     ) -> None:
         target = path + "?" + "&".join(f"{k}={quote(str(v), _SAFE)}" for k, v in query.items())
         headers = _authorization(self._connecting)
-        if self._connection is None:
-            self._connection = self._opened()
         try:
-            self._connection.request(method, target, body, headers)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            # A node that will not have all of a body answers and hangs up: the answer says why.
-            if body is None:
-                raise self.failed(error) from None
-        except (OSError, HTTPException) as error:
-            raise self.failed(error) from None
+            self._http.send(method, target, headers=headers, body=body)
+        except HttpError as error:
+            raise self._failed(error) from None
 
-    def response(self) -> HTTPResponse:
-        """The answer to what was sent; Refused unless its status is 200."""
-        assert self._connection is not None
+    def receive(self) -> None:
+        """Wait for the answer to what was sent; Refused unless its status is 200."""
         try:
-            response = self._connection.getresponse()
-            if response.status == 200:
-                return response
-            text = response.read(ERROR_BYTES_MAX)
-        except (OSError, HTTPException) as error:
-            raise self.failed(error) from None
-        if not response.isclosed():
-            self.close()  # the rest of it would be taken for the next answer
-        raise self._refused(response.status, text)
+            status = self._http.receive()
+            if status == 200:
+                return
+            text = self._http.read_start(ERROR_BYTES_MAX)
+        except HttpError as error:
+            raise self._failed(error) from None
+        raise self._refused(status, text)
+
+    def header(self, name: str) -> str:
+        """Of the answer; empty if it has no such header."""
+        return self._http.header(name)
+
+    def read(self) -> bytes:
+        """The body of the answer, of at most JSON_BYTES_MAX."""
+        try:
+            return self._http.read(JSON_BYTES_MAX)
+        except HttpError as error:
+            raise self._failed(error) from None
+
+    def read_into(self, view: memoryview) -> None:
+        """Fill `view` with the body, which must have this size."""
+        try:
+            self._http.read_into(view)
+        except HttpError as error:
+            raise self._failed(error) from None
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._http.close()
 
-    def failed(self, error: Exception) -> NsqError:
-        """Closes, and says why: Untrusted, or Unreachable, which is worth another try."""
-        self.close()
-        if isinstance(error, ssl.SSLCertVerificationError):
-            reason = error.verify_message or str(error)
+    def _new_http(self) -> HttpConnection:
+        connecting = self._connecting
+        timeout_s = connecting.request_timeout_s
+        return HttpConnection(self.address, timeout_s=timeout_s, tls=lambda: _tls(connecting))
+
+    def _failed(self, error: HttpError) -> NsqError:
+        """Untrusted, or Unreachable, which is worth another try."""
+        cause = error.__cause__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            reason = cause.verify_message or str(cause)
             return Untrusted(
                 f"{self.address} has a certificate that is not trusted: {reason}; 'tlsCaFile' says "
                 "which authority to trust"
             )
-        if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
+        if isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
             return Untrusted(f"{self.address} speaks no TLS: it is no HTTPS port of a node")
-        if isinstance(error, ssl.SSLError) and error.reason in _NO_CERTIFICATE:
+        if isinstance(cause, ssl.SSLError) and cause.reason in _NO_CERTIFICATE:
             return Untrusted(
                 f"{self.address} wants a certificate by an authority that it trusts: 'tlsCertFile' "
-                f"and 'tlsKeyFile' ({error.reason})"
+                f"and 'tlsKeyFile' ({cause.reason})"
             )
-        if isinstance(error, BadStatusLine) and not isinstance(error, RemoteDisconnected):
+        if isinstance(cause, BadStatusLine) and not isinstance(cause, RemoteDisconnected):
             return Unreachable(f"{self.address} answers, but not in HTTP; is it an https:// port?")
-        return Unreachable(f"{self.address} does not answer: {str(error) or type(error).__name__}")
-
-    def _opened(self) -> HTTPConnection:
-        parts = urlsplit(self.address)
-        assert parts.hostname is not None
-        timeout_s = self._connecting.request_timeout_s
-        if parts.scheme == "http":
-            return HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
-        return HTTPSConnection(
-            parts.hostname, parts.port, timeout=timeout_s, context=_tls(self._connecting)
-        )
+        return Unreachable(f"{self.address} does not answer: {error}")
 
     def _refused(self, status: int, text: bytes) -> Refused:
         try:

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
 
 from pumpline.core.messages.batches import BATCH_BYTES_MAX
 from pyspark_nsq.errors import DataLoss, NsqError, Refused, Unreachable
@@ -100,8 +99,10 @@ class Fetcher:
         self._connection.send("/log/raw", query)
 
     def _receive(self, at: int) -> Answer:
-        response = self._connection.response()
-        size, stop = _number(response, "Content-Length"), _number(response, "X-Pumpline-To")
+        connection = self._connection
+        connection.receive()
+        size = _number(connection.header("Content-Length"))
+        stop = _number(connection.header("X-Pumpline-To"))
         if size is None or stop is None or not 0 <= size <= ANSWER_BYTES_MAX:
             self._connection.close()
             raise NsqError(
@@ -113,20 +114,8 @@ class Fetcher:
         if size > len(self._buffer):
             self._buffer = bytearray(size)
         view = memoryview(self._buffer)[:size]
-        self._fill(response, view)
+        connection.read_into(view)
         return Answer(view, at, stop)
-
-    def _fill(self, response: HTTPResponse, view: memoryview) -> None:
-        filled = 0
-        try:
-            while filled < len(view):
-                count = response.readinto(view[filled:])
-                if not count:
-                    raise EOFError(f"closed after {filled} of {len(view)} bytes")
-                filled += count
-            response.read()  # marks the connection free
-        except (OSError, EOFError, HTTPException) as error:
-            raise self._connection.failed(error) from None
 
     def _explained(self, error: Refused, at: int) -> NsqError:
         if error.code == "LOG_CHANGED":
@@ -153,6 +142,5 @@ class Retired(DataLoss):
         self.first = first
 
 
-def _number(response: HTTPResponse, name: str) -> int | None:
-    text = response.getheader(name, "")
+def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None

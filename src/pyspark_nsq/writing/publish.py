@@ -12,7 +12,6 @@ A node that is away is waited for, and never replaced by another, which would no
 import logging
 import time
 from hashlib import blake2b
-from http.client import HTTPException
 
 from pumpline.core.messages.crc import crc32
 from pyspark_nsq.errors import NsqError, Refused, Unreachable
@@ -91,15 +90,14 @@ class NodePublisher:
 
     def _confirm(self, chunk: Chunk) -> None:
         try:
-            self._connection.response().read()
+            self._connection.receive()
+            self._connection.read()
         except Refused as error:
             if error.status >= SERVER_ERROR:
                 raise _Unwilling(str(error)) from None
             reason = REASONS.get(error.code)
             why = f": {reason}" if reason else ""
             raise NsqError(f"topic {chunk.topic}: {error}{why}") from None
-        except (OSError, HTTPException) as error:
-            raise self._connection.failed(error) from None
 
 
 class _Unwilling(NsqError):

@@ -8,13 +8,16 @@ import re
 import subprocess
 import sys
 import time
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from urllib.request import Request, urlopen
+
+from pumpline.client.http_connection import ask_once
 
 START_S_MAX = 30.0
 HTTP_S_MAX = 10.0
+ANSWER_BYTES_MAX = 16 << 20
 POLL_S = 0.05
 
 
@@ -49,9 +52,10 @@ class DaemonProcess:
             self._process.wait()
 
     def ask(self, path: str, *, method: str = "GET") -> dict[str, object]:
-        request = Request(f"http://{self.http_address}{path}", method=method)
-        with urlopen(request, timeout=HTTP_S_MAX) as response:
-            body = response.read()
+        url = f"http://{self.http_address}{path}"
+        status, body = ask_once(method, url, timeout_s=HTTP_S_MAX, bytes_max=ANSWER_BYTES_MAX)
+        if status != HTTPStatus.OK:
+            raise OSError(f"{url}: {status} {body.decode(errors='replace')}")
         answer = json.loads(body) if body else {}
         return answer if isinstance(answer, dict) else {}
 

@@ -18,6 +18,7 @@ from bench.kit.wire import connect, read_response
 BODY_BYTES = 200
 BATCH_ROWS = 1000
 IN_FLIGHT = 4
+REPLY_S_MAX = 30.0
 LATENCY_MESSAGES = 40
 LATENCY_WARM_UP = 5
 LATENCY_S_MAX = 30.0
@@ -53,6 +54,7 @@ def publish(port: int, topic: str, rows: int, documents: Documents) -> None:
     bodies = [documents.mpub_body() for _ in range(16)] if rows > BATCH_ROWS else []
     waiting = 0
     with connect(port) as sock:
+        sock.settimeout(REPLY_S_MAX)  # connect() wakes a read after 0.2 s, a busy disk takes longer
         for number in range(rows // BATCH_ROWS):
             body = bodies[number % 16] if topic != "bench" else documents.mpub_body()
             sock.sendall(command + len(body).to_bytes(4) + body)

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.util import find_spec
 
 from pumpline import NSQ_VERSION, __version__
 from pumpline.tools.daemon import EXIT_OK, EXIT_USAGE
@@ -17,13 +16,6 @@ COMMANDS = {
     "pipeline": "archive, query, transform and replay topics on Spark",
     "nsqd": "the broker: takes, keeps and delivers messages",
     "nsqlookupd": "the directory: tells consumers which nsqd has a topic",
-    "nsqadmin": "the web page over a whole cluster",
-    "nsq_tail": "print the messages of a topic as they come",
-    "nsq_stat": "print the rates and depths of a channel",
-    "nsq_to_file": "write topics to files",
-    "nsq_to_http": "send each message to an HTTP address",
-    "nsq_to_nsq": "copy topics to other nsqds",
-    "to_nsq": "publish the lines of standard input",
 }
 
 
@@ -36,23 +28,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command in ("-version", "--version"):
         print(f"pumpline v{__version__} (speaks NSQ {NSQ_VERSION})")
         return EXIT_OK
-    if command not in installed():
-        meant = get_close_matches(command, installed(), 1)
+    if command not in COMMANDS:
+        meant = get_close_matches(command, COMMANDS, 1)
         hint = f" (did you mean {meant[0]}?)" if meant else ""
         print(f"unknown command: {command}{hint}\n{usage()}", end="", file=sys.stderr)
         return EXIT_USAGE
-    code: int = import_module(_module(command)).main(arguments[1:])
+    code: int = import_module(module_of(command)).main(arguments[1:])
     return code
 
 
-def installed() -> list[str]:
-    return [command for command in COMMANDS if find_spec(_module(command))]
-
-
 def usage() -> str:
-    commands = installed()
-    width = max(map(len, commands))
-    lines = [f"  {command:<{width}}  {COMMANDS[command]}" for command in commands]
+    width = max(map(len, COMMANDS))
+    lines = [f"  {command:<{width}}  {text}" for command, text in COMMANDS.items()]
     return "\n".join(
         [
             "pumpline: NSQ rebuilt on a log",
@@ -74,7 +61,7 @@ def usage() -> str:
     )
 
 
-def _module(command: str) -> str:
+def module_of(command: str) -> str:
     return f"pumpline.tools.{command}" + (".command" if command == "demo" else "")
 
 

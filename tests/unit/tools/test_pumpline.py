@@ -1,0 +1,35 @@
+"""The pumpline command: it names the commands there are, and no others."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from pumpline.tools import pumpline
+
+
+@pytest.mark.parametrize("command", pumpline.COMMANDS)
+def test_every_command_that_the_help_names_is_there(command: str) -> None:
+    assert find_spec(pumpline.module_of(command)) is not None
+    assert f"\n  {command} " in pumpline.usage()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("nsqlookup", "unknown command: nsqlookup (did you mean nsqlookupd?)"),
+        ("nsq_tail", "unknown command: nsq_tail"),
+    ],
+)
+def test_an_unknown_command_is_a_usage_error(
+    given: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pumpline.main([given]) == pumpline.EXIT_USAGE
+    shown = capsys.readouterr()
+    assert shown.err.startswith(said + "\n" if "(" in said else said)
+    assert "Commands:" in shown.err
+    assert shown.out == ""
+
+
+def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pumpline.main([]) == pumpline.EXIT_OK
+    assert capsys.readouterr().out == pumpline.usage()

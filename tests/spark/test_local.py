@@ -109,7 +109,7 @@ def test_a_file_that_is_not_the_node_s_is_not_read(nsqd: Nsqd, topic: str, tmp_p
         (twin, "is another file on this side"),
         (tmp_path / "no" / "file", "is not on this side"),
     ):
-        file = local.File(str(path), said["device"], said["inode"], [])
+        file = local.LogFile(str(path), said["device"], said["inode"], [])
         with pytest.raises(local.NsqError, match=why):
             local._opened(file)
 

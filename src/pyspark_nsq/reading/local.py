@@ -1,10 +1,14 @@
-"""Reading a log's files where they are, for tasks on the machine of its node.
+"""Reads a log's files directly, in tasks that run on the machine of the log's node.
 
-A node that is shown this machine's boot id says in which files a range is, and where
-(`/log/files`); the task opens and reads them itself. Nothing goes through a socket, and the node
-has no work with it. That the files are the node's is known by device and inode. Whatever stands in
-the way (another machine, a container with other mounts, no right to read, a file that was retired
-meanwhile) is no error: reading ends early, and the caller goes on over HTTP.
+A node that is shown this machine's boot id answers `/log/files` with the files that hold a range,
+and the places in them; the task opens and reads the files itself. Device and inode prove that they
+are the node's files. If anything prevents it (another machine, a container with other mounts, no
+permission, a file retired meanwhile), that is not an error: reading ends early, and the caller
+reads the rest over HTTP.
+
+Measured with `localFiles` on and off by turns, 8 rounds of 3 million rows of 200 bytes on 2 cores,
+medians: 31 % more rows a second (0.87 against 0.66 million), and 970 instead of 1,268 ns of CPU a
+row (nsqd 7 instead of 148, Spark 963 instead of 1,120).
 Knows /log/files; must not know what is in the bytes.
 """
 
@@ -22,17 +26,17 @@ from pyspark_nsq.options import ReadOptions
 from pyspark_nsq.reading.fetch import ANSWER_BYTES_MAX, Answer
 from pyspark_nsq.reading.plan import Range
 
-PART_BYTES = 2 << 20  # read at once: it is decoded while it is in the processor's cache
+PART_BYTES = 2 << 20  # read at once; so much is still in the processor's cache when it is decoded
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 _LOG = logging.getLogger(__name__)
 
-_elsewhere: set[str] = set()  # nodes that this process has found that it cannot read so
+_elsewhere: set[str] = set()  # addresses of nodes whose files this process cannot read
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """Of an answer of /log/files."""
+class LogFile:
+    """A file named in an answer of /log/files, and the parts of it that hold the range."""
 
     path: str
     device: int
@@ -41,7 +45,7 @@ class File:
 
 
 class LocalReader:
-    """Reads one range, as far as it can."""
+    """Reads one range, up to the first obstacle."""
 
     def __init__(self, wanted: Range, options: ReadOptions) -> None:
         self._range = wanted
@@ -50,7 +54,7 @@ class LocalReader:
         self._buffer = bytearray(self._part_bytes + (self._part_bytes >> 3))
 
     def answers(self) -> Iterator[Answer]:
-        """The range in order, or its beginning, or nothing."""
+        """The range in order; only its beginning, or nothing, if the files cannot be read."""
         address, at = self._range.address, self._range.start
         if address in _elsewhere or not boot_id():
             return
@@ -68,8 +72,8 @@ class LocalReader:
             self._connection.close()
 
     def _parts(self, at: int) -> Iterator[Answer]:
-        """One answer of the node. All files are opened before any is read: so they stay, should
-        the log retire them."""
+        """Yields what one answer of the node names. All files are opened before the first is
+        read, so that they stay readable if the log retires them."""
         files = self._ask(at)
         with ExitStack() as closing:
             opened = []
@@ -84,7 +88,7 @@ class LocalReader:
                     yield Answer(self._read(fd, extents), at, to)
                     at = to
 
-    def _ask(self, at: int) -> list[File]:
+    def _ask(self, at: int) -> list[LogFile]:
         query = {
             "topic": self._range.topic,
             "from": at,
@@ -118,13 +122,13 @@ class LocalReader:
 
 
 class _Elsewhere(NsqError):
-    """The node's files are not within reach, and will not be."""
+    """This process cannot read the node's files, now or later."""
 
 
-def _files(answer: Any) -> list[File]:
+def _files(answer: Any) -> list[LogFile]:
     try:
         return [
-            File(
+            LogFile(
                 str(file["path"]),
                 int(file["device"]),
                 int(file["inode"]),
@@ -148,12 +152,12 @@ def _fill(view: memoryview, fd: int, position: int) -> None:
         filled += count
 
 
-def _opened(file: File) -> int:
+def _opened(file: LogFile) -> int:
     try:
         fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         if os.path.isdir(os.path.dirname(file.path)):
-            raise  # retired since
+            raise  # the log has retired it since
         raise _Elsewhere(f"{file.path} is not on this side") from None
     except PermissionError as error:
         raise _Elsewhere(str(error)) from None
@@ -166,7 +170,7 @@ def _opened(file: File) -> int:
 
 @cache
 def boot_id() -> str:
-    """What only processes on this machine know; empty where there is no such thing."""
+    """An id that only processes on this machine know; empty where the system has none."""
     try:
         with open(BOOT_ID_PATH, encoding="ascii") as file:
             return file.read().strip()

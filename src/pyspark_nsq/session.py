@@ -13,7 +13,6 @@ import sys
 from pyspark.sql import SparkSession
 
 from pyspark_nsq.errors import NsqError
-from pyspark_nsq.home import quick_home
 
 JAVA_VERSION_MIN = 17
 JAVA_TIMEOUT_S = 30.0
@@ -72,8 +71,6 @@ def local_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        if home := quick_home():
-            os.environ["SPARK_HOME"] = home
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)

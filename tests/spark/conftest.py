@@ -5,6 +5,7 @@ would give up at the first.
 """
 
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,12 +16,19 @@ from pyspark.sql import SparkSession
 from pyspark_nsq.session import local_session
 from tests.kit.daemons import Nsqd, Nsqlookupd, wait_until
 from tests.kit.spark.drivers import QUICK_FLAGS
+from tests.kit.spark.home import quick_home
 from tests.kit.spark.topics import end_of, first_of, publish
 
 _numbers = itertools.count(1)
 
 # Retries that end soon: a test that is to fail must not take a minute.
 QUICK = {"requestTimeoutMs": "5000", "retryForMs": "1500"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_spark_home() -> None:
+    """For the session of the tests and for the drivers that tests start."""
+    os.environ.setdefault("SPARK_HOME", quick_home())
 
 
 @pytest.fixture(scope="session")

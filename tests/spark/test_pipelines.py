@@ -1,7 +1,6 @@
 """transform, replay, metrics and sql: each does what it says, and goes on where it was."""
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,17 +10,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_nsq.errors import NsqError
-from pyspark_nsq.options import parse_read
 from pyspark_nsq.pipelines import archive, metrics, replay, sql, transform
 from pyspark_nsq.pipelines.exactly_once.outbox import is_repeatable
 from pyspark_nsq.pipelines.json_events import events
-from pyspark_nsq.pipelines.redeliveries import Redeliveries
 from pyspark_nsq.pipelines.replay import Plan
-from tests.kit.daemons import Nsqd, wait_until
+from tests.kit.daemons import Nsqd
 from tests.kit.spark.pipelines import lines_of, orders, run, table
 from tests.kit.spark.streams import addresses
 from tests.kit.spark.topics import end_of, publish
-from tests.spark.conftest import QUICK, Retiring
+from tests.spark.conftest import Retiring
 
 pytestmark = pytest.mark.slow
 
@@ -350,67 +347,10 @@ def test_metrics_are_shown_and_final_windows_kept_and_published(
     run(metrics, *asked, "--quiet")
     rows = table(spark, work / "t").where(f"topic = '{topic}'").collect()
     assert sum(row.messages for row in rows) == 30
-    assert [row.redeliveries for row in rows] == [None] * len(rows)  # nobody was watching yet
     assert {row.size_p50 for row in rows} == {10}
     assert sum(row.bytes for row in rows) == 300
     assert all(row.latency_ms_p99 >= row.latency_ms_p50 > 0 for row in rows)
     assert end_of(nsqd, f"{topic}-metrics") == len(rows)
-
-
-def requeue(nsqd: Nsqd, topic: str, count: int) -> None:
-    with nsqd.connect() as client:
-        client.sub(topic, "c")
-        client.rdy(1)
-        for _ in range(count):
-            client.req(client.read_message().id)
-        client.fin(client.read_message().id)
-    wait_until(lambda: nsqd.channel_stats(topic, "c")["requeue_count"] == count)
-
-
-def test_nodes_are_asked_for_redeliveries(start_nsqd: Callable[..., Nsqd], topic: str) -> None:
-    node = start_nsqd()
-    publish(node, topic, [b"x"])
-    options = {"nsqd": f"{addresses(node)},127.0.0.1:1", "subscribe": topic, **QUICK}
-    with metrics.Sampler(parse_read(options, streaming=True), Redeliveries()) as sampler:
-        began_s = time.time()
-        requeue(node, topic, 7)
-        sampler.sample()
-        known = sampler.known()
-    assert known.so_far(topic, began_s, began_s + 3600) == 7
-    assert known.so_far("other", began_s, began_s + 3600) is None
-
-
-def test_windows_get_the_redeliveries_of_their_time(spark: SparkSession) -> None:
-    known = Redeliveries()
-    for at_s in range(11):
-        known.add(at_s, {"a": {"n/c": at_s * at_s}})
-    windows = spark.sql(
-        "SELECT 'a' AS topic, timestamp_seconds(id) AS start, timestamp_seconds(id + 1) AS end "
-        "FROM range(9, 12)"
-    )
-    rows = metrics.with_redeliveries(windows, known).sort("start").collect()
-    assert [row.redeliveries for row in rows] == [19, None, None]
-
-
-def test_redeliveries_are_in_the_table_and_in_the_topic_by_window(
-    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
-) -> None:
-    asked = (*source(nsqd, topic), "--window", "1 second", "--watermark", "0 seconds", "--once")
-    asked = (*asked, "--checkpoint", str(work / "c"), "--table", str(work / "t"))
-    asked = (*asked, "--to", f"{topic}-metrics", "--quiet")
-    publish(nsqd, topic, [b"x"])
-    run(metrics, *asked)  # from now on they are watched
-    requeue(nsqd, topic, 7)
-    for body in (b"y", b"z"):
-        time.sleep(1.1)  # in a window of its own
-        publish(nsqd, topic, [body])
-    run(metrics, *asked)
-    rows = table(spark, work / "t").collect()
-    sent = [json.loads(body) for body in bodies(spark, nsqd, f"{topic}-metrics")]
-    assert rows and all(row.redeliveries is not None for row in rows)
-    assert [row.redeliveries for row in sorted(rows)] == [
-        window["redeliveries"] for window in sorted(sent, key=lambda window: window["start"])
-    ]
 
 
 @pytest.mark.parametrize(

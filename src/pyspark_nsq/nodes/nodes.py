@@ -103,23 +103,6 @@ class Nodes:
         answer = self._ask(state.address, "/log/offsets", {"topic": state.topic, "time": time_ns})
         return _integer(answer, "offset", state.address)
 
-    def stats(self) -> dict[str, list[dict[str, object]]]:
-        """Topics and channels with their counters, by address, of every node that answers."""
-        self._discover()
-        query = {"format": "json", "include_clients": "false", "include_mem": "false"}
-
-        def topics(address: str) -> list[dict[str, object]]:
-            found = self._ask(address, "/stats", query).get("topics")
-            entries = found if isinstance(found, list) else []
-            return [
-                entry
-                for entry in entries
-                if isinstance(entry, dict) and self.wanted(str(entry.get("topic_name")))
-            ]
-
-        answers = self._at_once(self._known, topics)
-        return {a: found for a, found in answers.items() if not isinstance(found, Unreachable)}
-
     def missing(self, survey: Survey) -> UnknownTopic | None:
         """What to say when topics asked for are on no node at all."""
         have = {topic for topic, _ in survey.logs}

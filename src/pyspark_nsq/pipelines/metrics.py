@@ -1,34 +1,24 @@
-"""Rates, sizes and latencies of topics, by windows of time: on the console, in a table, in a topic.
+"""Measures topics by windows of time: rates, sizes and latencies; shown, and kept if wanted.
 
-Latency is from publishing to the moment Spark reads the message. Redeliveries (requeues and
-timeouts) are not in a log: nodes are asked for them every second (`redeliveries`). Windows in the
-table and the topic are final, once the watermark has passed them, and there once each; those on the
-console are as they are now.
+Latency is the time from publishing to the moment when Spark reads the message. Windows in the table
+and in the topic are final: each is written once, when the watermark has passed it. Windows on the
+console are shown as they are now. Counts of redeliveries are not in a log; each nsqd has them under
+/metrics (requeues and timeouts by channel).
 """
 
-import copy
-import logging
 import sys
-import threading
-import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType
 from rich.console import Console
 from rich.table import Table
 
-from pyspark_nsq.errors import BadOption, NsqError
-from pyspark_nsq.nodes.nodes import Nodes
-from pyspark_nsq.options import ReadOptions, parse_read
+from pyspark_nsq.errors import BadOption
 from pyspark_nsq.pipelines.exactly_once.outbox import Outbox
 from pyspark_nsq.pipelines.exactly_once.resume_guard import outbox_cut, require_same
-from pyspark_nsq.pipelines.redeliveries import Redeliveries
 from pyspark_nsq.pipelines.running import command
 from pyspark_nsq.pipelines.running.watch import Stop, Watch
 from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
@@ -42,12 +32,7 @@ EXAMPLES = """
 
 ROWS_SHOWN = 12
 PERCENTILES = (0.5, 0.95, 0.99)
-SAMPLE_S = 1.0  # between two questions about redeliveries
-SAMPLES = "redeliveries"  # in the checkpoint: what was known after a batch
-US_PER_S = 1_000_000
 _US_PER_MS = 1000.0
-
-_LOG = logging.getLogger(__name__)
 
 
 def measured(messages: DataFrame, window: str, watermark: str) -> DataFrame:
@@ -83,93 +68,19 @@ def measured(messages: DataFrame, window: str, watermark: str) -> DataFrame:
     )
 
 
-class Sampler:
-    """Asks all nodes for their counters of redeliveries, every second, in a thread of its own."""
-
-    def __init__(self, options: ReadOptions, known: Redeliveries) -> None:
-        self._options = options
-        self._known = known
-        self._sampling = threading.Lock()  # of two at once the older might come in last
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="redeliveries", daemon=True)
-
-    def __enter__(self) -> Self:
-        self.sample()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def sample(self) -> None:
-        with self._sampling:
-            counts = self._counts()
-            with self._lock:
-                self._known.add(time.time(), counts)
-
-    def known(self) -> Redeliveries:
-        """A copy, which does not change any more."""
-        with self._lock:
-            return copy.deepcopy(self._known)
-
-    def _run(self) -> None:
-        while not self._over.wait(SAMPLE_S):
-            self.sample()
-
-    def _counts(self) -> dict[str, dict[str, int]]:
-        """Of what answers; a node that is away has nothing to say."""
-        nodes = Nodes(self._options)
-        counts: dict[str, dict[str, int]] = {}
-        try:
-            for node, topics in nodes.stats().items():
-                for topic in topics:
-                    for channel, count in _redelivered(topic).items():
-                        by_channel = counts.setdefault(str(topic["topic_name"]), {})
-                        by_channel[f"{node}/{channel}"] = count
-        except (NsqError, KeyError, TypeError, ValueError) as error:  # or no counters at all
-            _LOG.warning("redeliveries: %r", error)
-        finally:
-            nodes.close()
-        return counts
-
-
-def _redelivered(topic: Mapping[str, Any]) -> dict[str, int]:
-    channels = topic.get("channels") or []
-    return {
-        str(channel["channel_name"]): int(channel["requeue_count"]) + int(channel["timeout_count"])
-        for channel in channels
-    }
-
-
-def with_redeliveries(windows: DataFrame, known: Redeliveries) -> DataFrame:
-    """The windows with a column `redeliveries`, null where nobody was watching."""
-
-    @F.udf(returnType=LongType())
-    def counted(topic, start_us, end_us):  # type: ignore[no-untyped-def]  # see events.others
-        return known.between(topic, start_us / US_PER_S, end_us / US_PER_S)
-
-    edges = (F.unix_micros("start"), F.unix_micros("end"))  # a datetime would have a time zone
-    return windows.withColumn("redeliveries", counted("topic", *edges))
-
-
 @dataclass(slots=True)
 class Kept:
     """Final windows, into a table and a topic; a batch that is repeated changes nothing."""
 
     spark: SparkSession
-    sampler: Sampler
     checkpoint: str
     table: ParquetTable | None
     target: dict[str, str]  # of the topic; empty for none
 
     def add(self, windows: DataFrame, batch: int) -> None:
-        self.sampler.sample()
-        known = self.sampler.known()
         query_id = str(checkpoint_id(self.spark, self.checkpoint))
         outbox = Outbox(self.spark, f"{self.checkpoint}/outbox", query_id, self.target)
-        rows = with_redeliveries(windows, known).coalesce(1).sortWithinPartitions("start", "topic")
+        rows = windows.coalesce(1).sortWithinPartitions("start", "topic")
         rows = outbox.keep(batch, rows)
         is_empty = rows.isEmpty()
         if self.table is not None:
@@ -177,29 +88,13 @@ class Kept:
             self.table.append(batch, None if is_empty else rows, **whence)
         if self.target and not is_empty:
             outbox.publish(batch, rows.select(F.to_json(F.struct("*")).alias("body")))
-        save(self.spark, self.checkpoint, batch, known)
 
 
-def save(spark: SparkSession, checkpoint: str, batch: int, known: Redeliveries) -> None:
-    """Under a new name each time: what was there before is there until this is."""
-    storage = Storage(spark, f"{checkpoint}/{SAMPLES}")
-    storage.write_text(f"{batch}.json", known.to_json())
-    for name in storage.names():
-        if name.removesuffix(".json").isdigit() and name != f"{batch}.json":
-            storage.delete(name)
-
-
-def saved(spark: SparkSession, checkpoint: str) -> Redeliveries:
-    _, text = Storage(spark, checkpoint).newest(SAMPLES)
-    return Redeliveries.from_json(text) if text else Redeliveries()
-
-
-def shown(rows: list[Row], known: Redeliveries) -> Table:
+def shown(rows: list[Row]) -> Table:
     columns = ("window", "topic", "messages/s", "bytes", "size p50/max", "latency ms p50/p95/p99")
-    table = Table(*columns, "redelivered")
+    table = Table(*columns)
     for row in rows:
         late = "/".join(f"{row[f'latency_ms_p{share * 100:.0f}']:.0f}" for share in PERCENTILES)
-        again = known.so_far(row.topic, row.start.timestamp(), row.end.timestamp())
         table.add_row(
             f"{row.start:%H:%M:%S}",
             row.topic,
@@ -207,7 +102,6 @@ def shown(rows: list[Row], known: Redeliveries) -> Table:
             f"{row.bytes:,}",
             f"{row.size_p50:,}/{row.size_max:,}",
             late,
-            "?" if again is None else f"{again:,}",
         )
     return table
 
@@ -237,20 +131,19 @@ def run(arguments: Namespace, console: Console) -> int:
     state = Storage(spark, arguments.checkpoint).root if keeps else ""
     if target:
         require_same(Storage(spark, state), outbox_cut(spark, target))
-    known = saved(spark, state) if keeps else Redeliveries()
-    with Stop() as stop, Sampler(parse_read(options, streaming=True), known) as sampler:
+    with Stop() as stop:
         queries = []
         if keeps:
             windows = _windows(spark, options, arguments)
             table = ParquetTable(spark, arguments.table, ()) if arguments.table else None
             if table is not None:
                 table.claim(state, checkpoint_id(spark, state))
-            kept = Kept(spark, sampler, state, table, target)
+            kept = Kept(spark, state, table, target)
             writer = windows.writeStream.foreachBatch(kept.add)
             writer = writer.option("checkpointLocation", state)
             queries.append(command.triggered(writer, arguments).start())
         if not arguments.quiet:
-            show = partial(_show, console=console, sampler=sampler)
+            show = partial(_show, console=console)
             # Without the hold: it would follow what is shown, ahead of what is kept.
             holds = ("hold", "holdbytesmax") if keeps else ()
             shown_of = {name: v for name, v in options.items() if name.lower() not in holds}
@@ -265,10 +158,10 @@ def _windows(spark: SparkSession, options: dict[str, str], arguments: Namespace)
     return measured(command.stream(spark, options), arguments.window, arguments.watermark)
 
 
-def _show(changed: DataFrame, batch: int, *, console: Console, sampler: Sampler) -> None:
+def _show(changed: DataFrame, batch: int, *, console: Console) -> None:
     newest = changed.sort(F.desc("start"), "topic").limit(ROWS_SHOWN).collect()
     if newest:
-        console.print(shown(newest, sampler.known()))
+        console.print(shown(newest))
 
 
 if __name__ == "__main__":

@@ -210,14 +210,13 @@ class LocalNsqlookupd(_LocalDaemon):
     async def _start(self) -> None:
         given = [*self._addresses(), "--broadcast-address=127.0.0.1", *self.flags]
         parsed = flags.parse(nsqlookupd_options.FLAGS, given)
-        options = nsqlookupd_options.Options.from_sources(parsed.values, {})
-        server = nsqlookupd_server.Server(options)
+        options = nsqlookupd_options.NsqlookupdOptions.from_sources(parsed.values, {})
+        server = nsqlookupd_server.Nsqlookupd(options)
         try:
             await server.start()
         except BaseException:
             await server.close()
             raise
         self._server = server
-        about = json.loads(server.about)
-        self.tcp_port = about["tcp_port"]
-        self.http_port = about["http_port"]
+        self.tcp_port = server.tcp_port
+        self.http_port = server.http_port

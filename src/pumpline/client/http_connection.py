@@ -12,7 +12,7 @@ large answer into memory of their own. `HttpThread` is the way in for asyncio.
 | silence         | `timeout_s`, for connecting and for each read or write                  |
 | the whole of it | `HttpThread`'s `timeout_s`; it aborts the connection when time is up    |
 
-Every failure is an `HttpError`, with the exception of the standard library as its cause. Follows
+Every failure is an `HttpFailure`, with the exception of the standard library as its cause. Follows
 no redirects and knows no proxies. Must not know what is asked for.
 """
 
@@ -42,7 +42,7 @@ NewTlsContext = Callable[[], ssl.SSLContext]
 _FAILURES = (OSError, HTTPException, ValueError)  # ValueError: a chunk's size is not a number
 
 
-class HttpError(OSError):
+class HttpFailure(OSError):
     """There is no usable answer; the text says why."""
 
 
@@ -126,7 +126,7 @@ class HttpConnection:
             body += piece[:count]
             if len(body) > bytes_max:
                 self.close()
-                raise HttpError(f"the answer is over the limit of {bytes_max:,} bytes")
+                raise HttpFailure(f"the answer is over the limit of {bytes_max:,} bytes")
         return bytes(body)
 
     def read_start(self, bytes_max: int) -> bytes:
@@ -188,9 +188,9 @@ class HttpConnection:
             raise self._failed(IncompleteRead(b"", response.length))
         return count
 
-    def _failed(self, error: Exception) -> HttpError:
+    def _failed(self, error: Exception) -> HttpFailure:
         self.close()
-        return HttpError(_text_of(error))
+        return HttpFailure(_text_of(error))
 
 
 def _text_of(error: Exception) -> str:
@@ -250,9 +250,9 @@ class HttpThread:
     async def get(
         self, *, headers: Mapping[str, str], timeout_s: float, bytes_max: int
     ) -> HttpAnswer:
-        """HttpError if there is no answer in time; a cancelled request is aborted."""
+        """HttpFailure if there is no answer in time; a cancelled request is aborted."""
         if self._thread is not None and self._thread.is_alive():
-            raise HttpError("it has not answered the last request yet")
+            raise HttpFailure("it has not answered the last request yet")
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[HttpAnswer] = loop.create_future()
         connection = HttpConnection(self._origin, timeout_s=timeout_s, tls=self._tls)
@@ -287,7 +287,7 @@ class HttpThread:
             async with asyncio.timeout(timeout_s):
                 return await answered
         except TimeoutError:
-            raise HttpError(f"no answer within {timeout_s:g} s") from None
+            raise HttpFailure(f"no answer within {timeout_s:g} s") from None
         finally:
             if not answered.done() or answered.cancelled():
                 connection.abort()

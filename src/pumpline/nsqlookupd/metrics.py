@@ -1,15 +1,14 @@
 """GET /metrics: nsqlookupd's figures for Prometheus, read when they are asked for.
 
-`topic=` leaves out the series of all other topics. Knows the registry and the server; how figures
-are written is `exposition`'s affair.
+`topic=` leaves out the series of all other topics. Knows the registry and the server's counters;
+`web.prometheus_text` knows the format.
 """
 
 import asyncio
 import time
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import Protocol
 
+from pumpline.nsqlookupd.connection import V1Connections
 from pumpline.nsqlookupd.registry import Registry
 from pumpline.web.process_metrics import LoopDelay, add_build, add_http, add_process
 from pumpline.web.prometheus_text import COUNTER, GAUGE, Exposition, Family, labels
@@ -36,30 +35,18 @@ TOPIC_NODES = Family("nsqlookupd_topic_producers", GAUGE, "Nodes that lookups of
 TOPIC_CHANNELS = Family("nsqlookupd_topic_channels", GAUGE, "Channels of a topic.")
 
 
-@dataclass(slots=True)
-class Counts:
-    """What a server counts as it goes."""
-
-    commands: Counter[str] = field(default_factory=Counter)  # by verb
-    errors: Counter[str] = field(default_factory=Counter)  # by code
-    refused: int = 0
-    expired: int = 0
-
-
-class Counted(Protocol):
-    """What is told about a server."""
+class MeasuredServer(Protocol):
+    """What the metrics read from nsqlookupd."""
 
     registry: Registry
-    counts: Counts
+    connections: V1Connections
+    expired: int
     http: HttpServer
     loop: asyncio.AbstractEventLoop
 
-    @property
-    def connection_count(self) -> int: ...
 
-
-class Metrics:
-    def __init__(self, server: Counted) -> None:
+class LookupdMetrics:
+    def __init__(self, server: MeasuredServer) -> None:
         self._server = server
         self._delay = LoopDelay()
 
@@ -81,8 +68,8 @@ class Metrics:
         return await exposition.reply(request.header("Accept"))
 
     def _add_connections(self, exposition: Exposition) -> None:
-        counts = self._server.counts
-        exposition.add(CONNECTIONS, self._server.connection_count)
+        counts = self._server.connections.counters
+        exposition.add(CONNECTIONS, len(self._server.connections.open))
         exposition.add(REFUSED, counts.refused)
         for verb, count in sorted(counts.commands.items()):
             exposition.add(COMMANDS, count, labels(command=verb))
@@ -111,4 +98,4 @@ class Metrics:
         exposition.add(CHANNELS, channels)
         exposition.add(REGISTRATIONS, pairs)
         exposition.add(TOMBSTONES, hidden)
-        exposition.add(EXPIRED, self._server.counts.expired)
+        exposition.add(EXPIRED, self._server.expired)

@@ -23,7 +23,7 @@ from pumpline.core.text.flags import (
 
 
 @dataclass(slots=True, kw_only=True)
-class Options(DaemonOptions):
+class NsqlookupdOptions(DaemonOptions):
     """What nsqlookupd was told. Durations are integer nanoseconds."""
 
     program: ClassVar[str] = "nsqlookupd"
@@ -58,4 +58,4 @@ class Options(DaemonOptions):
         return ""
 
 
-FLAGS: tuple[Flag, ...] = (*PROCESS_FLAGS, *flags.table(Options))
+FLAGS: tuple[Flag, ...] = (*PROCESS_FLAGS, *flags.table(NsqlookupdOptions))

@@ -31,7 +31,7 @@ from pumpline.core.protocol.errors import (
 )
 from pumpline.core.protocol.frames import MAGIC_V1
 from pumpline.core.text.names import is_valid_name
-from pumpline.nsqlookupd.registry import Identity
+from pumpline.nsqlookupd.registry import NodeIdentity
 
 SIZE_BYTES = 4
 LINE_BYTES_MAX = 4096
@@ -54,7 +54,7 @@ class Ping(NamedTuple):
 
 
 class Identify(NamedTuple):
-    identity: Identity
+    identity: NodeIdentity
     verb: str = "IDENTIFY"
 
 
@@ -73,7 +73,7 @@ class Unregister(NamedTuple):
 Event = Ping | Identify | Register | Unregister
 
 
-class Reader:
+class V1Reader:
     """Feed it what comes, then ask for events until there is none."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class Reader:
         return Identify(decode_identity(body))
 
 
-def decode_identity(body: bytes) -> Identity:
+def decode_identity(body: bytes) -> NodeIdentity:
     """What a node says of itself, read as Go reads JSON: keys in any case, null for nothing."""
     try:
         decoded = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse)
@@ -171,7 +171,7 @@ def decode_identity(body: bytes) -> Identity:
         raise _undecodable()
     values = {key.lower(): value for key, value in (decoded or {}).items() if value is not None}
     _text(values, "remote_address")  # nobody wants it, but NSQ decodes it: it must be a text
-    identity = Identity(
+    identity = NodeIdentity(
         hostname=_text(values, "hostname"),
         broadcast_address=_text(values, "broadcast_address"),
         tcp_port=_integer(values, "tcp_port"),

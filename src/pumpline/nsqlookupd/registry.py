@@ -25,7 +25,7 @@ from pumpline.core.text.names import is_ephemeral
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class NodeIdentity:
     """What a node says of itself."""
 
     hostname: str
@@ -42,9 +42,9 @@ class Node:
     """An nsqd that is connected."""
 
     remote_address: str
-    identity: Identity
+    identity: NodeIdentity
     heard_ns: int
-    topics: "dict[str, Topic]" = field(default_factory=dict)
+    topics: "dict[str, RegisteredTopic]" = field(default_factory=dict)
     shown: bytes = b""  # in answers; whoever makes them keeps it here
 
     @property
@@ -54,18 +54,18 @@ class Node:
 
 
 @dataclass(slots=True, eq=False)
-class Channel:
+class RegisteredChannel:
     name: str
     pinned: bool = False  # made over HTTP: does not expire
     nodes: list[Node] = field(default_factory=list)  # a third of a set's memory; looked into rarely
 
 
 @dataclass(slots=True, eq=False)
-class Topic:
+class RegisteredTopic:
     name: str
     pinned: bool = False
     nodes: dict[Node, int | None] = field(default_factory=dict)  # when it was tombstoned
-    channels: dict[str, Channel] = field(default_factory=dict)
+    channels: dict[str, RegisteredChannel] = field(default_factory=dict)
 
 
 Key = tuple[str, str | None]
@@ -77,12 +77,12 @@ class Registry:
         self.inactive_ns = inactive_ns
         self.tombstone_ns = tombstone_ns
         self.nodes: dict[Node, None] = {}  # in order of arrival
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, RegisteredTopic] = {}
         self._orphans: dict[Key, int] = {}  # keys that may expire, oldest first, and since when
 
     # What nodes do
 
-    def add_node(self, remote_address: str, identity: Identity, now_ns: int) -> Node:
+    def add_node(self, remote_address: str, identity: NodeIdentity, now_ns: int) -> Node:
         node = Node(remote_address, identity, now_ns)
         self.nodes[node] = None
         return node
@@ -167,7 +167,7 @@ class Registry:
 
     # What anybody asks
 
-    def producers(self, topic: Topic, now_ns: int) -> list[Node]:
+    def producers(self, topic: RegisteredTopic, now_ns: int) -> list[Node]:
         """The nodes of the topic that consumers should connect to."""
         oldest_ns = now_ns - self.inactive_ns
         return [
@@ -203,25 +203,25 @@ class Registry:
                 self._drop_channel(self.topics[topic_name], channel_name)
         return expired
 
-    def _topic(self, name: str) -> Topic:
+    def _topic(self, name: str) -> RegisteredTopic:
         """The topic, made if need be, about to be had or pinned."""
         if self._orphans:
             self._orphans.pop((name, None), None)
         topic = self.topics.get(name)
         if topic is None:
-            topic = self.topics[name] = Topic(name)
+            topic = self.topics[name] = RegisteredTopic(name)
         return topic
 
-    def _channel(self, topic: Topic, name: str) -> Channel:
+    def _channel(self, topic: RegisteredTopic, name: str) -> RegisteredChannel:
         if self._orphans:
             self._orphans.pop((topic.name, name), None)
         channel = topic.channels.get(name)
         if channel is None:
             name = sys.intern(name)  # topics tend to have channels of the same names
-            channel = topic.channels[name] = Channel(name)
+            channel = topic.channels[name] = RegisteredChannel(name)
         return channel
 
-    def _part(self, node: Node, topic: Topic, now_ns: int) -> None:
+    def _part(self, node: Node, topic: RegisteredTopic, now_ns: int) -> None:
         """The node no longer has the topic, nor any channel of it."""
         for channel in topic.channels.values():
             if node in channel.nodes:
@@ -231,12 +231,14 @@ class Registry:
         if not topic.nodes and not topic.pinned:
             self._orphans[topic.name, None] = now_ns
 
-    def _part_channel(self, node: Node, topic: Topic, channel: Channel, now_ns: int) -> None:
+    def _part_channel(
+        self, node: Node, topic: RegisteredTopic, channel: RegisteredChannel, now_ns: int
+    ) -> None:
         channel.nodes.remove(node)
         if not channel.nodes and not channel.pinned:
             self._orphans[topic.name, channel.name] = now_ns
 
-    def _drop_topic(self, topic: Topic) -> None:
+    def _drop_topic(self, topic: RegisteredTopic) -> None:
         for channel_name in list(topic.channels):
             self._drop_channel(topic, channel_name)
         for node in topic.nodes:
@@ -244,6 +246,6 @@ class Registry:
         del self.topics[topic.name]
         self._orphans.pop((topic.name, None), None)
 
-    def _drop_channel(self, topic: Topic, name: str) -> None:
+    def _drop_channel(self, topic: RegisteredTopic, name: str) -> None:
         del topic.channels[name]
         self._orphans.pop((topic.name, name), None)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from pumpline.nsqlookupd.options import FLAGS, Options
+from pumpline.nsqlookupd.options import FLAGS, NsqlookupdOptions
 from pumpline.tools.daemon import Program, Server, run
 
 EXAMPLES = """
@@ -13,15 +13,15 @@ nsqlookupd --tcp-address=127.0.0.1:4160 --http-address=127.0.0.1:4161
 """
 
 
-def new_server(options: Options) -> Server:
-    from pumpline.nsqlookupd.server import Server as Nsqlookupd
+def new_server(options: NsqlookupdOptions) -> Server:
+    from pumpline.nsqlookupd.server import Nsqlookupd
 
     return Nsqlookupd(options)
 
 
 NSQLOOKUPD = Program(
     flags=FLAGS,
-    options=Options,
+    options=NsqlookupdOptions,
     examples=EXAMPLES,
     new_server=new_server,
     log_name="NSQLOOKUPD",

@@ -19,7 +19,7 @@ from http.client import BadStatusLine, RemoteDisconnected
 from socket import gethostname
 from urllib.parse import quote
 
-from pumpline.client.http_connection import HttpConnection, HttpError
+from pumpline.client.http_connection import HttpConnection, HttpFailure
 from pyspark_nsq.errors import BadOption, NsqError, Refused, Unreachable, Untrusted
 from pyspark_nsq.options import TOKEN, TOKEN_CHARS, Connecting
 
@@ -104,7 +104,7 @@ class NodeConnection:
         headers = _authorization(self._connecting)
         try:
             self._http.send(method, target, headers=headers, body=body)
-        except HttpError as error:
+        except HttpFailure as error:
             raise self._failed(error) from None
 
     def receive(self) -> None:
@@ -114,7 +114,7 @@ class NodeConnection:
             if status == 200:
                 return
             text = self._http.read_start(ERROR_BYTES_MAX)
-        except HttpError as error:
+        except HttpFailure as error:
             raise self._failed(error) from None
         raise self._refused(status, text)
 
@@ -126,14 +126,14 @@ class NodeConnection:
         """The body of the answer, of at most JSON_BYTES_MAX."""
         try:
             return self._http.read(JSON_BYTES_MAX)
-        except HttpError as error:
+        except HttpFailure as error:
             raise self._failed(error) from None
 
     def read_into(self, view: memoryview) -> None:
         """Fill `view` with the body, which must have this size."""
         try:
             self._http.read_into(view)
-        except HttpError as error:
+        except HttpFailure as error:
             raise self._failed(error) from None
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class NodeConnection:
         timeout_s = connecting.request_timeout_s
         return HttpConnection(self.address, timeout_s=timeout_s, tls=lambda: _tls(connecting))
 
-    def _failed(self, error: HttpError) -> NsqError:
+    def _failed(self, error: HttpFailure) -> NsqError:
         """Untrusted, or Unreachable, which is worth another try."""
         cause = error.__cause__
         if isinstance(cause, ssl.SSLCertVerificationError):

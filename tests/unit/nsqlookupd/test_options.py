@@ -5,7 +5,7 @@ import pytest
 from pumpline.core.text import flags
 from pumpline.core.text.durations import NS_PER_MIN, NS_PER_S
 from pumpline.core.text.flags import LogLevel, OptionsError
-from pumpline.nsqlookupd.options import FLAGS, Options
+from pumpline.nsqlookupd.options import FLAGS, NsqlookupdOptions
 
 NSQ_FLAGS = {
     "config",
@@ -26,7 +26,7 @@ def test_all_of_nsqs_flags_are_there_and_one_more() -> None:
 
 
 def test_defaults_are_nsqs() -> None:
-    options = Options.from_sources({}, {})
+    options = NsqlookupdOptions.from_sources({}, {})
     assert (options.tcp_address, options.http_address) == ("0.0.0.0:4160", "0.0.0.0:4161")
     assert options.inactive_producer_timeout_ns == 5 * NS_PER_MIN
     assert options.tombstone_lifetime_ns == 45 * NS_PER_S
@@ -36,7 +36,7 @@ def test_defaults_are_nsqs() -> None:
 
 def test_flags_go_over_the_config_file() -> None:
     given = flags.parse(FLAGS, ["-tombstone-lifetime", "1s", "--max-connections=7"]).values
-    options = Options.from_sources(
+    options = NsqlookupdOptions.from_sources(
         given,
         {"tombstone_lifetime": "9s", "inactive_producer_timeout": "1m30s", "log_level": "warn"},
     )
@@ -51,7 +51,7 @@ def test_flags_go_over_the_config_file() -> None:
 def test_negative_limits_are_refused(key: str) -> None:
     value = -1 if key == "max_connections" else "-1s"
     with pytest.raises(OptionsError) as caught:
-        Options.from_sources({}, {key: value})
+        NsqlookupdOptions.from_sources({}, {key: value})
     flag = key.replace("_", "-")
     assert str(caught.value) == (
         f"failed to instantiate nsqlookupd - --{flag} must not be negative"
@@ -60,4 +60,4 @@ def test_negative_limits_are_refused(key: str) -> None:
 
 def test_a_bad_value_in_the_config_file_is_refused() -> None:
     with pytest.raises(OptionsError):
-        Options.from_sources({}, {"log_level": "xx"})
+        NsqlookupdOptions.from_sources({}, {"log_level": "xx"})

@@ -17,9 +17,9 @@ from pumpline.nsqlookupd.protocol import (
     Event,
     Identify,
     Ping,
-    Reader,
     Register,
     Unregister,
+    V1Reader,
     decode_identity,
     reply,
 )
@@ -43,7 +43,7 @@ def identify(**changes: Any) -> bytes:
 
 def read(*pieces: bytes) -> tuple[list[Event], str | None]:
     """All events, and the error that ended it, if one did."""
-    reader = Reader()
+    reader = V1Reader()
     events: list[Event] = []
     try:
         for piece in pieces:

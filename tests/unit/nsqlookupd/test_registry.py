@@ -2,7 +2,7 @@
 
 import pytest
 
-from pumpline.nsqlookupd.registry import Identity, Node, Registry
+from pumpline.nsqlookupd.registry import Node, NodeIdentity, Registry
 
 INACTIVE_NS = 300
 TOMBSTONE_NS = 45
@@ -14,7 +14,7 @@ def registry() -> Registry:
 
 
 def join(registry: Registry, name: str, now_ns: int = 0) -> Node:
-    identity = Identity(
+    identity = NodeIdentity(
         hostname=f"{name}.example",
         broadcast_address=name,
         tcp_port=4150,

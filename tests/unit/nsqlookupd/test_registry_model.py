@@ -5,13 +5,13 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumpline.nsqlookupd.registry import Identity, Node, Registry
+from pumpline.nsqlookupd.registry import Node, NodeIdentity, Registry
 
 INACTIVE_NS = 50
 TOMBSTONE_NS = 10
 NODE_COUNT = 3
 
-IDENTITY = Identity(
+IDENTITY = NodeIdentity(
     hostname="h",
     broadcast_address="b",
     tcp_port=1,

@@ -13,7 +13,7 @@ from pumpline.nsqd.discovery.session import (
     Session,
     SessionError,
 )
-from pumpline.nsqlookupd.protocol import Reader, Register, Unregister
+from pumpline.nsqlookupd.protocol import Register, Unregister, V1Reader
 from pumpline.nsqlookupd.registry import Registry
 from tests.kit.v1_recording import EXCHANGES, OK, REFUSAL, beginning, identity
 
@@ -214,7 +214,7 @@ def test_after_any_changes_the_nsqlookupd_knows_what_there_is(
 ) -> None:
     """With our own nsqlookupd at the other end, which answers now and then."""
     topics = Topics(a={"b"})
-    reader = Reader()
+    reader = V1Reader()
     registry = Registry(inactive_ns=1, tombstone_ns=1)
     reader.feed(topics.session.begin(NSQD))
     event = reader.next_event()

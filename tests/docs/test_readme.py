@@ -1,4 +1,5 @@
-"""README.md: its Python programs run, and its pipelines take the commands that it shows."""
+"""README.md: its Python programs run, its pipelines take the commands that it shows, and its figures
+are those of docs/performance.md."""
 
 import ast
 import asyncio
@@ -12,7 +13,8 @@ from typing import Any
 from pumpline.testing import LocalNsqd, LocalNsqlookupd
 from tests.docs.test_pipelines import commands
 
-PAGE = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "README.md").read_text()
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
 DONE_S_MAX = 30.0
 
@@ -55,3 +57,13 @@ def test_commands_of_pipelines_are_taken() -> None:
         parser = ArgumentParser()
         import_module(f"pyspark_nsq.pipelines.{name}").arguments(parser)
         parser.parse_args(arguments)
+
+
+def test_figures_are_those_of_the_page_about_performance() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + 5  # a head, and five workloads
+    assert set(rows) <= set((ROOT / "docs" / "performance.md").read_text().splitlines())
+
+
+def test_it_is_short() -> None:
+    assert len(PAGE.split()) <= 600

@@ -8,8 +8,14 @@ KERNELS := src/pumpline/core/messages/_kernels
 JS := tests/interop/js
 PYTEST = $(BIN)/python -m pytest
 
+# The tests wait more than they compute, so there are two workers for each core. Tests of one group
+# run in one worker; tests/conftest.py makes the groups, and puts the longest first.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WORKERS ?= $(shell expr 2 '*' $(CORES))
+PARALLEL = --dist loadgroup --no-loadscope-reorder -n
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check bench bench-spark fuzz java interop-js clean
+.PHONY: help demo test test-e2e test-fast check coverage bench bench-spark fuzz java interop-js clean
 
 help: ## list these targets
 	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer)"
@@ -18,11 +24,14 @@ help: ## list these targets
 demo: $(INSTALLED) ## see it work on this machine
 	@$(BIN)/pumpline demo
 
-test: check java interop-js ## all checks and tests but the soak tests
-	$(PYTEST) -m "not soak"
+test: check java interop-js ## all checks, and all tests but the end-to-end and the soak tests
+	$(PYTEST) $(PARALLEL) $(WORKERS) -m "not e2e and not soak"
 
-test-fast: $(INSTALLED) ## the tests that take seconds
-	$(PYTEST) -m "not slow and not soak"
+test-e2e: $(INSTALLED) java ## the end-to-end tests: several Sparks each, as a user starts them
+	$(PYTEST) $(PARALLEL) $(CORES) -m "e2e and not soak"
+
+test-fast: $(INSTALLED) ## the tests that take seconds, without Spark
+	$(PYTEST) $(PARALLEL) $(WORKERS) -m "not slow and not e2e and not soak"
 
 check: $(INSTALLED) ## lint, format, types, layers, sizes
 	$(BIN)/ruff check .
@@ -30,6 +39,10 @@ check: $(INSTALLED) ## lint, format, types, layers, sizes
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST) tests/test_source.py
+
+coverage: $(INSTALLED) ## lines that the fast tests run, those of daemons they start included
+	$(PYTEST) $(PARALLEL) $(WORKERS) -m "not slow and not e2e and not soak" \
+	  --cov --cov-report=term:skip-covered
 
 bench-spark: $(INSTALLED) java ## measure Spark over topics (takes minutes, wants an idle machine)
 	$(BIN)/python -m bench.spark
@@ -54,7 +67,7 @@ interop-js: $(INSTALLED) ## install the JavaScript client for the interop tests,
 
 clean: ## remove .venv and everything built or cached
 	rm -rf $(VENV) build dist src/*.egg-info $(JS)/node_modules
-	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	rm -f $(KERNELS).c $(KERNELS)*.so
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

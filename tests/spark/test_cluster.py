@@ -18,7 +18,7 @@ from tests.kit.spark.pipelines import order_ids, orders
 from tests.kit.spark.streams import addresses
 from tests.kit.spark.topics import publish
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(580)]
 
 HOME = Path(pyspark.__file__).parent
 START_S_MAX = 60

@@ -17,6 +17,7 @@ RUN_S_MAX = 240.0
 
 
 @pytest.mark.slow
+@pytest.mark.e2e
 def test_topics_are_read_streamed_and_written_over_connect(
     nsqd: Nsqd, topic: str, work: Path
 ) -> None:

@@ -157,6 +157,7 @@ def kill_drivers(
     assert traffic.redelivered > 0
 
 
+@pytest.mark.e2e
 def test_a_driver_killed_three_times_leaves_every_row_once(
     spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
 ) -> None:
@@ -171,6 +172,7 @@ def test_a_driver_killed_ten_times_leaves_every_row_once(
     kill_drivers(spark, [start_nsqd(), start_nsqd()], topic, work, kills=10, count=400_000)
 
 
+@pytest.mark.e2e
 def test_a_driver_killed_while_it_publishes_leaves_every_message_once(
     spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
 ) -> None:

@@ -48,6 +48,7 @@ def test_the_command_is_that_of_the_docs() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.e2e
 def test_a_topic_is_a_streaming_table_which_the_next_run_goes_on_with(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:

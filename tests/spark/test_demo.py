@@ -12,6 +12,7 @@ TIMEOUT_S = 280
 
 
 @pytest.mark.slow
+@pytest.mark.e2e
 def test_the_books_balance_after_a_kill_in_the_middle(tmp_path: Path) -> None:
     demo = subprocess.run(
         [sys.executable, "-m", "pumpline.tools.pumpline", "demo", "--seconds=3", "--rate=1000"],

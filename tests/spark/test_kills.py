@@ -31,6 +31,7 @@ def bodies(spark: SparkSession, node: Nsqd, topic: str) -> list[bytes]:
     return [bytes(row.body) for row in rows.load().select("body").collect()]
 
 
+@pytest.mark.e2e
 def test_a_transform_killed_between_two_chunks_publishes_each_row_once(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_transform_killed_between_two_chunks_publishes_each_row_once(
     assert repeats(nsqd, out)
 
 
+@pytest.mark.e2e
 def test_a_replay_killed_within_a_step_publishes_each_message_once(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -73,6 +75,7 @@ def test_a_replay_killed_within_a_step_publishes_each_message_once(
     assert repeats(nsqd, again)
 
 
+@pytest.mark.e2e
 def test_windows_of_a_killed_metrics_are_in_the_table_and_in_the_topic_once(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -100,6 +103,7 @@ def test_windows_of_a_killed_metrics_are_in_the_table_and_in_the_topic_once(
     assert repeats(nsqd, out)
 
 
+@pytest.mark.e2e
 def test_an_archive_killed_while_it_puts_files_together_goes_on_with_every_row_once(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:

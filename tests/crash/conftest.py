@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.crash.killable_nsqd import Victim
+from tests.kit.crash.killable_nsqd import KillableNsqd
 
 SEED_VARIABLE = "PUMPLINE_CRASH_SEED"
 
-NewVictim = Callable[..., Victim]
+NewNsqd = Callable[..., KillableNsqd]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -26,13 +26,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def new_victim(tmp_path: Path) -> Iterator[NewVictim]:
+def new_nsqd(tmp_path: Path) -> Iterator[NewNsqd]:
     """Makes daemons on the test's own data directory; not started yet."""
     with ExitStack() as stack:
 
-        def make(*flags: str, data_path: Path | None = None) -> Victim:
-            victim = Victim(data_path or tmp_path / "data", flags)
-            stack.callback(victim.__exit__)
-            return victim
+        def make(*flags: str, data_path: Path | None = None) -> KillableNsqd:
+            nsqd = KillableNsqd(data_path or tmp_path / "data", flags)
+            stack.callback(nsqd.__exit__)
+            return nsqd
 
         yield make

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.crash.conftest import NewVictim
+from tests.crash.conftest import NewNsqd
 from tests.kit.crash.damage import COUNT, SEGMENT_BYTES, SENT, Damage, flip_last_batch, methods
 from tests.kit.crash.killable_nsqd import (
-    Victim,
+    KillableNsqd,
     await_checkpoint,
     create_channel,
     drain,
@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
     received_later: list[bytes]  # after one message was published, and the daemon killed
 
 
-def fill(nsqd: Victim, topics: list[str]) -> None:
+def fill(nsqd: KillableNsqd, topics: list[str]) -> None:
     for topic in topics:
         create_channel(nsqd, topic, "c")
     with nsqd.connect() as client:
@@ -40,12 +40,12 @@ def fill(nsqd: Victim, topics: list[str]) -> None:
             assert len(nsqd.segments(topic)) >= 3
 
 
-def complaints(nsqd: Victim, topic: str) -> str:
+def complaints(nsqd: KillableNsqd, topic: str) -> str:
     lines = [line for line in nsqd.log_since_start().splitlines() if f"{topic}:" in line]
     return "\n".join(line for line in lines if " ERROR: " in line or " WARNING: " in line)
 
 
-def bodies(nsqd: Victim, topic: str) -> list[bytes]:
+def bodies(nsqd: KillableNsqd, topic: str) -> list[bytes]:
     return [message.body for message in drain_all(nsqd, topic, "c")]
 
 
@@ -54,7 +54,7 @@ def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Outcome]:
     flags = [f"--max-bytes-per-file={SEGMENT_BYTES}"]
-    with Victim(tmp_path_factory.mktemp("damage") / "data", flags) as nsqd:
+    with KillableNsqd(tmp_path_factory.mktemp("damage") / "data", flags) as nsqd:
         fill(nsqd, list(METHODS))
         getattr(nsqd, request.param)()
         damages = {topic: damage(nsqd.segments(topic)) for topic, damage in METHODS.items()}
@@ -102,19 +102,17 @@ def test_damaged_topic_takes_messages_and_keeps_its_place(
 
 
 @pytest.fixture
-def stopped(new_victim: NewVictim) -> Victim:
+def stopped(new_nsqd: NewNsqd) -> KillableNsqd:
     """A daemon that was killed, with messages of topic t in several segments."""
-    nsqd = new_victim(f"--max-bytes-per-file={SEGMENT_BYTES}").start()
+    nsqd = new_nsqd(f"--max-bytes-per-file={SEGMENT_BYTES}").start()
     fill(nsqd, ["t"])
     nsqd.kill()
     return nsqd
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_damaged_last_message_does_not_stay_in_the_depth(
-    new_victim: NewVictim, ending: str
-) -> None:
-    nsqd = new_victim(f"--max-bytes-per-file={SEGMENT_BYTES}").start()
+def test_damaged_last_message_does_not_stay_in_the_depth(new_nsqd: NewNsqd, ending: str) -> None:
+    nsqd = new_nsqd(f"--max-bytes-per-file={SEGMENT_BYTES}").start()
     fill(nsqd, ["t"])
     getattr(nsqd, ending)()
     damage = flip_last_batch(nsqd.segments("t"))
@@ -124,7 +122,7 @@ def test_damaged_last_message_does_not_stay_in_the_depth(
     assert [path.name for path in nsqd.topic_path("t").glob("*.bad")] == [damage.kept]
 
 
-def test_all_segments_missing_leaves_a_topic_that_works(stopped: Victim) -> None:
+def test_all_segments_missing_leaves_a_topic_that_works(stopped: KillableNsqd) -> None:
     for path in stopped.segments("t"):
         path.unlink()
     stopped.again()
@@ -135,14 +133,14 @@ def test_all_segments_missing_leaves_a_topic_that_works(stopped: Victim) -> None
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 40, b"nonsense"])
-def test_damaged_cursor_brings_everything_again(stopped: Victim, content: bytes) -> None:
+def test_damaged_cursor_brings_everything_again(stopped: KillableNsqd, content: bytes) -> None:
     (stopped.topic_path("t") / "c.cursor").write_bytes(content)
     stopped.again()
     assert bodies(stopped, "t") == SENT
     assert "cursor unreadable" in complaints(stopped, "t")
 
 
-def test_cursor_with_a_torn_end_keeps_what_is_whole(stopped: Victim) -> None:
+def test_cursor_with_a_torn_end_keeps_what_is_whole(stopped: KillableNsqd) -> None:
     stopped.again()
     with stopped.connect() as client:
         client.sub("t", "c")
@@ -163,7 +161,7 @@ def test_cursor_with_a_torn_end_keeps_what_is_whole(stopped: Victim) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{"])
-def test_damaged_manifest_costs_nothing(stopped: Victim, content: bytes | None) -> None:
+def test_damaged_manifest_costs_nothing(stopped: KillableNsqd, content: bytes | None) -> None:
     path = stopped.topic_path("t") / "topic.json"
     if content is None:
         path.unlink()
@@ -176,7 +174,7 @@ def test_damaged_manifest_costs_nothing(stopped: Victim, content: bytes | None) 
     assert [int(message.id, 16) - first for message in messages] == list(range(COUNT))
 
 
-def test_damaged_metadata_stops_the_daemon_from_starting(stopped: Victim) -> None:
+def test_damaged_metadata_stops_the_daemon_from_starting(stopped: KillableNsqd) -> None:
     path = stopped.data_path / "nsqd.dat"
     path.write_bytes(b"{")
     with pytest.raises(AssertionError, match="nsqd ended with 1"):

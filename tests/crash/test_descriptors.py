@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import NewVictim
+from tests.crash.conftest import NewNsqd
 from tests.kit.crash.killable_nsqd import (
-    Victim,
+    KillableNsqd,
     await_checkpoint,
     create_channel,
     drain,
@@ -40,7 +40,7 @@ def is_served(client: RawClient) -> bool:
         return False
 
 
-def crowd(nsqd: Victim, stack: contextlib.ExitStack) -> int:
+def crowd(nsqd: KillableNsqd, stack: contextlib.ExitStack) -> int:
     """Opens connections until one is not served; how many were."""
     for count in range(CROWD_MAX):
         try:
@@ -52,8 +52,8 @@ def crowd(nsqd: Victim, stack: contextlib.ExitStack) -> int:
     raise AssertionError(f"{CROWD_MAX} connections were accepted")
 
 
-def test_clients_are_served_while_no_further_one_can_connect(new_victim: NewVictim) -> None:
-    nsqd = new_victim().start()
+def test_clients_are_served_while_no_further_one_can_connect(new_nsqd: NewNsqd) -> None:
+    nsqd = new_nsqd().start()
     create_channel(nsqd, "t", "c")
     create_channel(nsqd, "cold", "c")
     create_channel(nsqd, "crowd", "c")
@@ -83,7 +83,7 @@ def test_clients_are_served_while_no_further_one_can_connect(new_victim: NewVict
     wait_until(lambda: nsqd.http("GET", "/ping") == (200, b"OK"))
 
 
-def can_connect(nsqd: Victim) -> bool:
+def can_connect(nsqd: KillableNsqd) -> bool:
     try:
         with nsqd.connect() as client:
             return is_served(client)
@@ -91,8 +91,8 @@ def can_connect(nsqd: Victim) -> bool:
         return False
 
 
-def test_connections_are_accepted_again_when_others_close(new_victim: NewVictim) -> None:
-    nsqd = new_victim().start()
+def test_connections_are_accepted_again_when_others_close(new_nsqd: NewNsqd) -> None:
+    nsqd = new_nsqd().start()
     create_channel(nsqd, "crowd", "c")
     with nsqd.limited(resource.RLIMIT_NOFILE, nsqd.open_files() + SPARE_FILES):
         with contextlib.ExitStack() as stack:
@@ -100,8 +100,8 @@ def test_connections_are_accepted_again_when_others_close(new_victim: NewVictim)
         wait_until(lambda: can_connect(nsqd))
 
 
-def test_new_topic_that_cannot_be_opened_is_refused_with_a_reason(new_victim: NewVictim) -> None:
-    nsqd = new_victim().start()
+def test_new_topic_that_cannot_be_opened_is_refused_with_a_reason(new_nsqd: NewNsqd) -> None:
+    nsqd = new_nsqd().start()
     with nsqd.connect() as client:
         client.publish("t", b"x")  # is accepted before the limit comes
         with (
@@ -115,8 +115,8 @@ def test_new_topic_that_cannot_be_opened_is_refused_with_a_reason(new_victim: Ne
     assert [message.body for message in drain(nsqd, "new", "c", 1)] == [b"y"]
 
 
-def test_what_was_finished_without_descriptors_stays_finished(new_victim: NewVictim) -> None:
-    nsqd = new_victim().start()
+def test_what_was_finished_without_descriptors_stays_finished(new_nsqd: NewNsqd) -> None:
+    nsqd = new_nsqd().start()
     create_channel(nsqd, "t", "c")
     with nsqd.connect() as client:
         client.mpub("t", [b"1", b"2", b"3"])
@@ -151,10 +151,10 @@ def memory_path(tmp_path: Path) -> Iterator[Path]:
     ],
 )
 def test_thousands_of_topics_need_no_more_descriptors_than_there_are(
-    memory_path: Path, new_victim: NewVictim, topics: int
+    memory_path: Path, new_nsqd: NewNsqd, topics: int
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    nsqd = new_victim(data_path=memory_path / "data")
+    nsqd = new_nsqd(data_path=memory_path / "data")
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MAX, hard))
     try:
         nsqd.start()
@@ -184,7 +184,7 @@ def publish_to_all(client: RawClient, names: list[str], body: bytes) -> None:
         assert {client.read_response() for _ in group} == {b"OK"}
 
 
-def create_channels(nsqd: Victim, names: list[str]) -> None:
+def create_channels(nsqd: KillableNsqd, names: list[str]) -> None:
     """Over one HTTP connection, with many requests under way: one by one takes twice as long."""
     step = 200
     request = "POST /channel/create?topic={}&channel=c HTTP/1.1\r\nHost: nsqd\r\n\r\n"
@@ -200,6 +200,6 @@ def create_channels(nsqd: Victim, names: list[str]) -> None:
             assert answer.count(b"HTTP/1.1 200 ") == len(group), answer
 
 
-def check_some(nsqd: Victim, names: list[str]) -> None:
+def check_some(nsqd: KillableNsqd, names: list[str]) -> None:
     for name in names:
         assert [message.body for message in drain(nsqd, name, "c", 2)] == [b"first", b"second"]

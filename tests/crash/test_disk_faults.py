@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import NewVictim
+from tests.crash.conftest import NewNsqd
 from tests.kit.crash.killable_nsqd import (
     EFBIG_REASON,
     ENOSPC_REASON,
-    Victim,
+    KillableNsqd,
     await_checkpoint,
     create_channel,
     drain,
@@ -33,16 +33,16 @@ BODY = bytes(32 << 10)
 
 
 @pytest.fixture
-def nsqd(new_victim: NewVictim) -> Victim:
+def nsqd(new_nsqd: NewNsqd) -> KillableNsqd:
     """A daemon whose topic t has a channel c with messages waiting in it."""
-    victim = new_victim().start()
-    create_channel(victim, "t", "c")
-    with victim.connect() as client:
+    nsqd = new_nsqd().start()
+    create_channel(nsqd, "t", "c")
+    with nsqd.connect() as client:
         client.mpub("t", SENT)
-    return victim
+    return nsqd
 
 
-def ping(nsqd: Victim) -> tuple[int, bytes]:
+def ping(nsqd: KillableNsqd) -> tuple[int, bytes]:
     return nsqd.http("GET", "/ping")
 
 
@@ -60,7 +60,7 @@ def ping(nsqd: Victim) -> tuple[int, bytes]:
     ids=["PUB", "MPUB", "DPUB"],
 )
 def test_publish_that_cannot_be_written_is_refused(
-    nsqd: Victim, topic: str, line: str, body: bytes, answer: str
+    nsqd: KillableNsqd, topic: str, line: str, body: bytes, answer: str
 ) -> None:
     with nsqd.connect() as client, nsqd.failing_disk():
         assert refusal(client, line.format(topic), body) == answer
@@ -72,7 +72,7 @@ def test_publish_that_cannot_be_written_is_refused(
 @pytest.mark.parametrize("topic", ["t", "new"])
 @pytest.mark.parametrize("path", ["/pub?topic={}", "/mpub?topic={}", "/pub?topic={}&defer=1"])
 def test_http_publish_that_cannot_be_written_is_answered_503(
-    nsqd: Victim, topic: str, path: str
+    nsqd: KillableNsqd, topic: str, path: str
 ) -> None:
     with nsqd.failing_disk():
         status, body = nsqd.http("POST", path.format(topic), b"x")
@@ -80,7 +80,7 @@ def test_http_publish_that_cannot_be_written_is_answered_503(
     assert [message.body for message in drain(nsqd, "t", "c", len(SENT))] == SENT
 
 
-def test_only_the_publishes_that_failed_are_refused_in_a_pipeline(nsqd: Victim) -> None:
+def test_only_the_publishes_that_failed_are_refused_in_a_pipeline(nsqd: KillableNsqd) -> None:
     with nsqd.connect() as client:
         client.publish("t", b"before")
         with nsqd.failing_disk():
@@ -91,7 +91,7 @@ def test_only_the_publishes_that_failed_are_refused_in_a_pipeline(nsqd: Victim) 
     assert [message.body for message in drain(nsqd, "t", "c", len(expected))] == expected
 
 
-def test_subscribing_to_a_new_channel_is_refused(nsqd: Victim) -> None:
+def test_subscribing_to_a_new_channel_is_refused(nsqd: KillableNsqd) -> None:
     with nsqd.connect() as client, nsqd.failing_disk():
         client.send_command("SUB t new")
         with pytest.raises(ErrorFrame, match=f"^E_SUB_FAILED SUB failed {EFBIG_REASON}$"):
@@ -100,7 +100,7 @@ def test_subscribing_to_a_new_channel_is_refused(nsqd: Victim) -> None:
     assert drain(nsqd, "t", "new", 0) == []
 
 
-def test_ping_says_no_and_recovers_without_a_publish(nsqd: Victim) -> None:
+def test_ping_says_no_and_recovers_without_a_publish(nsqd: KillableNsqd) -> None:
     with nsqd.failing_disk():
         assert ping(nsqd) == (200, b"OK")
         with nsqd.connect() as client:
@@ -113,7 +113,7 @@ def test_ping_says_no_and_recovers_without_a_publish(nsqd: Victim) -> None:
     wait_until(lambda: ping(nsqd) == (200, b"OK"))
 
 
-def test_consumers_work_on_and_what_they_finish_stays_finished(nsqd: Victim) -> None:
+def test_consumers_work_on_and_what_they_finish_stays_finished(nsqd: KillableNsqd) -> None:
     with nsqd.connect() as consumer:
         consumer.sub("t", "c")
         consumer.rdy(10)
@@ -132,7 +132,7 @@ def test_consumers_work_on_and_what_they_finish_stays_finished(nsqd: Victim) -> 
     assert received == set(SENT[50:])
 
 
-def test_kill_while_the_disk_fails_loses_nothing_acknowledged(nsqd: Victim) -> None:
+def test_kill_while_the_disk_fails_loses_nothing_acknowledged(nsqd: KillableNsqd) -> None:
     with nsqd.failing_disk():
         with nsqd.connect() as client:
             refusal(client, "PUB t", b"refused")
@@ -141,7 +141,7 @@ def test_kill_while_the_disk_fails_loses_nothing_acknowledged(nsqd: Victim) -> N
     assert [message.body for message in drain(nsqd, "t", "c", len(SENT))] == SENT
 
 
-def test_write_cut_short_leaves_no_trace(nsqd: Victim) -> None:
+def test_write_cut_short_leaves_no_trace(nsqd: KillableNsqd) -> None:
     """The limit lies inside the message: part of it is written before the write fails."""
     size_bytes = nsqd.segments("t")[0].stat().st_size
     with (
@@ -159,7 +159,7 @@ def test_write_cut_short_leaves_no_trace(nsqd: Victim) -> None:
     assert "torn" not in nsqd.log_since_start()
 
 
-def test_many_delayed_publishes_at_once_are_written(nsqd: Victim) -> None:
+def test_many_delayed_publishes_at_once_are_written(nsqd: KillableNsqd) -> None:
     """Each delay makes a batch of its own, and one writev takes only so many parts (IOV_MAX)."""
     count = 1500
     with nsqd.connect() as client:
@@ -188,13 +188,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def full_nsqd(small_disk: Path, tmp_path: Path, new_victim: NewVictim) -> Iterator[Victim]:
-    victim = new_victim(f"--max-bytes-per-file={SEGMENT_BYTES}", data_path=small_disk / "data")
-    victim.log_path = tmp_path / "stderr"  # not on the disk that is to be full
-    victim.start()
-    yield victim
-    if victim.is_running:
-        victim.kill()
+def full_nsqd(small_disk: Path, tmp_path: Path, new_nsqd: NewNsqd) -> Iterator[KillableNsqd]:
+    nsqd = new_nsqd(f"--max-bytes-per-file={SEGMENT_BYTES}", data_path=small_disk / "data")
+    nsqd.log_path = tmp_path / "stderr"  # not on the disk that is to be full
+    nsqd.start()
+    yield nsqd
+    if nsqd.is_running:
+        nsqd.kill()
 
 
 def fill(client: RawClient, topic: str) -> int:
@@ -209,11 +209,11 @@ def fill(client: RawClient, topic: str) -> int:
     raise AssertionError("the disk did not fill up")
 
 
-def numbers(nsqd: Victim, topic: str, channel: str, count: int) -> list[int]:
+def numbers(nsqd: KillableNsqd, topic: str, channel: str, count: int) -> list[int]:
     return [int(message.body[:6]) for message in drain(nsqd, topic, channel, count)]
 
 
-def test_full_disk_refuses_publishes_and_keeps_what_it_has(full_nsqd: Victim) -> None:
+def test_full_disk_refuses_publishes_and_keeps_what_it_has(full_nsqd: KillableNsqd) -> None:
     create_channel(full_nsqd, "t", "c")
     with full_nsqd.connect() as client:
         count = fill(client, "t")
@@ -227,7 +227,7 @@ def test_full_disk_refuses_publishes_and_keeps_what_it_has(full_nsqd: Victim) ->
     assert numbers(full_nsqd, "t", "c", 1) == [0]
 
 
-def test_full_disk_does_not_keep_the_daemon_from_starting(full_nsqd: Victim) -> None:
+def test_full_disk_does_not_keep_the_daemon_from_starting(full_nsqd: KillableNsqd) -> None:
     create_channel(full_nsqd, "t", "c")
     with full_nsqd.connect() as client:
         count = fill(client, "t")
@@ -237,7 +237,7 @@ def test_full_disk_does_not_keep_the_daemon_from_starting(full_nsqd: Victim) -> 
     assert numbers(full_nsqd, "t", "c", count) == list(range(count))
 
 
-def test_full_disk_does_not_keep_the_daemon_from_stopping_in_order(full_nsqd: Victim) -> None:
+def test_full_disk_does_not_keep_the_daemon_from_stopping_in_order(full_nsqd: KillableNsqd) -> None:
     create_channel(full_nsqd, "t", "c")
     with full_nsqd.connect() as client:
         count = fill(client, "t")
@@ -248,7 +248,7 @@ def test_full_disk_does_not_keep_the_daemon_from_stopping_in_order(full_nsqd: Vi
     assert numbers(full_nsqd, "t", "c", count) == list(range(count))
 
 
-def test_topic_deleted_on_a_full_disk_makes_room(full_nsqd: Victim) -> None:
+def test_topic_deleted_on_a_full_disk_makes_room(full_nsqd: KillableNsqd) -> None:
     create_channel(full_nsqd, "t", "c")
     with full_nsqd.connect() as client:
         client.publish("kept", b"x")
@@ -260,7 +260,7 @@ def test_topic_deleted_on_a_full_disk_makes_room(full_nsqd: Victim) -> None:
     wait_until(lambda: ping(full_nsqd) == (200, b"OK"))
 
 
-def test_consumed_history_goes_before_a_publish_is_refused(full_nsqd: Victim) -> None:
+def test_consumed_history_goes_before_a_publish_is_refused(full_nsqd: KillableNsqd) -> None:
     create_channel(full_nsqd, "t", "c")
     group = 20
     rounds = 3 * TMPFS_BYTES // (group * len(BODY))
@@ -273,7 +273,7 @@ def test_consumed_history_goes_before_a_publish_is_refused(full_nsqd: Victim) ->
 
 
 def test_consumed_history_of_other_topics_goes_before_a_publish_is_refused(
-    full_nsqd: Victim,
+    full_nsqd: KillableNsqd,
 ) -> None:
     create_channel(full_nsqd, "history", "c")
     count = TMPFS_BYTES * 3 // 4 // len(BODY)

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tests.crash.conftest import NewVictim
-from tests.kit.crash.killable_nsqd import Victim, create_channel
+from tests.crash.conftest import NewNsqd
+from tests.kit.crash.killable_nsqd import KillableNsqd, create_channel
 from tests.kit.crash.ledger import Ledger
 from tests.kit.crash.load import Load
 
@@ -24,7 +24,7 @@ RUNS_S = ((0.05, 0.6), (2.3, 3.0), (0.05, 0.6), (2.3, 3.0), (0.0, 0.3))
 DRAIN_TIMEOUT_S = 40.0
 
 
-def start_load(nsqd: Victim, ledger: Ledger, seed: int) -> Load:
+def start_load(nsqd: KillableNsqd, ledger: Ledger, seed: int) -> Load:
     load = Load(nsqd, ledger, seed)
     for topic, channels in CHANNELS.items():
         for channel in channels:
@@ -37,7 +37,7 @@ def start_load(nsqd: Victim, ledger: Ledger, seed: int) -> Load:
     return load
 
 
-def kill_under_load(nsqd: Victim, ledger: Ledger, load: Load, after_s: float) -> None:
+def kill_under_load(nsqd: KillableNsqd, ledger: Ledger, load: Load, after_s: float) -> None:
     """Lets the load run for a while and kills the daemon in the middle of it."""
     acknowledged = ledger.acknowledged_count
     ledger.await_acknowledged(acknowledged + 1, timeout_s=10)
@@ -49,22 +49,20 @@ def kill_under_load(nsqd: Victim, ledger: Ledger, load: Load, after_s: float) ->
 
 
 @pytest.mark.slow
-def test_kills_under_load_lose_nothing_acknowledged(new_victim: NewVictim, seed: int) -> None:
-    kill_again_and_again(new_victim, seed)
+def test_kills_under_load_lose_nothing_acknowledged(new_nsqd: NewNsqd, seed: int) -> None:
+    kill_again_and_again(new_nsqd, seed)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("soak_seed", SOAK_SEEDS)
-def test_many_kills_under_load_lose_nothing_acknowledged(
-    new_victim: NewVictim, soak_seed: int
-) -> None:
-    kill_again_and_again(new_victim, soak_seed)
+def test_many_kills_under_load_lose_nothing_acknowledged(new_nsqd: NewNsqd, soak_seed: int) -> None:
+    kill_again_and_again(new_nsqd, soak_seed)
 
 
-def kill_again_and_again(new_victim: NewVictim, seed: int) -> None:
+def kill_again_and_again(new_nsqd: NewNsqd, seed: int) -> None:
     rng = random.Random(seed)
     # Small segments: the kills also meet the daemon while it begins a new file.
-    nsqd = new_victim("--max-bytes-per-file=200000").start()
+    nsqd = new_nsqd("--max-bytes-per-file=200000").start()
     ledger = Ledger()
     for topic, channels in CHANNELS.items():
         for channel in channels:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.crash.conftest import NewVictim
+from tests.crash.conftest import NewNsqd
 from tests.crash.test_kill import kill_under_load
 from tests.kit.crash.killable_nsqd import (
-    Victim,
+    KillableNsqd,
     await_checkpoint,
     create_channel,
     drain,
@@ -20,29 +20,29 @@ SENT = [b"%d" % number for number in range(50)]
 
 
 @pytest.fixture
-def nsqd(new_victim: NewVictim) -> Victim:
+def nsqd(new_nsqd: NewNsqd) -> KillableNsqd:
     """A daemon whose topic t has channels a and b, with the same messages waiting in both."""
-    victim = new_victim().start()
-    create_channel(victim, "t", "a")
-    create_channel(victim, "t", "b")
-    with victim.connect() as client:
+    nsqd = new_nsqd().start()
+    create_channel(nsqd, "t", "a")
+    create_channel(nsqd, "t", "b")
+    with nsqd.connect() as client:
         client.mpub("t", SENT)
-    await_metadata(victim, b'"a"', b'"b"')
-    return victim
+    await_metadata(nsqd, b'"a"', b'"b"')
+    return nsqd
 
 
-def await_metadata(nsqd: Victim, *names: bytes) -> None:
+def await_metadata(nsqd: KillableNsqd, *names: bytes) -> None:
     """Waits until nsqd.dat has all of these: what is done next is then the only thing pending."""
     path = nsqd.data_path / "nsqd.dat"
     wait_until(lambda: all(name in path.read_bytes() for name in names))
 
 
-def kill_and_start(nsqd: Victim) -> None:
+def kill_and_start(nsqd: KillableNsqd) -> None:
     nsqd.kill()
     nsqd.again()
 
 
-def test_deleted_channel_stays_deleted(nsqd: Victim) -> None:
+def test_deleted_channel_stays_deleted(nsqd: KillableNsqd) -> None:
     nsqd.act("/channel/delete", topic="t", channel="a")
     kill_and_start(nsqd)
     assert nsqd.channel_stats("t", "a") == {}
@@ -51,7 +51,7 @@ def test_deleted_channel_stays_deleted(nsqd: Victim) -> None:
     assert drain(nsqd, "t", "a", 0) == []
 
 
-def test_deleted_last_channel_leaves_nothing_to_the_next(nsqd: Victim) -> None:
+def test_deleted_last_channel_leaves_nothing_to_the_next(nsqd: KillableNsqd) -> None:
     drain(nsqd, "t", "b", len(SENT))
     nsqd.act("/channel/delete", topic="t", channel="a")
     nsqd.act("/channel/delete", topic="t", channel="b")
@@ -60,14 +60,14 @@ def test_deleted_last_channel_leaves_nothing_to_the_next(nsqd: Victim) -> None:
     assert drain(nsqd, "t", "c", 0) == []
 
 
-def test_deleted_topic_stays_deleted(nsqd: Victim) -> None:
+def test_deleted_topic_stays_deleted(nsqd: KillableNsqd) -> None:
     nsqd.act("/topic/delete", topic="t")
     kill_and_start(nsqd)
     assert not nsqd.stats("t")["topics"]
     assert not nsqd.topic_path("t").exists()
 
 
-def test_topic_deleted_and_made_again_has_only_what_is_new(nsqd: Victim) -> None:
+def test_topic_deleted_and_made_again_has_only_what_is_new(nsqd: KillableNsqd) -> None:
     nsqd.act("/topic/delete", topic="t")
     create_channel(nsqd, "t", "b")
     with nsqd.connect() as client:
@@ -77,7 +77,7 @@ def test_topic_deleted_and_made_again_has_only_what_is_new(nsqd: Victim) -> None
     assert [message.body for message in drain(nsqd, "t", "b", 1)] == [b"new"]
 
 
-def test_paused_channel_stays_paused(nsqd: Victim) -> None:
+def test_paused_channel_stays_paused(nsqd: KillableNsqd) -> None:
     nsqd.act("/channel/pause", topic="t", channel="a")
     kill_and_start(nsqd)
     with nsqd.connect() as client:
@@ -91,7 +91,7 @@ def test_paused_channel_stays_paused(nsqd: Victim) -> None:
     assert [message.body for message in drain(nsqd, "t", "a", len(SENT))] == SENT
 
 
-def test_paused_topic_stays_paused_and_keeps_what_it_holds(nsqd: Victim) -> None:
+def test_paused_topic_stays_paused_and_keeps_what_it_holds(nsqd: KillableNsqd) -> None:
     nsqd.act("/topic/pause", topic="t")
     with nsqd.connect() as client:
         client.publish("t", b"while paused")
@@ -106,7 +106,7 @@ def test_paused_topic_stays_paused_and_keeps_what_it_holds(nsqd: Victim) -> None
     ]
 
 
-def test_emptied_channel_stays_empty(nsqd: Victim) -> None:
+def test_emptied_channel_stays_empty(nsqd: KillableNsqd) -> None:
     with nsqd.connect() as client:
         client.sub("t", "a")
         client.rdy(5)
@@ -123,8 +123,8 @@ def test_emptied_channel_stays_empty(nsqd: Victim) -> None:
     assert nsqd.depth("t", "b") == len(SENT) + 1
 
 
-def test_emptied_topic_stays_empty(new_victim: NewVictim) -> None:
-    nsqd = new_victim().start()
+def test_emptied_topic_stays_empty(new_nsqd: NewNsqd) -> None:
+    nsqd = new_nsqd().start()
     with nsqd.connect() as client:
         client.mpub("t", SENT)
     nsqd.act("/topic/empty", topic="t")
@@ -135,9 +135,9 @@ def test_emptied_topic_stays_empty(new_victim: NewVictim) -> None:
 
 
 def test_messages_that_an_ephemeral_channel_finished_do_not_wait_for_the_next(
-    new_victim: NewVictim,
+    new_nsqd: NewNsqd,
 ) -> None:
-    nsqd = new_victim().start()
+    nsqd = new_nsqd().start()
     with nsqd.connect() as producer, nsqd.connect() as consumer:
         consumer.sub("t", "tail#ephemeral")
         consumer.rdy(100)
@@ -154,10 +154,8 @@ def test_messages_that_an_ephemeral_channel_finished_do_not_wait_for_the_next(
 
 
 @pytest.mark.slow
-def test_paused_channel_has_everything_after_kills_under_load(
-    new_victim: NewVictim, seed: int
-) -> None:
-    nsqd = new_victim().start()
+def test_paused_channel_has_everything_after_kills_under_load(new_nsqd: NewNsqd, seed: int) -> None:
+    nsqd = new_nsqd().start()
     ledger = Ledger()
     for channel in ("running", "paused", "deleted"):
         create_channel(nsqd, "t", channel)

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from tests.crash.conftest import NewVictim
+from tests.crash.conftest import NewNsqd
 from tests.kit.crash.killable_nsqd import create_channel, drain
 
 
@@ -12,8 +12,8 @@ def second_nsqd(command: list[str]) -> tuple[int, str]:
     return ended.returncode, ended.stderr
 
 
-def test_second_daemon_on_a_data_directory_ends_with_a_reason(new_victim: NewVictim) -> None:
-    nsqd = new_victim().start()
+def test_second_daemon_on_a_data_directory_ends_with_a_reason(new_nsqd: NewNsqd) -> None:
+    nsqd = new_nsqd().start()
     create_channel(nsqd, "t", "c")
     with nsqd.connect() as client:
         client.publish("t", b"x")
@@ -26,8 +26,8 @@ def test_second_daemon_on_a_data_directory_ends_with_a_reason(new_victim: NewVic
     assert [message.body for message in drain(nsqd, "t", "c", 1)] == [b"x"]
 
 
-def test_lock_goes_with_the_process(new_victim: NewVictim) -> None:
-    nsqd = new_victim().start()
+def test_lock_goes_with_the_process(new_nsqd: NewNsqd) -> None:
+    nsqd = new_nsqd().start()
     nsqd.kill()
     nsqd.again()
     assert nsqd.stop() == 0

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import NewVictim
+from tests.crash.conftest import NewNsqd
 from tests.kit.crash import recording_nsqd
 from tests.kit.crash.killable_nsqd import (
-    Victim,
+    KillableNsqd,
     await_checkpoint,
     create_channel,
     drain,
@@ -40,7 +40,9 @@ EIO_TEXT = "input/output error"
 class Bench:
     """A daemon under record, with its power switch, and switches that keep fsyncs from ending."""
 
-    def __init__(self, nsqd: Victim, power: Power, *, fault_path: Path, wait_path: Path) -> None:
+    def __init__(
+        self, nsqd: KillableNsqd, power: Power, *, fault_path: Path, wait_path: Path
+    ) -> None:
         self.nsqd = nsqd
         self.power = power
         self._fault_path = fault_path
@@ -61,7 +63,7 @@ class Bench:
 
 @pytest.fixture
 def bench(
-    new_victim: NewVictim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_nsqd: NewNsqd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Bench]:
     runner = [sys.executable, recording_nsqd.__file__]
     monkeypatch.setenv(COMMAND_VARIABLE, shlex.join(runner))
@@ -72,7 +74,7 @@ def bench(
 
     def make(*flags: str, sync_s: float = 0.0) -> Bench:
         monkeypatch.setenv(recording_nsqd.DELAY_VARIABLE, str(sync_s))
-        nsqd = new_victim(*flags).start()
+        nsqd = new_nsqd(*flags).start()
         power = Power(nsqd, record_path)
         return Bench(nsqd, power, fault_path=fault_path, wait_path=wait_path)
 

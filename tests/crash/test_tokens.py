@@ -5,8 +5,14 @@ import time
 
 import pytest
 
-from tests.crash.conftest import NewVictim
-from tests.kit.crash.killable_nsqd import Victim, await_checkpoint, create_channel, drain, drain_all
+from tests.crash.conftest import NewNsqd
+from tests.kit.crash.killable_nsqd import (
+    KillableNsqd,
+    await_checkpoint,
+    create_channel,
+    drain,
+    drain_all,
+)
 from tests.kit.crash.repeats import Repeater, check_once
 
 SEEDS = (1,)
@@ -15,25 +21,25 @@ KILLS = 6
 PUBLISHERS = 3
 
 
-def publish(nsqd: Victim, token: str, body: bytes = b"x") -> tuple[int, bytes]:
+def publish(nsqd: KillableNsqd, token: str, body: bytes = b"x") -> tuple[int, bytes]:
     return nsqd.http("POST", f"/pub?topic=t&token={token}", body)
 
 
 @pytest.mark.slow
-def test_kills_while_everything_is_repeated(new_victim: NewVictim, seed: int) -> None:
-    kill_again_and_again(new_victim, seed)
+def test_kills_while_everything_is_repeated(new_nsqd: NewNsqd, seed: int) -> None:
+    kill_again_and_again(new_nsqd, seed)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("soak_seed", SOAK_SEEDS)
-def test_many_kills_while_everything_is_repeated(new_victim: NewVictim, soak_seed: int) -> None:
-    kill_again_and_again(new_victim, soak_seed)
+def test_many_kills_while_everything_is_repeated(new_nsqd: NewNsqd, soak_seed: int) -> None:
+    kill_again_and_again(new_nsqd, soak_seed)
 
 
-def kill_again_and_again(new_victim: NewVictim, seed: int) -> None:
+def kill_again_and_again(new_nsqd: NewNsqd, seed: int) -> None:
     rng = random.Random(seed)
     # Small segments, often synced: the kills also meet the daemon while it files tokens.
-    nsqd = new_victim("--max-bytes-per-file=20000", "--sync-every=50").start()
+    nsqd = new_nsqd("--max-bytes-per-file=20000", "--sync-every=50").start()
     repeaters = [Repeater(f"p{number}", "t", seed) for number in range(PUBLISHERS)]
     for _ in range(KILLS):
         for repeater in repeaters:
@@ -50,10 +56,10 @@ def kill_again_and_again(new_victim: NewVictim, seed: int) -> None:
 
 
 def test_tokens_are_known_after_their_messages_were_consumed_and_dropped(
-    new_victim: NewVictim,
+    new_nsqd: NewNsqd,
 ) -> None:
     # Group commit, so that all but the newest are filed when the disk begins to fail.
-    nsqd = new_victim("--max-bytes-per-file=500", "--sync-every=1").start()
+    nsqd = new_nsqd("--max-bytes-per-file=500", "--sync-every=1").start()
     create_channel(nsqd, "t", "c")
     tokens = [f"token-{number}" for number in range(50)]
     for token in tokens:
@@ -69,8 +75,8 @@ def test_tokens_are_known_after_their_messages_were_consumed_and_dropped(
     assert drain_all(nsqd, "t", "c") == []
 
 
-def test_a_publish_that_failed_is_published_when_it_is_repeated(new_victim: NewVictim) -> None:
-    nsqd = new_victim().start()
+def test_a_publish_that_failed_is_published_when_it_is_repeated(new_nsqd: NewNsqd) -> None:
+    nsqd = new_nsqd().start()
     create_channel(nsqd, "t", "c")
     assert publish(nsqd, "before", b"before")[0] == 200
     with nsqd.failing_disk():

@@ -18,7 +18,7 @@ from tests.kit.fuzz.grammar import LIMIT_FLAGS
 from tests.kit.fuzz.hostile import Ending, converse
 from tests.kit.fuzz.mutation import pieces
 from tests.kit.fuzz.requests import requests
-from tests.kit.fuzz.swarm import besiege
+from tests.kit.fuzz.swarm import swarm
 
 SEEDS = (1, 2)
 CONNECTIONS = 150  # a round
@@ -86,14 +86,14 @@ def publish_to(nsqd: Nsqd) -> bystander.Publish:
 
 def test_hostile_requests_harm_nobody(rounds: Rounds, nsqd: Nsqd) -> None:
     publish = publish_to(nsqd)
-    besiege(rounds, nsqd, attack, connections=CONNECTIONS, at_once=AT_ONCE, publish=publish)
+    swarm(rounds, nsqd, attack, connections=CONNECTIONS, at_once=AT_ONCE, publish=publish)
 
 
 def test_hostile_requests_without_a_token_change_nothing(rounds: Rounds, guarded: Nsqd) -> None:
     def nothing_changed() -> None:
         assert [topic["topic_name"] for topic in guarded.stats()["topics"]] == [bystander.TOPIC]
 
-    besiege(
+    swarm(
         rounds,
         guarded,
         attack,

@@ -16,7 +16,7 @@ from tests.kit.fuzz import replies
 from tests.kit.fuzz.grammar import LIMIT_FLAGS, fin, req, stream, touch
 from tests.kit.fuzz.hostile import Ending, converse
 from tests.kit.fuzz.mutation import mutated, pieces
-from tests.kit.fuzz.swarm import besiege
+from tests.kit.fuzz.swarm import swarm
 
 SEEDS = (1, 2)
 CONNECTIONS = 400  # a round
@@ -68,4 +68,4 @@ def answer(rng: random.Random, came: bytes) -> bytes:
 
 
 def test_hostile_connections_harm_nobody(rounds: Rounds, nsqd: Nsqd) -> None:
-    besiege(rounds, nsqd, attack, connections=CONNECTIONS, at_once=AT_ONCE)
+    swarm(rounds, nsqd, attack, connections=CONNECTIONS, at_once=AT_ONCE)

@@ -21,7 +21,7 @@ from tests.kit.daemons import IO_TIMEOUT_S, Nsqd
 from tests.kit.fuzz import replies
 from tests.kit.fuzz.grammar import LIMIT_FLAGS, MAGIC, sized, stream
 from tests.kit.fuzz.mutation import mutated, pieces
-from tests.kit.fuzz.swarm import besiege
+from tests.kit.fuzz.swarm import swarm
 from tests.kit.wire.upgraded import Codec, DeflateCodec, SnappyCodec
 
 SEEDS = (1, 2)
@@ -139,4 +139,4 @@ def check(client: Client, received: bytes, whole: bool) -> None:
 
 
 def test_hostile_upgrades_harm_nobody(rounds: Rounds, nsqd: Nsqd) -> None:
-    besiege(rounds, nsqd, attack, connections=CONNECTIONS, at_once=AT_ONCE, warm_up=WARM_UP)
+    swarm(rounds, nsqd, attack, connections=CONNECTIONS, at_once=AT_ONCE, warm_up=WARM_UP)

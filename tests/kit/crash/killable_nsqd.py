@@ -1,6 +1,6 @@
-"""An nsqd to be ill-treated: killed, starved of descriptors and disk, started from damaged files.
+"""An nsqd that a test kills, starves of descriptors or disk, or starts from damaged files.
 
-Adds to `daemons.Nsqd` what only these tests need.
+Adds to `daemons.Nsqd` what only the crash suite needs.
 """
 
 import errno
@@ -14,7 +14,9 @@ from urllib.parse import urlencode
 from tests.kit.daemons import ErrorFrame, Nsqd, RawClient, RawMessage, wait_until
 
 
-class Victim(Nsqd):
+class KillableNsqd(Nsqd):
+    """Killed, not stopped, when the test ends."""
+
     def __exit__(self, *_: object) -> None:
         if self.is_running:
             self.kill()
@@ -66,14 +68,14 @@ def refusal(client: RawClient, line: str, body: bytes) -> str:
     raise AssertionError(f"{line} was answered with {answer!r}")
 
 
-def drain(nsqd: Victim, topic: str, channel: str, count: int) -> list[RawMessage]:
+def drain(nsqd: KillableNsqd, topic: str, channel: str, count: int) -> list[RawMessage]:
     """Receives and finishes all there is in a channel, which must be `count` messages."""
     received = drain_all(nsqd, topic, channel)
     assert len(received) == count, f"{len(received)} instead of {count}: {received[:3]}"
     return received
 
 
-def drain_all(nsqd: Victim, topic: str, channel: str) -> list[RawMessage]:
+def drain_all(nsqd: KillableNsqd, topic: str, channel: str) -> list[RawMessage]:
     """Receives and finishes all there is in a channel: at most 2500 messages."""
     received: list[RawMessage] = []
     with nsqd.connect() as client:
@@ -93,7 +95,7 @@ def drain_all(nsqd: Victim, topic: str, channel: str) -> list[RawMessage]:
     return received
 
 
-def await_checkpoint(nsqd: Victim, topic: str, channel: str) -> None:
+def await_checkpoint(nsqd: KillableNsqd, topic: str, channel: str) -> None:
     """Waits until all that a channel has gone through so far is in its cursor file.
 
     The first write that is seen may have begun before now; the second one cannot have.

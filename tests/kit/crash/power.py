@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.kit.crash.killable_nsqd import Victim
+from tests.kit.crash.killable_nsqd import KillableNsqd
 from tests.kit.daemons import wait_until
 
 CURSOR_GLOB = "topics/*/*.cursor"
@@ -23,7 +23,7 @@ _SMALL = ("topic.json", "nsqd.dat")  # replaced by renaming: there as they were,
 
 
 class Power:
-    def __init__(self, nsqd: Victim, record_path: Path) -> None:
+    def __init__(self, nsqd: KillableNsqd, record_path: Path) -> None:
         self._nsqd = nsqd
         self._record_path = record_path
         self._earlier: dict[Path, bytes] = {}

@@ -14,7 +14,7 @@ Attack = Callable[[Nsqd, int], None]
 """One connection, from a seed."""
 
 
-def besiege(
+def swarm(
     rounds: Rounds,
     nsqd: Nsqd,
     attack: Attack,
@@ -25,8 +25,11 @@ def besiege(
     publish: Publish | None = None,
     after_each: Callable[[], None] | None = None,
 ) -> None:
-    """So many connections a round. The first client, and the first `warm_up` attacks, may make the
-    process grow. After each round the topics go, or `after_each` looks at them instead."""
+    """Runs `attack` on `connections` connections each round, `at_once` of them at a time.
+
+    The first client and the first `warm_up` attacks may make the process grow. Each round ends with
+    the topics deleted, or with a call of `after_each`.
+    """
     watch = Watch(nsqd)
     with Bystander(nsqd, publish):
         pass

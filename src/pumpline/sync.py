@@ -43,8 +43,9 @@ from pumpline import client
 from pumpline.client.connection.connection import sockets_of
 from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.consumer import BATCH_SIZE
-from pumpline.client.consuming.message import Batch, Delay, Message
+from pumpline.client.consuming.message import Batch, Message
 from pumpline.client.consuming.subscription import Counters
+from pumpline.client.delay import Delay
 from pumpline.client.errors import NotSent, PublishError
 from pumpline.client.publishing.bodies import Body, blocks
 from pumpline.client.publishing.producer import BODY_BYTES_MAX

@@ -74,7 +74,7 @@ async def test_a_lookupd_that_can_be_none_does_not_stop_the_others(
     nsqd: Nsqd, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Consumer(topic, CHANNEL, lookupd="a..b:4161", nsqd=nsqd.tcp_address) as consumer:
-        await until(lambda: "no name of a host" in caplog.text)
+        await until(lambda: "not the name of a host" in caplog.text)
         publish(nsqd, topic, [b"m"])
         assert await finish_all(consumer, 1) == [b"m"]
 
@@ -109,14 +109,18 @@ async def test_an_answer_that_is_not_ok_confirms_nothing() -> None:
 
 
 async def test_answers_nobody_waits_for_confirm_nothing() -> None:
+    has_read = asyncio.Event()
+
     async def talk(client: Client) -> None:
-        client.send(OK * 5)
+        client.send(OK * 5 + encode_frame(RESPONSE, b"_heartbeat_"))
+        assert await client.command() == b"NOP"  # the producer has read them
+        has_read.set()
         await client.command()
         client.send(encode_frame(ERROR, b"E_BAD_TOPIC no"))
         await client.gone()
 
     async with scripted(talk) as odd, Producer(odd) as producer:
-        await asyncio.sleep(0.05)  # or they would be taken for the answer, as with any client
+        await has_read.wait()
         with pytest.raises(Refused):
             await producer.publish("t", b"m")
 

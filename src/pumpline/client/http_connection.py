@@ -190,12 +190,12 @@ class HttpConnection:
 
     def _failed(self, error: Exception) -> HttpFailure:
         self.close()
+        if isinstance(error, TimeoutError):
+            return HttpFailure(f"no answer within {self._timeout_s:g} s")
         return HttpFailure(_text_of(error))
 
 
 def _text_of(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "it says nothing"
     if isinstance(error, IncompleteRead):
         return "the answer ends early"
     if isinstance(error, BadStatusLine) and not isinstance(error, RemoteDisconnected):

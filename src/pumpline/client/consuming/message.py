@@ -9,16 +9,12 @@ counting and timing are done by the chunk. Knows no socket: a `Link` carries the
 """
 
 from collections.abc import Callable
-from datetime import timedelta
-from math import inf
 from typing import Protocol
+
+from pumpline.client.delay import Delay, milliseconds
 
 Record = tuple[int, int, bytes, bytes]
 """Publish time in nanoseconds, attempts, id, body."""
-
-
-Delay = float | timedelta
-"""Seconds, or a timedelta."""
 
 
 class Link(Protocol):
@@ -165,11 +161,3 @@ class Batch(list[Message]):
     def touch(self) -> None:
         for message in self:
             message.touch()
-
-
-def milliseconds(delay: Delay) -> int:
-    """ValueError for what is no delay."""
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if not 0 <= seconds < inf:
-        raise ValueError(f"a message cannot be delayed by {seconds} s")
-    return round(seconds * 1000)

@@ -15,9 +15,10 @@ from typing import Protocol
 
 from pumpline.client.connection.connection import Connection
 from pumpline.client.connection.settings import Settings
-from pumpline.client.consuming.message import Delivery, Message, Record, milliseconds
+from pumpline.client.consuming.message import Delivery, Message, Record
 from pumpline.client.consuming.rdy import RDY_MAX, Credit
 from pumpline.client.consuming.rdy_sender import Flow
+from pumpline.client.delay import milliseconds
 from pumpline.client.errors import ConnectionClosed, PumplineError, ServerError
 from pumpline.core.protocol import commands
 

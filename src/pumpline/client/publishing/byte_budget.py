@@ -1,11 +1,11 @@
-"""A limit in bytes that is waited for, in turn: back-pressure instead of a buffer without end."""
+"""A limit in bytes. Callers wait for their turn when it is used up, so memory stays bounded."""
 
 import asyncio
 from collections import deque
 
 
-class Room:
-    """Something is let in while less than `bytes_max` is taken, so it can be over by one item."""
+class ByteBudget:
+    """Lets a caller in while less than `bytes_max` is taken, so it may be exceeded by one item."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -26,12 +26,12 @@ class Room:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it was let in and does not come
-                self.give(count_bytes)
+            if not turn.cancelled():  # let in and cancelled in the same iteration of the loop
+                self.give_back(count_bytes)
             raise
 
-    def give(self, count_bytes: int) -> None:
-        """Give back what was taken; those who wait are let in as far as it goes."""
+    def give_back(self, count_bytes: int) -> None:
+        """Give back what was taken, and let in those who wait for it."""
         self.taken_bytes -= count_bytes
         while self._waiting and self.taken_bytes < self.bytes_max:
             wanted_bytes, turn = self._waiting.popleft()

@@ -1,15 +1,15 @@
-"""A producer's way to one nsqd: connects, reconnects, and keeps what was sent until it is answered.
+"""A producer's connection to one nsqd: connects, reconnects, and pairs answers with publications.
 
-Knows the connection and the publications under way on it. What to send, and what to do with what
-comes back, is the producer's to say (`Owner`).
+Knows the publications that were sent and are not answered, and drops a connection on which nothing
+is answered. Must not know what is sent next, or what an answer means for a publication.
 """
 
 import asyncio
 import logging
 import random
 from collections import deque
+from collections.abc import Callable
 from math import inf
-from typing import Protocol
 
 from pumpline.client.connection.connection import Connection
 from pumpline.client.connection.settings import Settings
@@ -22,27 +22,31 @@ RECONNECT_MAX_S = 5.0
 _LOG = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
-    def link_changed(self) -> None:
-        """A link can be written to that could not be before, or has failed to connect."""
-
-    def answered(self, publication: Publication, failure: Exception | None) -> None:
-        """nsqd has confirmed the publication; or it has failed."""
+OnPublicationAnswer = Callable[[Publication, Exception | None], None]
+"""nsqd has confirmed the publication; or why it has not."""
 
 
-class Link:
+class ProducerConnection:
     def __init__(
-        self, address: str, settings: Settings, owner: Owner, *, confirm_timeout_s: float
+        self,
+        address: str,
+        settings: Settings,
+        *,
+        on_change: Callable[[], None],
+        on_answer: OnPublicationAnswer,
+        confirm_timeout_s: float,
     ) -> None:
+        """`on_change`: it has become writable, or it could not connect."""
         self.address = address
         self.failure: ConnectError | None = None  # of the last try to connect
         self.connection: Connection | None = None
         self._settings = settings
-        self._owner = owner
+        self._on_change = on_change
+        self._on_publication_answer = on_answer
         self._confirm_timeout_s = confirm_timeout_s
         self._loop = asyncio.get_running_loop()
         self._under_way: deque[Publication] = deque()
-        self._answered_s = -inf  # the last time
+        self._last_answer_s = -inf
         self._watch: asyncio.TimerHandle | None = None
         self._lost = asyncio.Event()
         self._failures = 0  # since something was confirmed
@@ -53,7 +57,7 @@ class Link:
         return self.connection is not None and self.connection.is_writable
 
     def send(self, publication: Publication) -> None:
-        """To be called when it is ready."""
+        """Only while `is_ready`."""
         assert self.connection is not None
         publication.sent_s = self._loop.time()
         publication.under_way = True
@@ -67,7 +71,7 @@ class Link:
             self.connection.flush()
 
     def drop(self, reason: Exception) -> None:
-        """Give the connection up; what is under way on it fails, and a new one is opened."""
+        """Abort the connection: its unanswered publications fail, and a new one is opened."""
         if self.connection is not None:
             self.connection.abort(reason)
 
@@ -86,24 +90,24 @@ class Link:
             except ConnectError as error:
                 self.failure = error
                 _LOG.warning("%s", error)
-            except Exception as error:  # or the link would be dead, and never say a word
+            except Exception as error:  # the root of a task: log it and go on trying
                 self.failure = ConnectError(f"{self.address}: {error!r}")
                 _LOG.exception("%s", self.address)
             self._failures += 1
-            self._owner.link_changed()
+            self._on_change()
             await asyncio.sleep(_pause_s(self._failures))
 
     async def _connect(self) -> None:
-        """Connect, and stay as long as that lasts."""
+        """Connect, and return when the connection is lost."""
         self._lost.clear()
         self.connection = await Connection.open(
             self.address,
             self._settings,
             on_close=self._on_close,
-            on_writable=lambda _: self._owner.link_changed(),
+            on_writable=lambda _: self._on_change(),
         )
         self.failure = None
-        self._owner.link_changed()
+        self._on_change()
         await self._lost.wait()
 
     def _on_close(self, connection: Connection, reason: Exception | None) -> None:
@@ -115,22 +119,22 @@ class Link:
     def _on_answer(self, data: bytes, failure: Exception | None) -> None:
         publication = self._under_way.popleft()
         publication.under_way = False
-        self._answered_s = self._loop.time()
+        self._last_answer_s = self._loop.time()
         if failure is None and data != b"OK":
             failure = ConnectionClosed(f"{self.address}: nsqd answered {data[:64]!r}")
-            self.drop(failure)  # nothing more it says can be relied on
+            self.drop(failure)  # it does not follow the protocol
         if failure is None:
             self._failures = 0
         elif isinstance(failure, ServerError):
-            self.drop(failure)  # nsqd does so, too: nothing more must be sent on it
-        self._owner.answered(publication, failure)
+            self.drop(failure)  # nsqd closes it after any error to a publish: send no more on it
+        self._on_publication_answer(publication, failure)
 
     def _look(self) -> None:
-        """Drop a connection on which nothing is answered; one that is slow may go on."""
+        """Drop the connection if nothing was answered for confirm_timeout_s; slow is allowed."""
         self._watch = None
         if not self._under_way:
             return
-        since_s = max(self._under_way[0].sent_s, self._answered_s)
+        since_s = max(self._under_way[0].sent_s, self._last_answer_s)
         left_s = since_s + self._confirm_timeout_s - self._loop.time()
         if left_s > 0:
             self._watch = self._loop.call_later(left_s, self._look)
@@ -140,6 +144,6 @@ class Link:
 
 
 def _pause_s(failures: int) -> float:
-    """Doubling, with half of it left to chance, so that many clients do not come back at once."""
+    """Exponential, with jitter of one half, so that many clients do not reconnect at once."""
     longest_s = min(RECONNECT_MIN_S * 2.0 ** min(failures - 1, 10), RECONNECT_MAX_S)
     return longest_s * random.uniform(0.5, 1.0)

@@ -1,0 +1,81 @@
+"""The nsqds of a producer: connects to all of them, and picks the one for the next publication.
+
+By default the first address that is up gets everything and the others stand by; with `spread`,
+all that are up take turns. Knows addresses and connections; must not know what is published.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from pumpline.client.connection.settings import Settings
+from pumpline.client.errors import ConnectError
+from pumpline.client.publishing.producer_connection import OnPublicationAnswer, ProducerConnection
+
+
+class Nsqds:
+    def __init__(
+        self, addresses: list[str], settings: Settings, *, spread: bool, confirm_timeout_s: float
+    ) -> None:
+        self.addresses = addresses
+        self._settings = settings
+        self._spread = spread
+        self._confirm_timeout_s = confirm_timeout_s
+        self._connections: list[ProducerConnection] = []
+        self._turn = 0
+        self._on_change: Callable[[], None]
+        self._changed = asyncio.Event()
+
+    @property
+    def is_started(self) -> bool:
+        return bool(self._connections)
+
+    @property
+    def connected(self) -> list[str]:
+        """The addresses that can be published to now."""
+        return [each.address for each in self._connections if each.is_ready]
+
+    @property
+    def failures(self) -> list[ConnectError]:
+        """Why those that are not connected could not be reached."""
+        return [each.failure for each in self._connections if each.failure is not None]
+
+    async def start(self, *, on_change: Callable[[], None], on_answer: OnPublicationAnswer) -> None:
+        """Connect to all. Return when one is up; ConnectError when every one of them has failed.
+
+        `on_change` is called when a connection becomes writable, and when it fails to connect.
+        """
+        self._on_change = on_change
+        self._connections = [
+            ProducerConnection(
+                address,
+                self._settings,
+                on_change=self._change,
+                on_answer=on_answer,
+                confirm_timeout_s=self._confirm_timeout_s,
+            )
+            for address in self.addresses
+        ]
+        while not any(each.is_ready for each in self._connections):
+            failures = self.failures
+            if len(failures) == len(self._connections):
+                if len(failures) == 1:
+                    raise failures[0]
+                raise ConnectError("; ".join(map(str, failures)))
+            self._changed.clear()
+            await self._changed.wait()
+
+    def pick(self) -> ProducerConnection | None:
+        """The connection for the next publication; None if no nsqd can take one now."""
+        ready = [each for each in self._connections if each.is_ready]
+        if not ready:
+            return None
+        self._turn += 1
+        return ready[self._turn % len(ready) if self._spread else 0]
+
+    async def close(self) -> None:
+        connections, self._connections = self._connections, []
+        await asyncio.gather(*(each.close() for each in connections))
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._on_change()

@@ -1,0 +1,247 @@
+"""Publications on their way: batches, sends, retries, and gives up when time is up.
+
+| a publication is in | while                                                               |
+|---------------------|---------------------------------------------------------------------|
+| `_filling`          | concurrent messages of its topic may still join it                  |
+| `_queue`            | it is complete and was never sent                                   |
+| `_retries`          | it was sent, failed, and is to be sent again, before what is queued |
+| `_pending`          | its outcome is open: always, from its creation until it is settled  |
+
+nsqds are asked for a connection (`Nsqds.pick`) at the end of a loop iteration, and everything goes
+out that they can take. Knows deadlines, what each failure means for a publication, and the byte
+budget. Must not know sockets, or what users may pass to `publish`.
+"""
+
+import asyncio
+from collections import deque
+
+from pumpline.client.errors import ConnectError, ConnectionClosed, NotSent, ServerError
+from pumpline.client.publishing.bodies import BATCH_MESSAGES_MAX
+from pumpline.client.publishing.byte_budget import ByteBudget
+from pumpline.client.publishing.nsqds import Nsqds
+from pumpline.client.publishing.producer_connection import ProducerConnection
+from pumpline.client.publishing.publication import Publication, Waiter
+from pumpline.core.protocol.commands import MPUB_MESSAGE_OVERHEAD_BYTES
+from pumpline.core.protocol.errors import (
+    E_BAD_BODY,
+    E_BAD_MESSAGE,
+    E_DPUB_FAILED,
+    E_MPUB_FAILED,
+    E_PUB_FAILED,
+)
+
+# nsqd may take it later: its disk is full, or it is exiting.
+_TEMPORARY_CODES = frozenset({E_PUB_FAILED, E_DPUB_FAILED, E_MPUB_FAILED})
+# One message of an MPUB is at fault.
+_BODY_CODES = frozenset({E_BAD_MESSAGE, E_BAD_BODY})
+
+
+class Outbox:
+    def __init__(
+        self,
+        nsqds: Nsqds,
+        *,
+        timeout_s: float,
+        batch_delay_s: float,
+        body_bytes_max: int,
+        pending_bytes_max: int,
+        retry_unconfirmed: bool,
+    ) -> None:
+        self.budget = ByteBudget(pending_bytes_max)
+        self.published = 0  # messages confirmed
+        self.retried = 0  # publications sent again
+        self.is_open = False  # accepts messages
+        self._nsqds = nsqds
+        self._timeout_s = timeout_s
+        self._batch_delay_s = batch_delay_s
+        self._body_bytes_max = body_bytes_max
+        self._retry_unconfirmed = retry_unconfirmed
+        self._filling: dict[str, Publication] = {}  # by topic
+        self._retries: deque[Publication] = deque()
+        self._queue: deque[Publication] = deque()
+        self._pending: dict[Publication, None] = {}  # the oldest first
+        self._scheduled: asyncio.Handle | None = None  # the next `_dispatch`
+        self._is_delayed = False  # it waits for more messages to join a batch
+        self._expiry: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
+
+    async def start(self) -> None:
+        """Connect; ConnectError if no nsqd can be reached."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._nsqds.start(on_change=self._nsqds_changed, on_answer=self._answered)
+        except BaseException:
+            await self._disconnect()
+            raise
+        self.is_open = True
+
+    async def close(self) -> None:
+        """Accept no more, wait until everything is settled, and disconnect."""
+        self.is_open = False
+        try:
+            while self._pending:
+                self._idle.clear()
+                await self._idle.wait()
+        finally:
+            await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        await self._nsqds.close()
+        for handle in (self._scheduled, self._expiry):
+            if handle is not None:
+                handle.cancel()
+        for publication in list(self._pending):
+            publication.failure = ConnectionClosed("the producer was closed")
+            self._give_up(publication)
+
+    # -- messages in --------------------------------------------------------------------------
+
+    def put(
+        self, topic: str, bodies: list[bytes], cost_bytes: int, *, defer_ms: int | None = None
+    ) -> Waiter:
+        """Send these messages as a publication of their own."""
+        publication = self._new_publication(topic, defer_ms)
+        publication.bodies = bodies
+        publication.cost_bytes = cost_bytes
+        waiter = self._new_waiter(publication)
+        self._queue.append(publication)
+        self._schedule(0.0)
+        return waiter
+
+    def add(self, topic: str, body: bytes) -> Waiter:
+        """Send this message together with the topic's other concurrent messages."""
+        publication = self._filling.get(topic)
+        if publication is not None:
+            size = publication.size_bytes + MPUB_MESSAGE_OVERHEAD_BYTES + len(body)
+            if size > self._body_bytes_max or len(publication.bodies) >= BATCH_MESSAGES_MAX:
+                self._queue.append(publication)
+                publication = None
+        if publication is None:
+            publication = self._filling[topic] = self._new_publication(topic, None)
+            self._schedule(0.0 if self._queue else self._batch_delay_s)
+        publication.add(body)
+        return self._new_waiter(publication)
+
+    def _new_publication(self, topic: str, defer_ms: int | None) -> Publication:
+        if not self.is_open:
+            raise NotSent("not sent: the producer is closed")
+        publication = Publication(topic, self._loop.time() + self._timeout_s, defer_ms)
+        self._pending[publication] = None
+        if self._expiry is None:
+            self._expiry = self._loop.call_later(self._timeout_s, self._expire)
+        return publication
+
+    def _new_waiter(self, publication: Publication) -> Waiter:
+        waiter: Waiter = self._loop.create_future()
+        publication.waiters.append(waiter)
+        return waiter
+
+    # -- publications out ---------------------------------------------------------------------
+
+    def _schedule(self, delay_s: float) -> None:
+        if self._scheduled is not None:
+            if delay_s > 0 or not self._is_delayed:
+                return
+            self._scheduled.cancel()
+        self._is_delayed = delay_s > 0
+        if self._is_delayed:
+            self._scheduled = self._loop.call_later(delay_s, self._dispatch)
+        else:
+            self._scheduled = self._loop.call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        """Send everything that the connected nsqds can take."""
+        self._scheduled = None
+        used: set[ProducerConnection] = set()
+        while (self._retries or self._queue or self._filling) and (nsqd := self._nsqds.pick()):
+            if not self._retries and not self._queue:
+                self._queue.extend(self._filling.values())
+                self._filling.clear()
+            publication = (self._retries or self._queue).popleft()
+            if publication not in self._pending:
+                continue  # its time was up
+            if not publication.unconfirmed:
+                self.budget.give_back(publication.drop_cancelled())
+                if not publication.bodies:
+                    self._settle(publication)
+                    continue
+            nsqd.send(publication)
+            used.add(nsqd)
+        for nsqd in used:
+            nsqd.flush()
+
+    def _nsqds_changed(self) -> None:
+        if self._pending:
+            self._schedule(0.0)
+
+    # -- outcomes -----------------------------------------------------------------------------
+
+    def _answered(self, publication: Publication, failure: Exception | None) -> None:
+        if publication not in self._pending:
+            return  # its time was up
+        if failure is None:
+            self.published += len(publication.bodies)
+            publication.confirm()
+            self._settle(publication)
+            return
+        publication.failure = failure
+        if self._may_retry(publication, failure):
+            self.retried += 1
+            self._retries.append(publication)
+            self._schedule(0.0)
+        elif _is_about_one_message(failure) and len(publication.waiters) > 1:
+            self._split(publication)
+        else:
+            self._give_up(publication)
+
+    def _may_retry(self, publication: Publication, failure: Exception) -> bool:
+        """Note whether nsqd may have published it; return whether to send it again."""
+        if isinstance(failure, ServerError):
+            if failure.code not in _TEMPORARY_CODES:
+                return False
+            if failure.code == E_MPUB_FAILED:
+                publication.unconfirmed = True  # its first messages may be published
+        elif isinstance(failure, ConnectionClosed) and failure.sent:
+            publication.unconfirmed = True
+        return self._retry_unconfirmed or not publication.unconfirmed
+
+    def _split(self, publication: Publication) -> None:
+        """Send each message alone: nsqd refuses a whole MPUB for one bad message."""
+        alone = publication.split()
+        before, self._pending = self._pending, {}
+        for each in before:  # at the same place, because `_expire` relies on the order
+            self._pending.update(dict.fromkeys(alone) if each is publication else {each: None})
+        self._retries.extend(alone)
+        self._schedule(0.0)
+
+    def _give_up(self, publication: Publication) -> None:
+        publication.fail()
+        self._settle(publication)
+
+    def _settle(self, publication: Publication) -> None:
+        del self._pending[publication]
+        self.budget.give_back(publication.cost_bytes)
+        if not self._pending:
+            self._idle.set()
+
+    def _expire(self) -> None:
+        """Give up publications whose time is up. One that was sent may still be published."""
+        self._expiry = None
+        now_s = self._loop.time()
+        for publication in list(self._pending):
+            if publication.deadline_s > now_s:
+                self._expiry = self._loop.call_at(publication.deadline_s, self._expire)
+                return
+            if self._filling.get(publication.topic) is publication:
+                del self._filling[publication.topic]
+            publication.unconfirmed |= publication.under_way
+            if publication.failure is None:
+                failures = "; ".join(map(str, self._nsqds.failures))
+                waited = f"no answer for {self._timeout_s:g} s"
+                publication.failure = ConnectError(failures or waited)
+            self._give_up(publication)
+
+
+def _is_about_one_message(failure: Exception) -> bool:
+    return isinstance(failure, ServerError) and failure.code in _BODY_CODES

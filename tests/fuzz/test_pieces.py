@@ -45,7 +45,7 @@ async def outcome(broker: Broker, parts: list[bytes]) -> tuple[list[replies.Fram
         for topic in broker.topics.values()
     }
     for name in left:
-        broker.delete_topic(name)
+        broker.topics.delete(name)
     return replies.answers(frames), left
 
 

@@ -7,23 +7,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from pumpline.core.protocol.frames import MESSAGE_OVERHEAD_BYTES
-from pumpline.core.text.names import is_ephemeral
-from pumpline.log.directory import Directory, Manifest
+from pumpline.log.directory import Directory
 from pumpline.log.files import FilePool
 from pumpline.log.log import Log
-from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.consumer import Buffer, Consumer
 from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.topics import Topics
 from pumpline.nsqd.queue.topology import Locality
-from pumpline.nsqd.services import Services
-from pumpline.nsqd.storage.checkpoints import Checkpoints
-from pumpline.nsqd.storage.disk_health import Health
-from pumpline.nsqd.storage.fsync import Syncs
-from pumpline.nsqd.storage.loading import load_topics, new_log
+from pumpline.nsqd.storage.disk import Disk
 from tests.kit.logs import BASE_ID, Threads
 
 T = TypeVar("T")
@@ -108,65 +103,45 @@ class Sink:
         return taken
 
 
+class KnownIds(Topics):
+    """Topics whose message ids all begin at BASE_ID."""
+
+    def _new_base_id(self) -> int:
+        return BASE_ID
+
+
 class Stage:
     def __init__(self, path: Path, options: Options | None = None) -> None:
         self.options = options or Options()
         self.clock = Clock()
         self.threads = Threads()
-        self.gone: list[str] = []
-        self._topics: list[Topic] = []
         self._soon: list[Callable[[], None]] = []
         self.tick = Tick(
-            self._soon.append, steady_clock=self.clock.steady_ns, wall_clock=self.clock.wall_ns
+            self._soon.append,
+            later=self.clock.later,
+            steady_clock=self.clock.steady_ns,
+            wall_clock=self.clock.wall_ns,
         )
-        self.services = Services(
-            options=self.options,
-            tick=self.tick,
-            directory=Directory(str(path)),
-            files=FilePool(16),
-            health=Health(str(path), offload=self.threads, later=self.clock.later),
-            checkpoints=Checkpoints(
-                offload=self.threads,
-                later=self.clock.later,
-                wall_ahead_ns=lambda: self.tick.wall_ahead_ns,
-            ),
-            syncs=Syncs(
-                every=self.options.sync_every,
-                timeout_ns=self.options.sync_timeout_ns,
-                offload=self.threads,
-                later=self.clock.later,
-            ),
+        self.disk = Disk(
+            Directory(str(path)),
+            self.options,
+            clock=self.tick,
             offload=self.threads,
             later=self.clock.later,
-            registration_changed=lambda topic, channel: None,
-            drop_history=self._drop_history,
-            topic_gone=self.gone.append,
-            tail_bytes_max=1 << 20,
-            find_topic=self.find,
+            files=FilePool(16),
         )
+        self.topics = KnownIds(self.options, self.tick, self.disk)
 
     def topic(self, name: str = "t") -> Topic:
-        """A new topic."""
-        log: Log | Ring
-        if is_ephemeral(name):
-            log = Ring(base_id=BASE_ID, messages_max=self.options.mem_queue_size)
-        else:
-            self.services.directory.create_topic(name, Manifest(base_id=BASE_ID))
-            log = new_log(self.services, name, BASE_ID)
-        topic = Topic(self.services, name, log, pumped=0, paused=False)
-        self._topics.append(topic)
-        return topic
-
-    def find(self, name: str) -> Topic:
         """The topic of that name, new if need be."""
-        return next((each for each in self._topics if each.name == name), None) or self.topic(name)
+        return self.topics.topic(name)
 
-    def load(self) -> dict[str, Topic]:
+    def load(self) -> Topics:
         """What a broker finds in the directory after this one was killed."""
-        topics = load_topics(self.services)
-        self._topics += topics.values()
+        self.topics = KnownIds(self.options, self.tick, self.disk)
+        self.topics.load()
         self.run()
-        return topics
+        return self.topics
 
     def publish(self, topic: Topic, *bodies: bytes, delay_ns: int = 0) -> Ticket:
         for body in bodies:
@@ -219,9 +194,6 @@ class Stage:
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds, self.run)
-
-    def _drop_history(self) -> bool:
-        return any(list(map(Topic.drop_history, self._topics)))
 
     def checkpoint(self) -> None:
         """Everything that changed goes to the cursor files."""

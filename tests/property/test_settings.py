@@ -56,7 +56,7 @@ class World:
         self.connect()
 
     def connect(self) -> None:
-        self.topic = self.stage.find("t")
+        self.topic = self.stage.topic("t")
         self.channel = self.topic.channels["c"]
         self.consumer: Consumer
         self.sink: Sink
@@ -91,7 +91,7 @@ class World:
             self.channel.remove(self.consumer)
             self.connect()
         elif name == "checkpoint":
-            self.stage.services.checkpoints.write_now()
+            self.stage.disk.checkpoints.write_now()
         elif name == "kill":
             self.kill()
         elif number < len(held) and name == "finish":
@@ -121,7 +121,7 @@ class World:
         again.clock.passed_ns = self.stage.clock.passed_ns
         self.stage = again
         again.load()
-        assert again.find("t").settings == self.rules
+        assert again.topic("t").settings == self.rules
         self.connect()
 
     def count(self) -> None:
@@ -168,7 +168,7 @@ class World:
             assert len(missing) == self.dropped + self.expired
 
     def dead_letters(self) -> Counter[int]:
-        _, sink = self.stage.consume(self.stage.find("t.dlq").channel("look"), rdy=2500)
+        _, sink = self.stage.consume(self.stage.topic("t.dlq").channel("look"), rdy=2500)
         self.stage.settle()
         return Counter(json.loads(body)["offset"] for _, _, body in sink.take())
 

@@ -35,7 +35,7 @@ _TOKEN = Struct(f">Q{TOKEN_BYTES}s")
 Entry = tuple[int, bytes]  # offset after its batch, token
 
 
-class Stored(NamedTuple):
+class FiledTokens(NamedTuple):
     """What the files say."""
 
     tokens: list[Entry]
@@ -45,8 +45,10 @@ class Stored(NamedTuple):
     lost_bytes: int  # that make no sense
 
 
-class TokenFile:
-    def __init__(self, directory: str, *, count_max: int, stored: Stored | None = None) -> None:
+class PublishTokenFile:
+    def __init__(
+        self, directory: str, *, count_max: int, stored: FiledTokens | None = None
+    ) -> None:
         """`stored` is what is there; if it lost anything, or there is nothing, `replace` comes
         first."""
         self.path = os.path.join(directory, FILE)
@@ -76,7 +78,7 @@ class TokenFile:
             os.unlink(self._old_path)
 
 
-def read_tokens(directory: str) -> Stored | None:
+def read_publish_tokens(directory: str) -> FiledTokens | None:
     """What the files of a topic say; None if there are none."""
     tokens: list[Entry] = []
     upto = count = size_bytes = lost_bytes = 0
@@ -96,7 +98,7 @@ def read_tokens(directory: str) -> Stored | None:
         tokens += decoded
         if name == OLD_FILE:
             count = size_bytes = 0
-    return Stored(tokens, upto, count, size_bytes, lost_bytes) if found else None
+    return FiledTokens(tokens, upto, count, size_bytes, lost_bytes) if found else None
 
 
 def _record(upto: int, tokens: list[Entry]) -> bytes:

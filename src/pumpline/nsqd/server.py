@@ -13,27 +13,23 @@ from typing import Any
 from pumpline import NSQ_VERSION
 from pumpline.core.text.addresses import is_loopback, join_address
 from pumpline.log.directory import Directory, DirectoryError
-from pumpline.log.files import FilePool
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.discovery.session import Identity
 from pumpline.nsqd.http.routes import nsqd_routes, tls_refusal
 from pumpline.nsqd.options import Options, TlsRequired
 from pumpline.nsqd.ports import Ports
 from pumpline.nsqd.protocol.connection import Connection
+from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.security.auth_servers import AuthServers
 from pumpline.nsqd.security.http_tokens import Gate, TokenError
 from pumpline.nsqd.security.tls import TlsError, client_context, https_context, server_context
-from pumpline.nsqd.services import Services
 from pumpline.nsqd.stats.memory import Memory
 from pumpline.nsqd.stats.prometheus import Metrics
 from pumpline.nsqd.stats.stats import Selection, gather
 from pumpline.nsqd.stats.statsd import full_prefix
 from pumpline.nsqd.stats.statsd_push import StatsdPush
-from pumpline.nsqd.storage.checkpoints import Checkpoints
-from pumpline.nsqd.storage.disk_health import Health
-from pumpline.nsqd.storage.fsync import Syncs
-from pumpline.nsqd.storage.retention import Retention
+from pumpline.nsqd.storage.disk import Disk
 from pumpline.web.listeners import UNIX_SOCKET, Listeners, StartupError
 from pumpline.web.server import HttpServer
 
@@ -67,9 +63,13 @@ class Server:
         except DirectoryError as error:
             raise StartupError(f"failed to instantiate nsqd - {error}") from error
         tls = self._open_doors()
-        broker = Broker(self._services(), self.loop)
+        tick = Tick(self.loop.call_soon, later=self._later)
+        disk = Disk(
+            self.directory, self.options, clock=tick, offload=self._offload, later=self._later
+        )
+        broker = Broker(self.options, tick, disk)
         try:
-            broker.load()
+            broker.topics.load()
         except (DirectoryError, OSError) as error:
             raise StartupError(f"failed to load metadata - {error}") from error
         self.broker = broker  # from here on, closing writes what there is
@@ -77,8 +77,8 @@ class Server:
             await broker.metadata.persist()
         except OSError as error:
             # A full disk must not keep consumers from draining it.
-            broker.services.health.failed(error, "metadata")
-        Retention(broker.services, broker.topics.values).start()
+            disk.health.failed(error, "metadata")
+        Retention(broker.topics).start()
         auth_servers = self._auth_servers
         self.ports.tcp = await self._listen(
             "TCP",
@@ -141,35 +141,6 @@ class Server:
         self.memory.close()
         self.threads.shutdown()
         self.directory.unlock()
-
-    def _services(self) -> Services:
-        loop = self.loop
-        options = self.options
-        tick = Tick(loop.call_soon)
-        return Services(
-            options=options,
-            tick=tick,
-            directory=self.directory,
-            files=FilePool(),
-            health=Health(self.directory.path, offload=self._offload, later=self._later),
-            checkpoints=Checkpoints(
-                offload=self._offload,
-                later=self._later,
-                wall_ahead_ns=lambda: tick.wall_ahead_ns,
-            ),
-            syncs=Syncs(
-                every=options.sync_every,
-                timeout_ns=options.sync_timeout_ns,
-                offload=self._offload,
-                later=self._later,
-            ),
-            offload=self._offload,
-            later=self._later,
-            registration_changed=lambda topic, channel: None,
-            drop_history=lambda: False,
-            topic_gone=lambda topic: None,
-            tail_bytes_max=0,
-        )
 
     def _later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """A timer that does nothing once the server is closed, as the loop may outlive it."""

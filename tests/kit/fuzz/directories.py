@@ -97,14 +97,14 @@ def still_owed(template: Template, path: Path) -> dict[Channel, set[bytes]]:
 
 async def drain(broker: Broker, topic: str, channel: str) -> list[bytes]:
     """Everything the channel has, finished; the topic and the channel go on if they were paused."""
-    broker.topic(topic).channel(channel).unpause()
-    broker.topic(topic).unpause()
+    broker.topics.topic(topic).channel(channel).unpause()
+    broker.topics.topic(topic).unpause()
     wire = Wire(broker)
     await wire.send([MAGIC + b"SUB %b %b\n" % (topic.encode(), channel.encode())])
     await wire.send([b"RDY %d\n" % _READY, b"PUB %b\n" % topic.encode() + sized(SENTINEL)])
     bodies: list[bytes] = []
     deadline_s = time.monotonic() + _DRAIN_S
-    state = broker.topic(topic).channel(channel)
+    state = broker.topics.topic(topic).channel(channel)
     while SENTINEL not in bodies or state.depth or state.in_flight_count:
         assert time.monotonic() < deadline_s, (len(bodies), state.depth, state.in_flight_count)
         frames, rest = replies.whole_frames(bytes(wire.received))
@@ -122,9 +122,9 @@ async def drain(broker: Broker, topic: str, channel: str) -> list[bytes]:
 async def _fill(broker: Broker) -> set[bytes]:
     """Topics and channels; what channel d of topic t has finished."""
     for name in ("c", "d"):
-        broker.topic("t").channel(name)
-    broker.topic("p").channel("c")
-    broker.topic("p").pause()
+        broker.topics.topic("t").channel(name)
+    broker.topics.topic("p").channel("c")
+    broker.topics.topic("p").pause()
     producer = Wire(broker)
     await producer.send([MAGIC])
     for topic in TOPICS:
@@ -143,7 +143,7 @@ async def _fill(broker: Broker) -> set[bytes]:
 
 
 async def _put_with_tokens(broker: Broker, name: str, bodies: list[bytes]) -> None:
-    topic = broker.topic(name)
+    topic = broker.topics.topic(name)
     for number, body in enumerate(bodies):
         token = digest_of(f"{name}:{number}")
         assert topic.tokens.outcome(token) is None
@@ -173,9 +173,9 @@ async def _finish_some(broker: Broker) -> set[bytes]:
         if verb.startswith(b"FIN"):
             finished.add(frame.data[replies.MESSAGE_BYTES_MIN :])
         if number % 10 == 0:
-            broker.services.checkpoints.write_now()  # so that the cursor has several records
+            broker.disk.checkpoints.write_now()  # so that the cursor has several records
     await consumer.end()
-    broker.services.checkpoints.write_now()
+    broker.disk.checkpoints.write_now()
     return finished
 
 

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from pumpline.core.messages.batches import BATCH_BYTES_MAX
+from pumpline.core.messages.batches import BATCH_BYTES_MAX, FULL_BYTES
 from pumpline.core.protocol.frames import MESSAGE_OVERHEAD_BYTES
 from pumpline.core.text import flags
 from pumpline.core.text.flags import LogLevel, OptionsError
@@ -19,7 +19,6 @@ from pumpline.nsqd.options import (
     TlsRequired,
     config_value,
 )
-from pumpline.nsqd.queue import topic
 
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
@@ -325,6 +324,6 @@ def test_what_is_published_together_fits_a_batch(flag: str) -> None:
         options_of(f"--{flag}={most + 1}")
     # A batch is open for more until it has a mebibyte; all may be messages of one byte.
     overhead_bytes = MESSAGE_OVERHEAD_BYTES + 4
-    open_bytes = topic.BATCH_BYTES_MAX * 2
+    open_bytes = FULL_BYTES * 2
     assert MSG_SIZE_MAX + overhead_bytes + open_bytes < BATCH_BYTES_MAX
     assert BODY_SIZE_MAX // 5 * (1 + overhead_bytes) + open_bytes < BATCH_BYTES_MAX

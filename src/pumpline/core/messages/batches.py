@@ -31,6 +31,7 @@ HEADER = Struct(">IIQqqII")
 HEADER_BYTES = HEADER.size  # 40
 CRC_END = 8  # the crc covers what follows this byte
 BATCH_BYTES_MAX = 1 << 30
+FULL_BYTES = 1 << 20  # of frames: a batch of this size is sealed; its last message may exceed it
 TOKENS = 1  # a flag: publish tokens follow the frames
 
 _LENGTH_CRC = Struct(">II")

@@ -15,7 +15,7 @@ A connection is `lookup_link`'s affair, what is said on it `lookup_session`'s.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Collection
 
 import aiohttp
 import msgspec
@@ -28,6 +28,7 @@ from pumpline.nsqd.discovery.connection import Link
 from pumpline.nsqd.discovery.session import About, Identity, Session
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.topic import NameTaken, Topic
+from pumpline.nsqd.queue.topics import Topics
 from pumpline.web.http_client import TooLong, new_client, read_answer
 from pumpline.web.yielding import Pace
 
@@ -41,8 +42,6 @@ WAIT_DEFAULT_S = 5.0  # for them, where requests have no limit
 
 _LOG = logging.getLogger(__name__)
 
-Topics = Mapping[str, Topic]
-
 
 class Channels(msgspec.Struct):
     """The answer of /channels."""
@@ -51,8 +50,7 @@ class Channels(msgspec.Struct):
 
 
 class Lookups:
-    def __init__(self, options: Options, *, topics: Callable[[], Topics]) -> None:
-        """`topics` gives those there are, by name."""
+    def __init__(self, options: Options, topics: Topics) -> None:
         self._options = options
         self._topics = topics
         self._identity: Identity | None = None
@@ -75,7 +73,7 @@ class Lookups:
         self._identity = identity
         for lookupd in self._lookupds.values():
             lookupd.start(identity)
-        for topic in list(self._topics().values()):
+        for topic in list(self._topics.values()):
             if topic.awaits_channels:
                 self.discover(topic)
 
@@ -93,8 +91,8 @@ class Lookups:
             if self._identity is not None:
                 lookupd.start(self._identity)
 
-    def changed(self, topic: str) -> None:
-        """The topic, or a channel of it, came or went."""
+    def registration_changed(self, topic: str, channel: str | None) -> None:
+        """The topic, or that channel of it, came or went."""
         for lookupd in self._lookupds.values():
             lookupd.changed(topic)
 
@@ -165,7 +163,7 @@ class Lookups:
             except NameTaken:
                 _LOG.warning("TOPIC(%s): channel %s is a hold here", topic.name, name)
             except OSError as error:
-                reason = topic.services.health.failed(error, f"channel {name}")
+                reason = topic.disk.health.failed(error, f"channel {name}")
                 _LOG.error("TOPIC(%s): failed to make channel %s - %s", topic.name, name, reason)
             await pace.breathe()
 
@@ -217,7 +215,7 @@ class Lookups:
 class Lookupd:
     """One nsqlookupd, connected as long as it is wanted."""
 
-    def __init__(self, address: str, options: Options, topics: Callable[[], Topics]) -> None:
+    def __init__(self, address: str, options: Options, topics: Topics) -> None:
         self.address = address
         self.failure_count = 0
         self._options = options
@@ -299,15 +297,13 @@ class Lookupd:
 
     def _new_link(self, identity: Identity) -> Link:
         def channels_of(name: str) -> Collection[str] | None:
-            topic = self._topics().get(name)
+            topic = self._topics.get(name)
             return None if topic is None else topic.channels
 
         return Link(
             self.address,
             identity,
-            lambda: Session(
-                self._topics(), channels_of, reply_bytes_max=self._options.max_body_size
-            ),
+            lambda: Session(self._topics, channels_of, reply_bytes_max=self._options.max_body_size),
             ping_s=self._ping_s,
             identified=self._tried.set,
         )

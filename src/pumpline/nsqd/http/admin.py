@@ -37,7 +37,7 @@ class AdminEndpoints:
     async def create_topic(self, request: Request) -> Reply:
         name = topic_name(request.query())
         try:
-            topic = self._broker.topic(name)
+            topic = self._broker.topics.topic(name)
         except OSError as error:
             raise self._failed(error, f"topic {name}") from None
         await self._broker.lookups.discovered(topic)
@@ -46,7 +46,7 @@ class AdminEndpoints:
     async def delete_topic(self, request: Request) -> Reply:
         topic = self._topic_unchecked(request)
         try:
-            self._broker.delete_topic(topic.name)
+            self._broker.topics.delete(topic.name)
         except OSError as error:
             raise self._failed(error, f"topic {topic.name}") from None
         return await self._persisted()
@@ -54,7 +54,7 @@ class AdminEndpoints:
     async def empty_topic(self, request: Request) -> Reply:
         topic_name(request.query())
         self._topic_unchecked(request).empty()
-        self._broker.services.checkpoints.write_now()
+        self._broker.disk.checkpoints.write_now()
         return NOTHING
 
     async def pause_topic(self, request: Request) -> Reply:
@@ -87,7 +87,7 @@ class AdminEndpoints:
 
     async def empty_channel(self, request: Request) -> Reply:
         self._channel(request).empty()
-        self._broker.services.checkpoints.write_now()
+        self._broker.disk.checkpoints.write_now()
         return NOTHING
 
     async def seek_channel(self, request: Request) -> Reply:
@@ -149,7 +149,7 @@ class AdminEndpoints:
 
     async def _written(self, channel: "Channel") -> None:
         """The state of a channel is on disk when this returns."""
-        self._broker.services.checkpoints.write_now()
+        self._broker.disk.checkpoints.write_now()
         file = channel.cursor_file
         if file is None or channel.deleted:
             return
@@ -168,6 +168,6 @@ class AdminEndpoints:
         return NOTHING
 
     def _failed(self, error: OSError, what: str) -> HttpError:
-        reason = self._broker.services.health.failed(error, what)
+        reason = self._broker.disk.health.failed(error, what)
         _LOG.error("failed to write %s - %s", what, reason)
         return HttpError(500, "INTERNAL_ERROR")

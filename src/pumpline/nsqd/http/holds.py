@@ -76,7 +76,7 @@ class HoldEndpoints:
         except OSError as error:
             if topic.exiting:
                 raise HttpError(404, "TOPIC_NOT_FOUND") from None
-            reason = self._broker.services.health.failed(error, f"holds of topic {topic.name}")
+            reason = self._broker.disk.health.failed(error, f"holds of topic {topic.name}")
             _LOG.error("TOPIC(%s): failed to write holds - %s", topic.name, reason)
             raise HttpError(500, "INTERNAL_ERROR") from None
 

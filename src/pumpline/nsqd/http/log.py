@@ -210,7 +210,7 @@ class LogEndpoints:
 
     @property
     def now_ns(self) -> int:
-        return self._broker.services.tick.wall_ns
+        return self._broker.tick.wall_ns
 
     def durable(self, query: Mapping[str, str]) -> "Topic":
         """The topic named, which must have a log on disk."""

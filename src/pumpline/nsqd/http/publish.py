@@ -82,9 +82,9 @@ class PublishEndpoints:
         if self._broker.draining.active:
             raise HttpError(503, "EXITING")
         try:
-            return self._broker.topic(name)
+            return self._broker.topics.topic(name)
         except OSError as error:
-            self._broker.services.health.failed(error, f"topic {name}")
+            self._broker.disk.health.failed(error, f"topic {name}")
             raise HttpError(503, "EXITING") from None
 
     def _earlier(self, topic: "Topic", token: bytes) -> "Ticket | None":
@@ -92,7 +92,7 @@ class PublishEndpoints:
         try:
             return topic.tokens.outcome(token) if token else None
         except OSError as error:
-            self._broker.services.health.failed(error, f"tokens of topic {topic.name}")
+            self._broker.disk.health.failed(error, f"tokens of topic {topic.name}")
             raise HttpError(503, "EXITING") from None
 
     async def _settled(self, topic: "Topic", ticket: "Ticket") -> None:

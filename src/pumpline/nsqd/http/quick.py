@@ -54,7 +54,7 @@ class Publisher:
 
     def __init__(self, broker: "Broker", topic: "Topic") -> None:
         self._draining = broker.draining
-        self._tick = broker.services.tick
+        self._tick = broker.tick
         self._topic = topic
         self._published: Published | None = None  # the last
 
@@ -114,7 +114,7 @@ class Many:
             return None  # nothing was put
         if token:
             topic.tokens.put(token)
-        return Published(topic, topic.ticket(), self._broker.services.tick)
+        return Published(topic, topic.ticket(), self._broker.tick)
 
 
 def _topic(broker: "Broker", name: str) -> "Topic | None":
@@ -122,7 +122,7 @@ def _topic(broker: "Broker", name: str) -> "Topic | None":
     if broker.draining.active:
         return None
     try:
-        return broker.topic(name)
+        return broker.topics.topic(name)
     except OSError:
         return None
 

@@ -147,7 +147,7 @@ class FigureEndpoints:
         self._started_ns = time.monotonic_ns()
 
     async def ping(self, request: Request) -> Reply:
-        health = self._broker.services.health
+        health = self._broker.disk.health
         return plain_reply(str(health), status=200 if health.error is None else 500)
 
     async def info(self, request: Request) -> Reply:

@@ -38,12 +38,12 @@ class SettingsEndpoints:
             self._check_others(topic, settings)
         except SettingsError as error:
             raise HttpError(400, "INVALID_SETTINGS", details={"detail": str(error)}) from None
-        services = self._broker.services
+        disk = self._broker.disk
         try:
             topic.store_settings(settings)
-            await asyncio.to_thread(services.directory.sync_manifest, topic.name)
+            await asyncio.to_thread(disk.directory.sync_manifest, topic.name)
         except OSError as error:
-            services.health.failed(error, f"settings of topic {topic.name}")
+            disk.health.failed(error, f"settings of topic {topic.name}")
             raise HttpError(500, "INTERNAL_ERROR") from None
         return _described(topic)
 

@@ -62,7 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self.consumer: Consumer | None = None
         self.pub_counts: dict[str, int] = {}
         self.output_room_bytes = OUTPUT_BYTES_MAX
-        self._tick = broker.services.tick
+        self._tick = broker.tick
         self._loop = broker.loop
         self._received = broker.received
         self._received_view = memoryview(broker.received)

@@ -51,9 +51,9 @@ def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     if protocol.broker.draining.active:
         raise ProtocolError(E_SUB_FAILED, "SUB failed exiting")
     try:
-        channel = protocol.broker.topic(topic_name).channel(channel_name)
+        channel = protocol.broker.topics.topic(topic_name).channel(channel_name)
     except OSError as error:
-        reason = protocol.broker.services.health.failed(error, f"channel {channel_name}")
+        reason = protocol.broker.disk.health.failed(error, f"channel {channel_name}")
         raise ProtocolError(E_SUB_FAILED, f"SUB failed {reason}") from None
     except NameTaken:
         raise ProtocolError(

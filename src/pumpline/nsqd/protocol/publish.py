@@ -119,9 +119,9 @@ def _topic(protocol: "Protocol", name: str, verb: str) -> "Topic":
     if protocol.broker.draining.active:
         raise ProtocolError(f"E_{verb}_FAILED", f"{verb} failed exiting")
     try:
-        return protocol.broker.topic(name)
+        return protocol.broker.topics.topic(name)
     except OSError as error:
-        reason = protocol.broker.services.health.failed(error, f"topic {name}")
+        reason = protocol.broker.disk.health.failed(error, f"topic {name}")
         raise ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {reason}") from None
 
 

@@ -12,7 +12,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Set
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import Batch
 from pumpline.core.messages.delivery import NEVER_NS, Delivery, Span, joined
@@ -23,6 +23,7 @@ from pumpline.nsqd.queue.consumer import EXITING, NOT_IN_FLIGHT, NOT_OWNED, Chan
 from pumpline.nsqd.queue.dead_letters import DeadLetters
 from pumpline.nsqd.queue.expiry import Expiry
 from pumpline.nsqd.queue.latency import new_latency
+from pumpline.nsqd.queue.tick import TimerHandle
 from pumpline.nsqd.queue.topology import Delivered, Tiers, is_topology_aware
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 _NS_PER_S = 1_000_000_000
 
 _LOG = logging.getLogger(__name__)
-
-
-class TimerHandle(Protocol):
-    def cancel(self) -> None: ...
 
 
 class Channel:
@@ -57,14 +54,14 @@ class Channel:
         self.expiry = Expiry(self)
         self.dead_letters = DeadLetters(self)
         self.changed = False  # since the last checkpoint
-        self.latency = new_latency(topic.services.options)  # none: nobody asked for it
+        self.latency = new_latency(topic.options)  # none: nobody asked for it
         self._counted_from = topic.pumped
         self._line: deque[Consumer] | Tiers = (
-            Tiers() if is_topology_aware(topic.services.options) else deque()
+            Tiers() if is_topology_aware(topic.options) else deque()
         )
         self._forward = topic.log.reader(self.announce)
         self._backward = topic.log.reader(self.announce)
-        self._tick = topic.services.tick
+        self._tick = topic.tick
         self._announced = False  # `share` will be called in this tick
         self._timer: TimerHandle | None = None
         self._timer_ns = NEVER_NS
@@ -163,7 +160,7 @@ class Channel:
         delivery = self.delivery
         if first < delivery.high or due_ns <= self._tick.wall_ns:
             return
-        if first - delivery.next <= self.topic.services.options.mem_queue_size:
+        if first - delivery.next <= self.topic.options.mem_queue_size:
             self.delivery.defer_ahead(first, end, self._steady(due_ns))
             self.note_change()
             self._arm_for_deferred()
@@ -324,7 +321,7 @@ class Channel:
 
     def _drop_overflow(self, limit: int) -> None:
         """An ephemeral channel keeps the oldest `mem-queue-size` messages and drops the rest."""
-        keep = self.topic.services.options.mem_queue_size
+        keep = self.topic.options.mem_queue_size
         over = self.delivery.waiting(limit) - keep
         if over > 0:
             self.dropped_count += self.delivery.skip(limit - over, limit)
@@ -390,7 +387,7 @@ class Channel:
             offset,
             now_ns=self._tick.steady_ns,
             timeout_ns=consumer.msg_timeout_ns,
-            timeout_max_ns=self.topic.services.options.max_msg_timeout_ns,
+            timeout_max_ns=self.topic.options.max_msg_timeout_ns,
         )
 
     def _check_owned(self, consumer: Consumer, offset: int) -> None:
@@ -409,7 +406,7 @@ class Channel:
             self._timer.cancel()
         self._timer_ns = due_ns
         delay_s = max(due_ns - self._tick.steady_ns, 0) / _NS_PER_S
-        self._timer = self.topic.services.later(delay_s, self._on_timer)
+        self._timer = self.topic.tick.later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         """A lease may have run out, or a deferred message be due."""
@@ -492,8 +489,8 @@ class Channel:
             self.delivery.forget_changes()
         elif not self.changed:
             self.changed = True
-            self.topic.services.checkpoints.add(self)
+            self.topic.disk.checkpoints.add(self)
 
     def remove_cursor(self) -> None:
         if self.cursor_file is not None:
-            self.topic.services.directory.remove_cursor(self.topic.name, self.name)
+            self.topic.disk.directory.remove_cursor(self.topic.name, self.name)

@@ -115,9 +115,9 @@ class DeadLetters:
         channel = self._channel
         name = channel.topic.settings.dead_letters_of(channel.topic.name)
         try:
-            target = channel.topic.services.find_topic(name)
+            target = channel.topic.owner.topic(name)
         except OSError as error:
-            channel.topic.services.health.failed(error, f"topic {name}")
+            channel.topic.disk.health.failed(error, f"topic {name}")
             self._again(offsets, str(error))
             return
         for letter in letters:
@@ -145,7 +145,7 @@ class DeadLetters:
         self._waiting.extend(offsets)
         if not self._resting:
             self._resting = True
-            topic.services.later(RETRY_S, self._rested)
+            topic.tick.later(RETRY_S, self._rested)
             _LOG.error(
                 "CHANNEL(%s:%s): failed to write %d dead letters - %s (will try again)",
                 topic.name,
@@ -164,7 +164,7 @@ class DeadLetters:
 
     def _announce(self) -> None:
         if not self._channel.exiting:
-            self._channel.topic.services.tick.share(self)
+            self._channel.topic.tick.share(self)
 
     def _batch(self, offset: int) -> Batch | None:
         if self._reader is None:

@@ -33,7 +33,7 @@ class Expiry:
         """Whether the messages of a batch are too old."""
         topic = self._channel.topic
         since_ns = max(batch.timestamp_ns, batch.due_ns)
-        return since_ns + topic.ttl_ns <= topic.services.tick.wall_ns
+        return since_ns + topic.ttl_ns <= topic.tick.wall_ns
 
     def pass_over(self, start: int, end: int) -> bool:
         """[start, end), next to be delivered, is too old. False: not now, others have waited."""
@@ -42,7 +42,7 @@ class Expiry:
             return False
         self._batches += 1
         if self._batches > BATCHES_MAX:
-            channel.topic.services.later(0, self._go_on)
+            channel.topic.tick.later(0, self._go_on)
             return False
         self.count += channel.delivery.skip(start, end)
         channel.note_change()
@@ -63,7 +63,7 @@ class Expiry:
 
 def expire_segments(topic: "Topic", log: Log, now_ns: int) -> int:
     """Let all channels pass segments with nothing but old messages; returns how many messages."""
-    old_ns = topic.ttl_ns + topic.services.options.max_req_timeout_ns
+    old_ns = topic.ttl_ns + topic.options.max_req_timeout_ns
     end = 0
     for segment, following in zip(log.segments, log.segments[1:], strict=False):
         try:

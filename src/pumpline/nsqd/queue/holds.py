@@ -110,7 +110,7 @@ class Holds:
                 return
             version = self._version
             topic = self._topic
-            path = topic.services.directory.topic_path(topic.name)
+            path = topic.disk.directory.topic_path(topic.name)
             stored = [copy(hold) for hold in self.by_name.values()]
             await asyncio.to_thread(write_holds, path, topic.log.base_id, stored)
             self._saved = version

@@ -13,33 +13,22 @@ An ephemeral topic remembers in memory only. The topic's messages may be emptied
 without any effect here; deleting the topic forgets everything.
 """
 
-import logging
 from collections import deque
-from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pumpline.log.log import Log
-from pumpline.log.publish_tokens import Entry, TokenFile, read_tokens
+from pumpline.log.publish_tokens import Entry, PublishTokenFile
 from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.storage.publish_tokens import StoredPublishTokens
 
 if TYPE_CHECKING:
     from pumpline.nsqd.queue.topic import Topic
 
 FILED_AT_ONCE = 1000  # tokens that are in the log only, after which they are filed
 
-_LOG = logging.getLogger(__name__)
 
-
-class StoredTokens(NamedTuple):
-    """What was found on start."""
-
-    tokens: list[Entry]  # oldest first
-    upto: int  # those of the log from there on are not in the file
-    file: TokenFile | None
-
-
-class Tokens:
+class PublishTokens:
     """The tokens of one topic; few topics have any."""
 
     __slots__ = (
@@ -65,7 +54,7 @@ class Tokens:
         self._pending: dict[bytes, Ticket] = {}  # published, with an outcome to come
         self._unfiled: deque[Entry] = deque(maxlen=max(count_max, 1))  # known, in the log only
         self._upto = 0  # what the file says
-        self._file: TokenFile | None = None
+        self._file: PublishTokenFile | None = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -74,7 +63,7 @@ class Tokens:
         """Whether there was a publish with it, which may still be under way."""
         return token in self._pending or token in self._known
 
-    def restore(self, stored: StoredTokens) -> None:
+    def restore(self, stored: StoredPublishTokens) -> None:
         """After a restart."""
         for end, token in stored.tokens:
             self._remember(token)
@@ -152,7 +141,7 @@ class Tokens:
         """From now on the log has tokens: the file says from where on it is to be read on start."""
         log = self._topic.log
         if isinstance(log, Log):
-            file = TokenFile(log.directory, count_max=self._count_max)
+            file = PublishTokenFile(log.directory, count_max=self._count_max)
             upto = self._topic.visible_end  # what is not acknowledged yet may be taken back
             file.replace(upto, list(self._unfiled), sync=False)
             self._unfiled.clear()
@@ -177,49 +166,11 @@ class Tokens:
             file.append(upto, entries)
         except OSError as error:
             # They are in the log, and will be filed with the next.
-            self._topic.services.health.failed(error, f"tokens of topic {self._topic.name}")
+            self._topic.disk.health.failed(error, f"tokens of topic {self._topic.name}")
             return False
         self._sync(log, file)
         return True
 
-    def _sync(self, log: Log, file: TokenFile) -> None:
+    def _sync(self, log: Log, file: PublishTokenFile) -> None:
         log.sync_also(file.path)
         log.sync_also(log.directory)
-
-
-def load_tokens(topic: str, log: Log, *, count_max: int) -> StoredTokens:
-    """What the data directory knows of a topic's tokens, right after its log was opened."""
-    stored = read_tokens(log.directory)
-    if stored is None:
-        return StoredTokens(_last(log.take_tokens(None), count_max), 0, None)
-    # The log may have lost to a power failure what was acknowledged before: then it never was.
-    filed = [entry for entry in stored.tokens if entry[0] <= log.end]
-    upto = min(stored.upto, log.end)
-    if stored.lost_bytes:
-        _LOG.error(
-            "TOPIC(%s): %d bytes of its tokens' files make no sense; reading the log from %d on",
-            topic,
-            stored.lost_bytes,
-            upto,
-        )
-    found = log.take_tokens(upto)
-    file = TokenFile(log.directory, count_max=max(count_max, 1), stored=stored)
-    if not stored.lost_bytes and stored.upto <= log.end:
-        return StoredTokens(_last(filed, count_max) + found, upto, file)
-    tokens = _last(_merged(filed, found), count_max)
-    try:
-        file.replace(log.end, tokens, sync=True)
-    except OSError as error:  # a full disk: the next publish with a token tries again
-        _LOG.error("TOPIC(%s): cannot write its tokens: %s", topic, error)
-        return StoredTokens(tokens, 0, None)
-    return StoredTokens(tokens, log.end, file)
-
-
-def _merged(filed: Iterable[Entry], found: Iterable[Entry]) -> list[Entry]:
-    """In the order of the log, each once."""
-    ends = {token: end for end, token in (*filed, *found)}
-    return sorted(((end, token) for token, end in ends.items()), key=lambda entry: entry[0])
-
-
-def _last(entries: list[Entry], count: int) -> list[Entry]:
-    return entries[max(len(entries) - count, 0) :]

@@ -31,6 +31,10 @@ class Writing(Protocol):
     def flush(self) -> None: ...
 
 
+class TimerHandle(Protocol):
+    def cancel(self) -> None: ...
+
+
 class Tick:
     __slots__ = (
         "_call_soon",
@@ -42,15 +46,19 @@ class Tick:
         "_wall_clock",
         "_wall_ns",
         "_writing",
+        "later",
     )
 
     def __init__(
         self,
         call_soon: Callable[[Callable[[], None]], object],
         *,
+        later: Callable[[float, Callable[[], None]], TimerHandle],
         steady_clock: Callable[[], int] = time.monotonic_ns,
         wall_clock: Callable[[], int] = time.time_ns,
     ) -> None:
+        """`later` calls back after a delay, in seconds, and between ticks."""
+        self.later = later
         self._call_soon = call_soon
         self._steady_clock = steady_clock
         self._wall_clock = wall_clock

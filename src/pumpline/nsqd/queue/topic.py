@@ -11,9 +11,9 @@ is the topic's own depth, kept for whichever channels there are when it moves on
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from pumpline.core.messages.batches import Batch, Builder
+from pumpline.core.messages.batches import FULL_BYTES, Batch, Builder
 from pumpline.core.messages.delivery import Delivery
 from pumpline.core.messages.kernels import mpub, pubs
 from pumpline.core.protocol.frames import encode_message
@@ -23,17 +23,15 @@ from pumpline.log.cursor import CursorFile
 from pumpline.log.directory import Manifest
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
+from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.backlog import Backlog
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.holds import Holds
 from pumpline.nsqd.queue.outcome import Ticket
-from pumpline.nsqd.queue.publish_tokens import Tokens
+from pumpline.nsqd.queue.publish_tokens import PublishTokens
+from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.storage.checkpoints import CHECKPOINT_S
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.services import Services
-
-BATCH_BYTES_MAX = 1 << 20  # a batch is sealed once it has this size; the last message may exceed it
+from pumpline.nsqd.storage.disk import Disk
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,11 +40,37 @@ class NameTaken(Exception):
     """A channel cannot be made: a hold has its name."""
 
 
+class TopicOwner(Protocol):
+    """What a topic sees of `queue.topics`."""
+
+    options: Options
+    tick: Tick
+    disk: Disk
+
+    @property
+    def tail_bytes_max(self) -> int:
+        """How much of its log a topic may keep in memory, for readers that keep up."""
+
+    def topic(self, name: str) -> "Topic":
+        """The topic of that name, created if need be; OSError when it cannot be."""
+
+    def delete(self, name: str) -> None: ...
+
+    def drop_history(self) -> bool:
+        """Delete the consumed segments of all topics; whether there were any."""
+
+    def registration_changed(self, topic: str, channel: str | None) -> None:
+        """A topic, or a channel of it, came or went."""
+
+
 class Topic:
     def __init__(
-        self, services: "Services", name: str, log: Log | Ring, *, pumped: int, paused: bool
+        self, owner: TopicOwner, name: str, log: Log | Ring, *, pumped: int, paused: bool
     ) -> None:
-        self.services = services
+        self.owner = owner
+        self.options = owner.options
+        self.tick = owner.tick
+        self.disk = owner.disk
         self.name = name
         self.ephemeral = is_ephemeral(name)
         self.log = log
@@ -55,7 +79,7 @@ class Topic:
         self.exiting = False
         self.channels: dict[str, Channel] = {}
         self.holds = Holds(self)
-        self.tokens = Tokens(self, count_max=services.options.max_publish_tokens)
+        self.tokens = PublishTokens(self, count_max=owner.options.max_publish_tokens)
         self.pumped = pumped
         self.clean_mark: tuple[int, int, int] | None = None  # in the manifest on disk
         self.message_count = 0
@@ -93,19 +117,19 @@ class Topic:
         builders = self._builders
         if builders:
             last = builders[-1]
-            if last.due_ns == due_ns and len(last.frames) < BATCH_BYTES_MAX:
+            if last.due_ns == due_ns and len(last.frames) < FULL_BYTES:
                 return last
             first = last.end
         else:
             first = self.log.end
-            self.services.tick.publish(self)
-        builder = Builder(first=first, timestamp_ns=self.services.tick.wall_ns, due_ns=due_ns)
+            self.tick.publish(self)
+        builder = Builder(first=first, timestamp_ns=self.tick.wall_ns, due_ns=due_ns)
         builders.append(builder)
         return builder
 
     def put(self, body: bytes, *, delay_ns: int = 0) -> None:
         """One message; `ticket` has the outcome."""
-        due_ns = self.services.tick.wall_ns + delay_ns if delay_ns else 0
+        due_ns = self.tick.wall_ns + delay_ns if delay_ns else 0
         builder = self.builder(due_ns)
         frame = encode_message(
             timestamp_ns=builder.timestamp_ns,
@@ -181,7 +205,7 @@ class Topic:
         try:
             self._append(batches)
         except OSError as error:
-            ticket.settle(self.services.health.failed(error, f"topic {self.name}"))
+            ticket.settle(self.disk.health.failed(error, f"topic {self.name}"))
             return
         for batch in batches:
             self.message_count += batch.count
@@ -192,20 +216,20 @@ class Topic:
             self._show(self.log.end)
             ticket.settle(None)
             return
-        self.services.health.succeeded()
-        if self.services.syncs.group_commit:
+        self.disk.health.succeeded()
+        if self.disk.fsyncs.group_commit:
             self._committing.append(ticket)
         else:
             self._show(self.log.end)
             ticket.settle(None)
-        self.services.syncs.appended(self)
+        self.disk.fsyncs.appended(self)
 
     def _append(self, batches: list[Batch]) -> None:
         try:
             self.log.append(batches)
         except OSError:
             # Consumed history is the first thing to go when the disk is full, anybody's.
-            if not self.services.drop_history():
+            if not self.owner.drop_history():
                 raise
             self.log.append(batches)
 
@@ -230,20 +254,20 @@ class Topic:
         self.pumped = self._visible
         if self._deferred:
             self._note_deferred()
-        share = self.services.tick.share
+        share = self.tick.share
         remembered = False
         for channel in self.channels.values():
             share(channel)
             remembered = remembered or channel.cursor_file is not None
         if not remembered:
             self._remember_pumped()
-        self.services.tick.share(self)
+        self.tick.share(self)
 
     def _remember_pumped(self) -> None:
         """With ephemeral channels only, no cursor says how far they came: the manifest must."""
         if not self.ephemeral and not self._manifest_due:
             self._manifest_due = True
-            self.services.later(CHECKPOINT_S, self._write_pumped)
+            self.tick.later(CHECKPOINT_S, self._write_pumped)
 
     def _write_pumped(self) -> None:
         self._manifest_due = False
@@ -264,8 +288,8 @@ class Topic:
         else:
             self.log.trim(
                 min((c.delivery.next for c in self.channels.values()), default=self.log.end),
-                messages_max=self.services.options.mem_queue_size,
-                bytes_max=self.services.tail_bytes_max,
+                messages_max=self.options.mem_queue_size,
+                bytes_max=self.owner.tail_bytes_max,
             )
 
     # -- syncing (see broker.syncs) -----------------------------------------------------------
@@ -288,12 +312,12 @@ class Topic:
         elif error is None:
             reason = None
             self._synced_mark = mark
-            if self.services.syncs.group_commit:
+            if self.disk.fsyncs.group_commit:
                 self._show(end)
         else:
-            reason = self.services.health.failed(error, f"topic {self.name}")
+            reason = self.disk.health.failed(error, f"topic {self.name}")
             self.log.sync_failed(paths)
-            if self.services.syncs.group_commit:
+            if self.disk.fsyncs.group_commit:
                 tickets += self._take_back()
         for ticket in tickets:
             ticket.settle(reason)
@@ -333,12 +357,12 @@ class Topic:
             raise NameTaken(name)
         channel = Channel(self, name, Delivery(self.pumped), paused=False)
         if not self.ephemeral and not channel.ephemeral:
-            file = CursorFile(self.services.directory.cursor_path(self.name, name))
-            self.services.checkpoints.write_first(channel, file)
+            file = CursorFile(self.disk.directory.cursor_path(self.name, name))
+            self.disk.checkpoints.write_first(channel, file)
             channel.cursor_file = file
         self.adopt(channel)
         _LOG.info("TOPIC(%s): new channel(%s)", self.name, name)
-        self.services.registration_changed(self.name, name)
+        self.owner.registration_changed(self.name, name)
         return channel
 
     def adopt(self, channel: Channel) -> None:
@@ -357,10 +381,10 @@ class Topic:
             self.write_manifest()
         del self.channels[name]
         channel.close()
-        self.services.checkpoints.forget(channel)
-        self.services.registration_changed(self.name, name)
+        self.disk.checkpoints.forget(channel)
+        self.owner.registration_changed(self.name, name)
         if self.ephemeral and not self.channels:
-            self.services.topic_gone(self.name)
+            self.owner.delete(self.name)
 
     # -- management ---------------------------------------------------------------------------
 
@@ -396,9 +420,9 @@ class Topic:
         self.clean_mark = self.log.mark() if clean else None
         manifest = self._manifest(self.settings)
         try:
-            self.services.directory.write_manifest(self.name, manifest)
+            self.disk.directory.write_manifest(self.name, manifest)
         except OSError as error:
-            self.services.health.failed(error, f"manifest of topic {self.name}")
+            self.disk.health.failed(error, f"manifest of topic {self.name}")
 
     def _manifest(self, settings: TopicSettings) -> Manifest:
         return Manifest(
@@ -415,7 +439,7 @@ class Topic:
         They survive a kill from here on, and a loss of power after `Directory.sync_manifest`.
         """
         self.clean_mark = None
-        self.services.directory.write_manifest(self.name, self._manifest(settings))
+        self.disk.directory.write_manifest(self.name, self._manifest(settings))
         self.use(settings)
         if self._backlog is not None:
             self._backlog.make_room()
@@ -442,16 +466,16 @@ class Topic:
         self._wake_watchers()
         for channel in list(self.channels.values()):
             channel.close()
-            self.services.checkpoints.forget(channel)
+            self.disk.checkpoints.forget(channel)
         self.channels.clear()
-        self.services.syncs.forget(self)
+        self.disk.fsyncs.forget(self)
         for ticket in self._committing:
             ticket.settle("exiting")
         self.log.close()
         if isinstance(self.log, Log):
-            directory = self.services.directory
+            directory = self.disk.directory
             removed = directory.remove_topic(self.name)
-            self.services.offload(lambda: directory.shred(removed), lambda _: None)
+            self.disk.offload(lambda: directory.shred(removed), lambda _: None)
 
     # -- history ------------------------------------------------------------------------------
 

@@ -165,7 +165,7 @@ class Metrics:
 
     def _add_broker(self, exposition: Exposition) -> None:
         broker = self._broker
-        health = broker.services.health
+        health = broker.disk.health
         form = "compiled" if kernels.compiled else "python"
         add_build(exposition, "nsqd", broker.loop, kernels=form)
         exposition.add(STARTED, broker.started_at_s)
@@ -187,14 +187,14 @@ class Metrics:
         self._delay.add_to(exposition, "nsqd")
 
     def _add_disk(self, exposition: Exposition) -> None:
-        services = self._broker.services
-        exposition.add_histogram(FSYNCS, services.syncs.times_s)
-        exposition.add(FSYNC_FAILURES, services.syncs.failures)
-        exposition.add(CHECKPOINT_AGE, services.checkpoints.age_s)
-        exposition.add(CHECKPOINT_FAILURES, services.checkpoints.failures)
-        exposition.add(LOG_FILES, len(services.files))
+        disk = self._broker.disk
+        exposition.add_histogram(FSYNCS, disk.fsyncs.times_s)
+        exposition.add(FSYNC_FAILURES, disk.fsyncs.failures)
+        exposition.add(CHECKPOINT_AGE, disk.checkpoints.age_s)
+        exposition.add(CHECKPOINT_FAILURES, disk.checkpoints.failures)
+        exposition.add(LOG_FILES, len(disk.files))
         with suppress(OSError):
-            exposition.add(DISK_FREE, services.directory.free_share())
+            exposition.add(DISK_FREE, disk.directory.free_share())
 
     def _add_memory(self, exposition: Exposition) -> None:
         memory = self._memory.stats()

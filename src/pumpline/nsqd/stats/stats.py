@@ -148,7 +148,7 @@ async def gather(broker: "Broker", selection: Selection, memory: Memory | None) 
     topics, producers = await _gather(broker, selection)
     return Stats(
         version=NSQ_VERSION,
-        health=str(broker.services.health),
+        health=str(broker.disk.health),
         start_time=broker.started_at_s,
         topics=topics,
         memory=memory.stats() if memory else None,
@@ -184,7 +184,7 @@ async def _gather(broker: "Broker", selection: Selection) -> Gathered:
     return topics, producers or None
 
 
-def choose(by_name: dict[str, T], name: str) -> list[T] | None:
+def choose(by_name: Mapping[str, T], name: str) -> list[T] | None:
     """The one of that name, or all by name; None if there is none of that name."""
     if not name:
         return [by_name[each] for each in sorted(by_name)]
@@ -235,9 +235,9 @@ def _latency_stats(topic: "Topic", latencies: list[Latency]) -> LatencyStats:
     """Of all `latencies` together."""
     if not latencies:
         return LatencyStats()
-    now_ns = topic.services.tick.steady_ns
+    now_ns = topic.tick.steady_ns
     histogram = merged(one for latency in latencies for one in latency.histograms(now_ns))
-    wanted = topic.services.options.e2e_processing_latency_percentile
+    wanted = topic.options.e2e_processing_latency_percentile
     percentiles = [
         Percentile(int(quantile) if quantile == 1 else quantile, round(value))  # as Go writes it
         for quantile, value in zip(wanted, histogram.quantiles(wanted), strict=True)

@@ -15,7 +15,7 @@ _PROBE_S = 1.0
 _PROBE_BYTES = 4096
 
 
-class Health:
+class DiskHealth:
     def __init__(self, directory: str, *, offload: Offload, later: Later) -> None:
         self.error: str | None = None
         self.failures = 0

@@ -29,7 +29,7 @@ class Synced(Protocol):
     def sync_done(self, paths: list[str], error: OSError | None) -> None: ...
 
 
-class Syncs:
+class Fsyncs:
     def __init__(self, *, every: int, timeout_ns: int, offload: Offload, later: Later) -> None:
         self.group_commit = every <= 1
         self.times_s = Buckets(TIME_BOUNDS_S)

@@ -31,9 +31,9 @@ from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from pumpline.core.messages.batches import Builder
+from pumpline.core.messages.batches import FULL_BYTES, Builder
 from pumpline.core.messages.delivery import Delivery, Journal, Pending
 from pumpline.core.protocol.frames import encode_message
 from pumpline.core.text.names import is_ephemeral, is_valid_name
@@ -41,11 +41,9 @@ from pumpline.log import cursor
 from pumpline.log.directory import DirectoryError, Import, Manifest, TopicMetadata
 from pumpline.log.go_diskqueue import DiskQueue, Record, find_queues, fingerprints, set_aside
 from pumpline.log.log import Log, sync_paths
-from pumpline.nsqd.queue.topic import BATCH_BYTES_MAX
-from pumpline.nsqd.storage.loading import load_delivery, new_log, open_stored
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.services import Services
+from pumpline.nsqd.options import Options
+from pumpline.nsqd.storage.disk import Disk
+from pumpline.nsqd.storage.loading import load_cursor, open_stored
 
 ATTEMPTS_MAX = 1_000_000  # messages of one channel whose attempts are kept: they cost memory
 PROGRESS_S = 2.0
@@ -64,18 +62,19 @@ class Span(NamedTuple):
     attempts: "array[int]"
 
 
-def import_queues(services: "Services") -> None:
+def import_queues(disk: Disk, options: Options) -> None:
     """Take over all disk queues; DirectoryError if that cannot be done completely now."""
     try:
-        Importer(services).run()
+        Importer(disk, options).run()
     except OSError as error:
         raise DirectoryError(f"failed to import disk queues - {error}") from error
 
 
 class Importer:
-    def __init__(self, services: "Services") -> None:
-        self._services = services
-        self._directory = services.directory
+    def __init__(self, disk: Disk, options: Options) -> None:
+        self._disk = disk
+        self._options = options
+        self._directory = disk.directory
         self._aside = ""
         self._messages = 0
 
@@ -120,8 +119,9 @@ class Importer:
                 _report(queue, 0)
             self._set_aside(files)
             return
-        manifest, log, stored, *_ = open_stored(self._services, entry)
-        states = {name: each.delivery for name, each in stored.items()}
+        stored = open_stored(self._disk, self._options, entry)
+        manifest, log = stored.manifest, stored.log
+        states = {name: each.delivery for name, each in stored.cursors.items()}
         manifest.importing = Import(mark=log.mark(), files=fingerprints(files))
         manifest.clean = None
         self._directory.write_manifest(entry.name, manifest, sync=True)
@@ -150,7 +150,7 @@ class Importer:
         """Write log and staged cursors, and say in the manifest how far channels may read."""
         begin = log.end
         held_back = entry.paused and max(manifest.pumped, log.first) < begin
-        intake = Intake(log, self._services.tick.wall_ns)
+        intake = Intake(log, self._disk.clock.wall_ns)
         spans: dict[str, Span] = {}
         for channel, parts in queues.items():
             if channel is not None:
@@ -164,7 +164,7 @@ class Importer:
         channels_end = log.end
         intake.take_topic(queues.get(None, []))
         self._messages += log.end - begin
-        wall_ahead_ns = self._services.tick.wall_ahead_ns
+        wall_ahead_ns = self._disk.clock.wall_ahead_ns
         for name, state in states.items():
             span = spans.get(name) or Span(channels_end, channels_end, array("H"))
             journal = _journal(state, begin, span, channels_end)
@@ -176,7 +176,7 @@ class Importer:
             manifest.pumped = channels_end
 
     def _new_state(self, topic: str, channel: str, log: Log) -> Delivery:
-        return load_delivery(self._services, topic, channel, log).delivery
+        return load_cursor(self._disk, topic, channel, log).delivery
 
     # -- the end, and what a crash left -------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Importer:
             self._complete(topic, manifest, importing)
             return
         _LOG.warning("IMPORT: %s: was interrupted, beginning again", topic)
-        log = new_log(self._services, topic, manifest.base_id)
+        log = self._disk.open_log(topic, manifest.base_id)
         try:
             self._undo(topic, manifest, log, importing)
         finally:
@@ -216,7 +216,7 @@ class Importer:
     def _set_aside(self, paths: list[str]) -> None:
         if paths:
             if not self._aside:
-                now_s = self._services.tick.wall_ns // 1_000_000_000
+                now_s = self._disk.clock.wall_ns // 1_000_000_000
                 date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
                 self._aside = self._directory.create_aside(date)
             set_aside(paths, self._aside)
@@ -273,7 +273,7 @@ class Intake:
             body=record.body,
         )
         builder.add(frame)
-        if len(builder.frames) >= BATCH_BYTES_MAX:
+        if len(builder.frames) >= FULL_BYTES:
             self._flush()
 
     def _flush(self) -> None:

@@ -1,4 +1,6 @@
-"""Loading: topics and channels as the data directory has them.
+"""Loading: topics and channels as the data directory has them, as plain records.
+
+`queue.topics` makes topics of them; this module knows files, and must not know what a topic does.
 
 A topic is loaded if it has a directory or nsqd.dat names it; a channel if it has a cursor or
 nsqd.dat names it. The rules where files disagree all prefer delivering twice to losing:
@@ -9,26 +11,23 @@ nsqd.dat names it. The rules where files disagree all prefer delivering twice to
 
 import logging
 import os
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pumpline.core.messages.delivery import Delivery, restore
 from pumpline.core.messages.ids import new_base
 from pumpline.core.protocol.frames import ID_BYTES
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
-from pumpline.log.cursor import CursorFile
 from pumpline.log.directory import Manifest, TopicMetadata
 from pumpline.log.holds import HoldsDamaged, StoredHold, read_holds
 from pumpline.log.log import Log
 from pumpline.log.recovery import first_batch
 from pumpline.log.segment import first_of
-from pumpline.nsqd.queue.channel import Channel
-from pumpline.nsqd.queue.publish_tokens import StoredTokens, load_tokens
-from pumpline.nsqd.queue.topic import Topic
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.services import Services
+from pumpline.nsqd.options import Options
+from pumpline.nsqd.storage.disk import Disk
+from pumpline.nsqd.storage.publish_tokens import StoredPublishTokens, load_publish_tokens
 
 _LOG = logging.getLogger(__name__)
 _ID_AT = 18
@@ -41,110 +40,63 @@ class StoredCursor(NamedTuple):
     sound_bytes: int  # of the file; 0 if it has to be written anew
 
 
-class Stored(NamedTuple):
+class StoredTopic(NamedTuple):
     """A topic as the data directory has it."""
 
+    entry: TopicMetadata  # what nsqd.dat says
     manifest: Manifest
     log: Log
-    states: dict[str, StoredCursor]  # by channel
+    cursors: dict[str, StoredCursor]  # by channel
     holds: list[StoredHold]
-    tokens: StoredTokens
+    tokens: StoredPublishTokens
 
 
-def load_topics(services: "Services") -> dict[str, Topic]:
-    metadata = services.directory.read_metadata()
+def stored_topics(disk: Disk, options: Options) -> Iterator[StoredTopic]:
+    """All topics that are to be there after a start, in the order of their names."""
     named: dict[str, TopicMetadata] = {}
-    for entry in metadata.topics or ():
+    for entry in disk.directory.read_metadata().topics or ():
         if is_valid_name(entry.name):
             named[entry.name] = entry
         else:
             _LOG.warning("skipping creation of invalid topic %s", entry.name)
-    names = sorted({*named, *services.directory.topic_names()})
-    topics = {}
-    for name in names:
+    for name in sorted({*named, *disk.directory.topic_names()}):
         if not is_ephemeral(name):
-            topics[name] = _load_topic(services, named.get(name) or TopicMetadata(name))
-    return topics
+            yield open_stored(disk, options, named.get(name) or TopicMetadata(name))
 
 
-def new_log(
-    services: "Services", name: str, base_id: int, clean: tuple[int, int, int] | None = None
-) -> Log:
-    return Log(
-        services.directory.topic_path(name),
-        base_id=base_id,
-        files=services.files,
-        offload=services.offload,
-        later=services.later,
-        segment_bytes_max=services.options.max_bytes_per_file,
-        clean=clean,
-    )
-
-
-def _load_topic(services: "Services", entry: TopicMetadata) -> Topic:
-    manifest, log, states, holds, tokens = open_stored(services, entry)
-    paused = {c.name: c.paused for c in entry.channels or ()}
-    for name in paused:
-        if not is_valid_name(name):
-            _LOG.warning("skipping creation of invalid channel %s", name)
-    still = entry.paused or manifest.awaits_channels or not states
-    pumped = min(manifest.pumped, log.end) if still else log.end
-    pumped = max(pumped, log.first)
-    topic = Topic(services, entry.name, log, pumped=pumped, paused=entry.paused)
-    topic.holds.restore(holds)
-    topic.tokens.restore(tokens)
-    topic.clean_mark = manifest.clean
-    topic.awaits_channels = manifest.awaits_channels
-    if manifest.settings is not None:
-        topic.use(manifest.settings)
-    for name, state in states.items():
-        channel = Channel(topic, name, state.delivery, paused=paused.get(name, False))
-        path = services.directory.cursor_path(entry.name, name)
-        channel.cursor_file = CursorFile(path, sound_bytes=state.sound_bytes)
-        if not state.sound_bytes:
-            channel.note_change()
-        topic.adopt(channel)
-    # A kill may have come before a checkpoint knew of the newest delays.
-    for first, end, due_ns in log.take_deferred():
-        if end <= topic.pumped:
-            for channel in topic.channels.values():
-                channel.note_deferred(first, end, due_ns)
-    return topic
-
-
-def open_stored(services: "Services", entry: TopicMetadata) -> Stored:
+def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTopic:
     """Read what there is of a topic, and create what it lacks."""
-    directory = services.directory
+    directory = disk.directory
     manifest = directory.read_manifest(entry.name)
     if manifest is None:
-        base_id = new_base(services.options.node_id, services.tick.wall_ns)
+        base_id = new_base(options.node_id, disk.clock.wall_ns)
         manifest = Manifest(base_id=base_id)
         directory.create_topic(entry.name, manifest)
         found = _base_in_log(directory.topic_path(entry.name))
         if found is not None:
             manifest.base_id = found
             directory.write_manifest(entry.name, manifest)
-    log = new_log(services, entry.name, manifest.base_id, manifest.clean)
+    log = disk.open_log(entry.name, manifest.base_id, manifest.clean)
     log.sync_also(directory.topics_path)
     named = (channel.name for channel in entry.channels or () if is_valid_name(channel.name))
-    states = {
-        name: load_delivery(services, entry.name, name, log)
+    cursors = {
+        name: load_cursor(disk, entry.name, name, log)
         for name in sorted({*named, *directory.channel_names(entry.name)})
         if not is_ephemeral(name)
     }
-    holds = _load_holds(services, entry.name, log)
-    tokens = load_tokens(entry.name, log, count_max=services.options.max_publish_tokens)
-    known = [state.delivery.high for state in states.values()] + [hold.offset for hold in holds]
+    holds = _load_holds(disk, entry.name, log)
+    tokens = load_publish_tokens(entry.name, log, count_max=options.max_publish_tokens)
+    known = [state.delivery.high for state in cursors.values()] + [hold.offset for hold in holds]
     log.skip_to(max(known, default=0))
-    return Stored(manifest, log, states, holds, tokens)
+    return StoredTopic(entry, manifest, log, cursors, holds, tokens)
 
 
-def load_delivery(services: "Services", topic: str, name: str, log: Log) -> StoredCursor:
+def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:
     try:
-        data = services.directory.read_cursor(topic, name)
+        data = disk.directory.read_cursor(topic, name)
     except FileNotFoundError:
         return StoredCursor(Delivery(log.first), 0)
-    journals, used = cursor.decode(data, wall_ahead_ns=services.tick.wall_ahead_ns)
+    journals, used = cursor.decode(data, wall_ahead_ns=disk.clock.wall_ahead_ns)
     if used < len(data):
         _LOG.warning(
             "CHANNEL(%s:%s): ignored %d bytes at the end of the cursor",
@@ -158,9 +110,9 @@ def load_delivery(services: "Services", topic: str, name: str, log: Log) -> Stor
     return StoredCursor(restore(journals), used if used == len(data) else 0)
 
 
-def _load_holds(services: "Services", topic: str, log: Log) -> list[StoredHold]:
+def _load_holds(disk: Disk, topic: str, log: Log) -> list[StoredHold]:
     try:
-        return read_holds(services.directory.topic_path(topic), log.base_id)
+        return read_holds(disk.directory.topic_path(topic), log.base_id)
     except HoldsDamaged as error:
         _LOG.error("TOPIC(%s): holds unreadable, to be made anew: %s", topic, error)
         return []

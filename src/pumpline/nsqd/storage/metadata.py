@@ -3,12 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from pumpline.core.text.names import is_ephemeral
 from pumpline.log.directory import Metadata
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.services import Services
+from pumpline.nsqd.storage.disk import Disk
 
 _LOG = logging.getLogger(__name__)
 _SETTLE_S = 0.1  # a burst of new topics is written once, and many topics less often:
@@ -18,9 +16,9 @@ _RETRY_S = 1.0
 
 class MetadataWriter:
     def __init__(
-        self, services: "Services", *, describe: Callable[[], Metadata], count: Callable[[], int]
+        self, disk: Disk, *, describe: Callable[[], Metadata], count: Callable[[], int]
     ) -> None:
-        self._services = services
+        self._disk = disk
         self._count = count
         self._describe = describe
         self._scheduled = False
@@ -28,11 +26,15 @@ class MetadataWriter:
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def changed(self) -> None:
-        """Topics or channels came or went."""
+    def registration_changed(self, topic: str, channel: str | None) -> None:
+        """The topic, or that channel of it, came or went."""
+        if not is_ephemeral(channel or topic):
+            self._schedule()
+
+    def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._services.later(_SETTLE_S + _SETTLE_PER_TOPIC_S * self._count(), self._begin)
+            self._disk.later(_SETTLE_S + _SETTLE_PER_TOPIC_S * self._count(), self._begin)
 
     async def persist(self) -> None:
         """Write what is, and return when it is written; OSError when it cannot be."""
@@ -47,7 +49,7 @@ class MetadataWriter:
             await self._write()
 
     async def _write(self) -> None:
-        await asyncio.to_thread(self._services.directory.write_metadata, self._describe())
+        await asyncio.to_thread(self._disk.directory.write_metadata, self._describe())
 
     def _begin(self) -> None:
         self._scheduled = False
@@ -61,4 +63,4 @@ class MetadataWriter:
         except OSError as error:
             _LOG.error("failed to persist metadata - %s", error)
             self._scheduled = True
-            self._services.later(_RETRY_S, self._begin)
+            self._disk.later(_RETRY_S, self._begin)

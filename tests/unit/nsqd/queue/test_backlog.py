@@ -182,7 +182,7 @@ def test_bytes_are_known_after_a_restart(tmp_path: Path, stage: Stage) -> None:
         sink.output_room_bytes = 1 << 20
         stage.publish(topic, *[BODY] * 100)
         stage.finish(consumer, *(offset for offset, _, _ in sink.take()))
-    stage.services.checkpoints.write_now()
+    stage.disk.checkpoints.write_now()
     topic.close()
     again = Stage(tmp_path)
     found = again.load()["t"]

@@ -25,7 +25,7 @@ def make(stage: Stage, settings: TopicSettings = TWICE) -> tuple[Topic, Channel]
 
 def letters(stage: Stage, name: str = "t.dlq") -> list[bytes]:
     """What is in the dead-letter topic."""
-    _, sink = stage.consume(stage.find(name).channel("look"), rdy=2500)
+    _, sink = stage.consume(stage.topic(name).channel("look"), rdy=2500)
     return [body for _, _, body in sink.take()]
 
 
@@ -144,7 +144,7 @@ def test_failed_write_is_tried_again_and_nothing_is_finished_before(
     topic, channel = make(stage, TopicSettings(max_attempts=1))
     stage.publish(topic, b"x")
     consumer, _ = stage.consume(channel, rdy=1)
-    target = stage.find("t.dlq")
+    target = stage.topic("t.dlq")
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

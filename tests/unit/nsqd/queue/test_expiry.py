@@ -10,7 +10,7 @@ from pumpline.core.text.settings import TopicSettings
 from pumpline.log.log import Log
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue import expiry
-from pumpline.nsqd.storage.retention import Retention
+from pumpline.nsqd.queue.retention import Retention
 from tests.kit.fake_broker import NS_PER_S, Stage
 
 TTL = TopicSettings(message_ttl_ns=10 * NS_PER_S)
@@ -115,7 +115,7 @@ def test_old_segments_go_though_nobody_consumes(tmp_path: Path, with_channel: bo
     for segment in log.segments[:3]:  # a deferred message in the third may not have been due
         os.utime(segment.path, (old_s - 60 - delay_s, old_s - 60 - delay_s))
     os.utime(log.segments[2].path, (old_s - 60, old_s - 60))
-    Retention(stage.services, lambda: [topic]).run()
+    Retention(stage.topics).run()
     assert log.first == 2
     assert topic.low == 2
     if with_channel:

@@ -11,8 +11,8 @@ from pumpline.log.holds import HoldsDamaged, StoredHold, read_holds, write_holds
 from pumpline.log.log import Log
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.holds import Holds
+from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.topic import NameTaken, Topic
-from pumpline.nsqd.storage.retention import Retention
 from tests.kit.fake_broker import Stage
 from tests.kit.logs import BASE_ID
 
@@ -39,7 +39,7 @@ def filled(stage: Stage, segments: int = 5) -> Topic:
 
 def retire(stage: Stage, topic: Topic) -> int:
     """Returns the oldest offset left."""
-    Retention(stage.services, lambda: [topic]).run()
+    Retention(stage.topics).run()
     return topic.log.first
 
 
@@ -234,7 +234,7 @@ async def test_a_write_that_fails_is_done_again_by_the_next(
 
 
 def stored(stage: Stage, base_id: int = BASE_ID) -> list[StoredHold]:
-    return read_holds(stage.services.directory.topic_path("t"), base_id)
+    return read_holds(stage.disk.directory.topic_path("t"), base_id)
 
 
 def test_holds_of_another_log_count_for_nothing(stage: Stage) -> None:
@@ -258,7 +258,7 @@ def test_a_topic_loads_without_its_damaged_holds(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = filled(stage, segments=1)
-    path = os.path.join(stage.services.directory.topic_path("t"), "holds.json")
+    path = os.path.join(stage.disk.directory.topic_path("t"), "holds.json")
     with open(path, "wb") as file:
         file.write(b"nonsense")
     loaded = stage.load()["t"]

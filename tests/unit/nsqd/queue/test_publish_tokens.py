@@ -393,7 +393,7 @@ def test_a_topic_that_was_deleted_leaves_the_files_of_its_successor_alone(
     """A publisher may still be sending its body to it."""
     topic = stage.topic()
     stage.publish(topic, b"x")
-    topic.delete()
+    stage.topics.delete(topic.name)
     stage.settle()
     fresh = stage.topic()
     publish_all(stage, fresh, "a")
@@ -410,7 +410,7 @@ def test_the_older_file_goes_with_the_topic(tmp_path: Path) -> None:
     topic = stage.topic()
     publish_all(stage, topic, *names(30))
     assert (tmp_path / "topics" / "t" / OLD_FILE).exists()
-    topic.delete()
+    stage.topics.delete(topic.name)
     stage.settle()
     fresh = stage.topic()
     assert known(fresh, *names(30)) == []

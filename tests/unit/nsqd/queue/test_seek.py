@@ -108,7 +108,7 @@ def test_the_place_survives_a_kill(stage: Stage, channel: Channel, offset: int) 
     stage.finish(consumer, *offsets(sink.take())[:8])
     stage.checkpoint()
     channel.seek(offset)
-    stage.services.checkpoints.write_now()
+    stage.disk.checkpoints.write_now()
     found = restarted(stage)
     assert (found.delivery.low, found.delivery.next) == (offset, offset)
     assert found.depth == 10 - offset
@@ -121,19 +121,19 @@ def test_a_checkpoint_that_comes_late_does_not_undo_it(stage: Stage, channel: Ch
     stage.advance(0.1)
     assert len(stage.threads.waiting) == 1  # it says that all is finished, and is not written yet
     channel.seek(2)
-    stage.services.checkpoints.write_now()
+    stage.disk.checkpoints.write_now()
     stage.threads.run()
     assert restarted(stage).delivery.low == 2
 
 
 def test_changes_after_it_are_added_to_it(stage: Stage, channel: Channel) -> None:
     channel.seek(6)
-    stage.services.checkpoints.write_now()
+    stage.disk.checkpoints.write_now()
     consumer, sink = stage.consume(channel, rdy=2)
     stage.finish(consumer, *offsets(sink.take()))
     stage.checkpoint()
     channel.seek(1)
-    stage.services.checkpoints.write_now()
+    stage.disk.checkpoints.write_now()
     stage.settle()
     stage.finish(consumer, 1)
     stage.checkpoint()

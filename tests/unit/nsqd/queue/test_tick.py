@@ -1,6 +1,7 @@
 """A tick does its steps in order, and everything at most once."""
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
@@ -51,7 +52,10 @@ def soon() -> list[Callable[[], None]]:
 
 @pytest.fixture
 def tick(soon: list[Callable[[], None]]) -> Tick:
-    return Tick(soon.append, steady_clock=Clock(), wall_clock=Clock())
+    def later(delay_s: float, callback: Callable[[], None]) -> NoReturn:
+        raise AssertionError("a tick sets no timers")
+
+    return Tick(soon.append, later=later, steady_clock=Clock(), wall_clock=Clock())
 
 
 def test_the_first_announcement_schedules_the_tick_and_no_other(

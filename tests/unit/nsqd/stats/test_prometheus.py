@@ -19,9 +19,9 @@ TOPICS = 50
 @pytest.fixture
 async def broker(tmp_path: Path) -> Broker:
     stage = Stage(tmp_path)
-    broker = Broker(stage.services, asyncio.get_running_loop())
+    broker = Broker(stage.options, stage.tick, stage.disk)
     for number in range(TOPICS):
-        broker.topics[f"t{number}"] = stage.topic(f"t{number}")
+        broker.topics.topic(f"t{number}")
     return broker
 
 
@@ -43,7 +43,7 @@ async def test_a_topic_deleted_meanwhile_is_left_out(
     scrape = asyncio.create_task(metrics._add_topics(exposition, Selection()))
     await asyncio.sleep(0)
     for name in list(broker.topics):
-        broker.delete_topic(name)
+        broker.topics.delete(name)
     await scrape
     told = b"".join(exposition.pieces(openmetrics=False)).decode()
     assert 0 < told.count("nsqd_topic_depth{") < TOPICS

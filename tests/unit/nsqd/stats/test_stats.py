@@ -17,8 +17,8 @@ CHANNELS = 50
 async def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broker:
     monkeypatch.setattr(yielding, "SLICE_S", -1.0)  # everything takes longer than that
     stage = Stage(tmp_path)
-    broker = Broker(stage.services, asyncio.get_running_loop())
-    topic = broker.topics["t"] = stage.topic("t")
+    broker = Broker(stage.options, stage.tick, stage.disk)
+    topic = broker.topics.topic("t")
     for number in range(CHANNELS):
         topic.channel(f"c{number:02}")
     return broker

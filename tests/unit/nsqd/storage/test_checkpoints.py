@@ -21,14 +21,14 @@ def channel(stage: Stage) -> Channel:
 
 def written(stage: Stage, channel: Channel) -> Delivery:
     """The state that a restart would find."""
-    data = stage.services.directory.read_cursor("t", channel.name)
+    data = stage.disk.directory.read_cursor("t", channel.name)
     journals, used = cursor.decode(data, wall_ahead_ns=stage.tick.wall_ahead_ns)
     assert used == len(data)
     return restore(journals)
 
 
 def records(stage: Stage, channel: Channel) -> int:
-    data = stage.services.directory.read_cursor("t", channel.name)
+    data = stage.disk.directory.read_cursor("t", channel.name)
     return len(cursor.decode(data, wall_ahead_ns=0)[0])
 
 
@@ -114,7 +114,7 @@ def test_a_failed_write_is_made_good_by_a_snapshot(
         broken.setattr(os, "writev", torn)
         stage.checkpoint()
     assert "failed to write" in caplog.text
-    assert stage.services.checkpoints.failures == 1
+    assert stage.disk.checkpoints.failures == 1
     stage.checkpoint()
     assert written(stage, channel).finished.spans() == [(2, 3), (4, 5)]
 
@@ -126,13 +126,13 @@ def test_a_failed_write_of_one_channel_does_not_keep_others_from_theirs(
     stage.publish(channel.topic, b"for both")
     consumers = [stage.consume(each, rdy=20)[0] for each in (channel, other)]
     stage.checkpoint()
-    path = Path(stage.services.directory.cursor_path("t", "c"))
+    path = Path(stage.disk.directory.cursor_path("t", "c"))
     path.unlink()
     path.mkdir()
     for consumer in consumers:
         stage.finish(consumer, 10)
     stage.checkpoint()
-    assert stage.services.checkpoints.failures == 1
+    assert stage.disk.checkpoints.failures == 1
     assert written(stage, other).low == 11
 
 
@@ -143,13 +143,13 @@ def test_a_deleted_channel_leaves_no_file_even_if_a_write_is_under_way(
     stage.advance(0.1)
     channel.topic.delete_channel("c")
     stage.threads.run()
-    assert stage.services.directory.channel_names("t") == []
+    assert stage.disk.directory.channel_names("t") == []
 
 
 def test_everything_can_be_written_at_once_for_a_stop(stage: Stage, channel: Channel) -> None:
     consumer, _ = stage.consume(channel, rdy=5)
     stage.finish(consumer, 0, 1)
-    stage.services.checkpoints.write_now()
+    stage.disk.checkpoints.write_now()
     assert written(stage, channel).low == 2
 
 
@@ -158,7 +158,7 @@ def test_a_stop_writes_what_the_thread_has_not_come_to(stage: Stage, channel: Ch
     stage.finish(consumer, 0, 1)
     stage.advance(0.1)
     assert len(stage.threads.waiting) == 1  # and it will never be its turn
-    stage.services.checkpoints.write_now()
+    stage.disk.checkpoints.write_now()
     assert written(stage, channel).low == 2
 
 
@@ -175,7 +175,7 @@ def test_a_write_under_way_does_not_undo_the_last_one_of_a_stop(
     if worked:
         stage.threads.work()
     stage.finish(consumer, 0, 1)
-    stage.services.checkpoints.write_now()
+    stage.disk.checkpoints.write_now()
     stage.threads.run()
     assert written(stage, channel).low == 2
 
@@ -190,7 +190,7 @@ def test_a_write_under_way_for_a_deleted_channel_does_not_touch_its_successor(
     topic.delete_channel("c")
     successor = topic.channel("c")
     stage.threads.run()
-    assert stage.services.directory.channel_names("t") == ["c"]
+    assert stage.disk.directory.channel_names("t") == ["c"]
     found = written(stage, successor)
     assert (found.low, found.next, list(found.ready)) == (10, 10, [])
 
@@ -215,7 +215,7 @@ def test_a_channel_without_a_cursor_keeps_no_journal(stage: Stage, channel: Chan
 def test_the_age_is_that_of_the_oldest_change_not_on_disk(
     stage: Stage, channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoints = stage.services.checkpoints
+    checkpoints = stage.disk.checkpoints
     monkeypatch.setattr(checkpoints, "_clock_s", lambda: stage.clock.passed_ns / 1e9)
     stage.checkpoint()
     stage.advance(5)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pumpline.nsqd.storage.fsync import REST_S, Syncs
+from pumpline.nsqd.storage.fsync import REST_S, Fsyncs
 from tests.kit.logs import Threads, Timers
 
 
@@ -30,13 +30,13 @@ class Topic:
 
 
 class Room:
-    """Syncs of one kind, with a topic."""
+    """Fsyncs of one kind, with a topic."""
 
     def __init__(self, every: int) -> None:
         self.threads = Threads()
         self.timers = Timers()
         self.topic = Topic()
-        self.syncs = Syncs(
+        self.syncs = Fsyncs(
             every=every, timeout_ns=2_000_000_000, offload=self.threads, later=self.timers
         )
 

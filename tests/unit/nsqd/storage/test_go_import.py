@@ -19,17 +19,13 @@ from pumpline.core.messages.batches import read_batch
 from pumpline.core.messages.delivery import Journal
 from pumpline.log import cursor
 from pumpline.log.directory import Directory, DirectoryError
-from pumpline.log.files import FilePool
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
-from pumpline.nsqd.services import Services
+from pumpline.nsqd.queue.topics import Topics
 from pumpline.nsqd.storage import go_import
-from pumpline.nsqd.storage.checkpoints import Checkpoints
-from pumpline.nsqd.storage.disk_health import Health
-from pumpline.nsqd.storage.fsync import Syncs
+from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.go_import import import_queues
-from pumpline.nsqd.storage.loading import load_topics
 from tests.kit.go_diskqueues import Stored, data_path, meta_path, record, write_meta, write_queue
 
 SEGMENT_BYTES_MAX = 64  # every batch gets a segment of its own
@@ -43,9 +39,8 @@ class Delivered(NamedTuple):
     timestamp_ns: int
 
 
-def services_on(path: Path) -> Services:
-    """The broker's surroundings at start-up: nothing runs in threads or later."""
-    tick = Tick(lambda callback: None)
+def topics_on(path: Path) -> Topics:
+    """Topics at start-up: nothing runs in threads or later."""
     options = Options(max_bytes_per_file=SEGMENT_BYTES_MAX)
 
     def offload(job: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -54,33 +49,24 @@ def services_on(path: Path) -> Services:
     def later(delay_s: float, callback: Callable[[], None]) -> Any:
         return None
 
-    return Services(
-        options=options,
-        tick=tick,
-        directory=Directory(str(path)),
-        files=FilePool(),
-        health=Health(str(path), offload=offload, later=later),
-        checkpoints=Checkpoints(
-            offload=offload, later=later, wall_ahead_ns=lambda: tick.wall_ahead_ns
-        ),
-        syncs=Syncs(every=2500, timeout_ns=1, offload=offload, later=later),
-        offload=offload,
-        later=later,
-        registration_changed=lambda topic, channel: None,
-        drop_history=lambda: False,
-        topic_gone=lambda topic: None,
-        tail_bytes_max=0,
-    )
+    tick = Tick(lambda callback: None, later=later)
+    disk = Disk(Directory(str(path)), options, clock=tick, offload=offload, later=later)
+    return Topics(options, tick, disk)
 
 
-def start(path: Path) -> dict[str, Topic]:
+def start(path: Path) -> Topics:
     """What nsqd does with its data directory before it listens."""
-    services = services_on(path)
+    topics = topics_on(path)
     try:
-        import_queues(services)
-        return load_topics(services)
+        topics.load()
+        return topics
     finally:
-        services.files.close()
+        topics.disk.files.close()
+
+
+def import_on(path: Path) -> None:
+    topics = topics_on(path)
+    import_queues(topics.disk, topics.options)
 
 
 def write_names(path: Path, *topics: tuple[str, list[str]], paused: bool = False) -> None:
@@ -96,7 +82,7 @@ def write_names(path: Path, *topics: tuple[str, list[str]], paused: bool = False
 def frames_of(topic: Topic) -> dict[int, bytes]:
     """Every frame of a topic's log, as it is on disk."""
     frames = {}
-    path = Path(topic.services.directory.topic_path(topic.name))
+    path = Path(topic.disk.directory.topic_path(topic.name))
     for segment in sorted(path.glob("*.log")):
         data = memoryview(segment.read_bytes())
         at = 0
@@ -303,14 +289,14 @@ def test_progress_is_told_while_it_takes(
 
 def test_memory_does_not_grow_with_the_queue(tmp_path: Path) -> None:
     write_queue(tmp_path, "t:a", *[[Stored(bytes(16 << 10))] * 256] * 4)
-    services = services_on(tmp_path)
+    topics = topics_on(tmp_path)
     tracemalloc.start()
     try:
-        import_queues(services)
+        import_queues(topics.disk, topics.options)
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-        services.files.close()
+        topics.disk.files.close()
     assert len(waiting(start(tmp_path)["t"], "a")) == 1024
     assert peak_bytes < 8 << 20  # of 16 MiB
 
@@ -396,13 +382,13 @@ def test_an_import_that_crashes_anywhere_is_completed_once(example: Path, faults
         path = copy_of(example, f"crash-{crashes + 1}")
         faults.left = crashes + 1
         try:
-            import_queues(services_on(path))
+            import_on(path)
             break
         except Crash:
             crashes += 1
         faults.left = 1 + 7 * crashes % 40  # and again while it recovers, or begins again
         with suppress(Crash):
-            import_queues(services_on(path))
+            import_on(path)
         faults.left = -1
         assert outcome(path) == expected, f"after a crash at change {crashes}"
         assert outcome(path) == expected, f"at the second start after a crash at {crashes}"
@@ -422,7 +408,7 @@ def test_a_write_that_fails_anywhere_stops_the_start_and_loses_nothing(
         path = copy_of(example, f"full-{change}")
         faults.left = change
         try:
-            import_queues(services_on(path))
+            import_on(path)
         except DirectoryError as error:
             assert "No space left on device" in str(error)
             failures += 1
@@ -440,7 +426,7 @@ def crash_once(example: Path, faults: Faults, *, filled: bool) -> Path:
         path = copy_of(example, f"crash-{change}")
         faults.left = change
         with pytest.raises(Crash):
-            import_queues(services_on(path))
+            import_on(path)
         faults.left = -1
         manifest = Directory(str(path)).read_manifest("t")
         if manifest and manifest.importing and manifest.importing.filled == filled:

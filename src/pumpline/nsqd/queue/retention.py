@@ -9,15 +9,11 @@ A fully consumed newest segment is closed once it is old enough, so that idle to
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from pumpline.log.log import Log
 from pumpline.nsqd.queue.expiry import expire_segments
 from pumpline.nsqd.queue.topic import Topic
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.services import Services
+from pumpline.nsqd.queue.topics import Topics
 
 PASS_S = 10.0
 FREE_SHARE_MIN = 0.10
@@ -27,18 +23,17 @@ _LOG = logging.getLogger(__name__)
 
 
 class Retention:
-    def __init__(self, services: "Services", topics: Callable[[], Iterable[Topic]]) -> None:
-        self._services = services
+    def __init__(self, topics: Topics) -> None:
         self._topics = topics
 
     def start(self) -> None:
-        self._services.later(PASS_S, self._on_timer)
+        self._topics.tick.later(PASS_S, self._on_timer)
 
     def run(self) -> None:
         """One pass over all topics."""
-        low_disk = self._services.directory.free_share() < FREE_SHARE_MIN
+        low_disk = self._topics.disk.directory.free_share() < FREE_SHARE_MIN
         now_ns = time.time_ns()
-        for topic in self._topics():
+        for topic in self._topics.values():
             if isinstance(topic.log, Log) and not topic.exiting:
                 topic.holds.drop_excess()
                 if low_disk:
@@ -53,7 +48,7 @@ class Retention:
         self.start()
 
     def _retire(self, topic: Topic, log: Log, now_ns: int) -> None:
-        settings, options = topic.settings, self._services.options
+        settings, options = topic.settings, self._topics.options
         time_ns = _first(settings.retention_time_ns, options.retention_time_ns)
         bytes_max = _first(settings.retention_bytes, options.retention_bytes)
         if topic.ttl_ns and (expired := expire_segments(topic, log, now_ns)):

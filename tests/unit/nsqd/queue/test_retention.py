@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pumpline.nsqd.options import Options
+from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.topic import Topic
-from pumpline.nsqd.storage.retention import Retention
 from tests.kit.fake_broker import Stage, log_of
 
 BODY = b"x" * 1000
@@ -39,7 +39,7 @@ def consume_all(stage: Stage, topic: Topic, channel_name: str) -> None:
 
 
 def retire(stage: Stage, topic: Topic) -> None:
-    Retention(stage.services, lambda: [topic]).run()
+    Retention(stage.topics).run()
 
 
 def age(topic: Topic, seconds: int) -> None:
@@ -110,7 +110,7 @@ def test_history_goes_first_when_the_disk_runs_low(
     consume_all(stage, topic, "c")
     fill(stage, topic, 2)
     unread = topic.low
-    monkeypatch.setattr(type(stage.services.directory), "free_share", lambda self: 0.05)
+    monkeypatch.setattr(type(stage.disk.directory), "free_share", lambda self: 0.05)
     retire(stage, topic)
     assert 0 < log_of(topic).first <= unread
 

@@ -1,0 +1,173 @@
+"""The topics of an nsqd, by name: created, deleted, loaded from disk, and sharing its memory.
+
+`Topics` is a mapping of names to topics. Whoever keeps a record of which topics and channels there
+are (the nsqlookupds, nsqd.dat) is told of changes as an observer. Knows the disk; must not know
+connections, HTTP or the event loop.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from pumpline import NSQ_VERSION
+from pumpline.core.messages.ids import new_base
+from pumpline.core.text.names import is_ephemeral, is_valid_name
+from pumpline.log.cursor import CursorFile
+from pumpline.log.directory import ChannelMetadata, Manifest, Metadata, TopicMetadata
+from pumpline.log.ring import Ring
+from pumpline.nsqd.options import Options
+from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.tick import Tick
+from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.storage.disk import Disk
+from pumpline.nsqd.storage.go_import import import_queues
+from pumpline.nsqd.storage.loading import StoredTopic, stored_topics
+
+TAIL_BYTES_MAX = 4 << 20  # of one topic
+TAILS_BYTES_MAX = 64 << 20  # of all topics together
+
+_LOG = logging.getLogger(__name__)
+
+
+class TopicsObserver(Protocol):
+    """Keeps a record of which topics and channels there are."""
+
+    def registration_changed(self, topic: str, channel: str | None) -> None:
+        """The topic, or that channel of it, came or went."""
+
+
+class ChannelDiscovery(Protocol):
+    """Finds the channels that a new topic has on other nodes."""
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is anybody to ask."""
+
+    def discover(self, topic: Topic) -> None:
+        """Let the topic stand still until it has the channels that it has elsewhere."""
+
+
+class Topics(Mapping[str, Topic]):
+    def __init__(self, options: Options, tick: Tick, disk: Disk) -> None:
+        self.options = options
+        self.tick = tick
+        self.disk = disk
+        self.tail_bytes_max = TAIL_BYTES_MAX  # how much of its log a topic may keep in memory
+        self.observers: list[TopicsObserver] = []
+        self.discovery: ChannelDiscovery | None = None  # none: nobody is asked
+        self._by_name: dict[str, Topic] = {}
+
+    def __getitem__(self, name: str) -> Topic:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name, created if need be; OSError when it cannot be."""
+        topic = self._by_name.get(name)
+        return topic if topic is not None else self._create(name)
+
+    def delete(self, name: str) -> None:
+        """KeyError if there is none."""
+        topic = self._by_name[name]
+        _LOG.info("TOPIC(%s): deleting", name)
+        topic.delete()
+        del self._by_name[name]
+        self._share_memory()
+        self.registration_changed(name, None)
+
+    def drop_history(self) -> bool:
+        """Delete the consumed segments of all topics; whether there were any."""
+        dropped = [topic.drop_history() for topic in self._by_name.values()]
+        return any(dropped)
+
+    def registration_changed(self, topic: str, channel: str | None) -> None:
+        """A topic, or a channel of it, came or went."""
+        for observer in self.observers:
+            observer.registration_changed(topic, channel)
+
+    def describe(self) -> Metadata:
+        """nsqd.dat as of now."""
+        topics = []
+        for topic in self._by_name.values():
+            if topic.ephemeral:
+                continue
+            channels = [
+                ChannelMetadata(name=channel.name, paused=channel.paused)
+                for channel in topic.channels.values()
+                if not channel.ephemeral
+            ]
+            topics.append(
+                TopicMetadata(name=topic.name, paused=topic.paused, channels=channels or None)
+            )
+        return Metadata(topics=topics or None, version=NSQ_VERSION)
+
+    def _create(self, name: str) -> Topic:
+        base_id = self._new_base_id()
+        if is_ephemeral(name):
+            ring = Ring(base_id=base_id, messages_max=self.options.mem_queue_size)
+            topic = Topic(self, name, ring, pumped=0, paused=False)
+        else:
+            asks = self.discovery is not None and self.discovery.has_any
+            manifest = Manifest(base_id=base_id, awaits_channels=asks)
+            self.disk.directory.create_topic(name, manifest)
+            log = self.disk.open_log(name, base_id)
+            log.sync_also(self.disk.directory.topics_path)
+            topic = Topic(self, name, log, pumped=0, paused=False)
+        self._by_name[name] = topic
+        self._share_memory()
+        _LOG.info("TOPIC(%s): created", name)
+        if self.discovery is not None:
+            self.discovery.discover(topic)
+        self.registration_changed(name, None)
+        return topic
+
+    def _new_base_id(self) -> int:
+        return new_base(self.options.node_id, self.tick.wall_ns)
+
+    def _share_memory(self) -> None:
+        share = TAILS_BYTES_MAX // max(len(self._by_name), 1)
+        self.tail_bytes_max = min(TAIL_BYTES_MAX, share)
+
+    # -- from disk ----------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Bring back what is in the data directory, disk queues of Go nsqd first."""
+        import_queues(self.disk, self.options)
+        for stored in stored_topics(self.disk, self.options):
+            self._by_name[stored.entry.name] = self._restore(stored)
+        self._share_memory()
+
+    def _restore(self, stored: StoredTopic) -> Topic:
+        entry, manifest, log, cursors, holds, tokens = stored
+        paused = {c.name: c.paused for c in entry.channels or ()}
+        for name in paused:
+            if not is_valid_name(name):
+                _LOG.warning("skipping creation of invalid channel %s", name)
+        still = entry.paused or manifest.awaits_channels or not cursors
+        pumped = min(manifest.pumped, log.end) if still else log.end
+        pumped = max(pumped, log.first)
+        topic = Topic(self, entry.name, log, pumped=pumped, paused=entry.paused)
+        topic.holds.restore(holds)
+        topic.tokens.restore(tokens)
+        topic.clean_mark = manifest.clean
+        topic.awaits_channels = manifest.awaits_channels
+        if manifest.settings is not None:
+            topic.use(manifest.settings)
+        for name, state in cursors.items():
+            channel = Channel(topic, name, state.delivery, paused=paused.get(name, False))
+            path = self.disk.directory.cursor_path(entry.name, name)
+            channel.cursor_file = CursorFile(path, sound_bytes=state.sound_bytes)
+            if not state.sound_bytes:
+                channel.note_change()
+            topic.adopt(channel)
+        # A kill may have come before a checkpoint knew of the newest delays.
+        for first, end, due_ns in log.take_deferred():
+            if end <= topic.pumped:
+                for channel in topic.channels.values():
+                    channel.note_deferred(first, end, due_ns)
+        return topic

@@ -1,22 +1,19 @@
 """Auth servers may write what they like: an expression or an answer is understood or refused."""
 
 import json
-import warnings
 from contextlib import suppress
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pumpline.core.protocol.expressions import ExpressionError, compile_expression
 from pumpline.core.protocol.permissions import GrantError, parse_grant
-from pumpline.core.text.expressions import ExpressionError, compile_expression
 
 
 @given(st.text(alphabet=r"ab1^$.*+?{},()[]:|\-<>=!iPQEzx&~# " + "é\n", max_size=30))
 def test_anything_is_compiled_or_refused(expression: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with suppress(ExpressionError):
-            compile_expression(expression)
+    with suppress(ExpressionError):
+        compile_expression(expression)
 
 
 values = st.recursive(

@@ -205,7 +205,7 @@ class Options(DaemonOptions):
     tls_cert: str = option(STRING, "", "path of the certificate; with a key, turns TLS on")
     tls_key: str = option(STRING, "", "path of the certificate's key")
     tls_client_auth_policy: str = option(
-        STRING, "", "certificates of clients: require (any) or require-verify"
+        STRING, "", "require-verify: clients must show a certificate; require means the same"
     )
     tls_root_ca_file: str = option(
         STRING, "", "path of the authorities that vouch for clients and the auth server"

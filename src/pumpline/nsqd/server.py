@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from pumpline import NSQ_VERSION
+from pumpline.core.protocol.expressions import ExpressionsMissing, require_expressions
 from pumpline.core.text.addresses import is_loopback, join_address
 from pumpline.log.directory import Directory, DirectoryError
 from pumpline.nsqd.broker import Broker
@@ -23,7 +24,13 @@ from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.security.auth_servers import AuthServers
 from pumpline.nsqd.security.http_tokens import Gate, TokenError
-from pumpline.nsqd.security.tls import TlsError, client_context, https_context, server_context
+from pumpline.nsqd.security.tls import (
+    TlsError,
+    client_context,
+    https_context,
+    server_context,
+    warn_of_policy,
+)
 from pumpline.nsqd.stats.memory import Memory
 from pumpline.nsqd.stats.prometheus import Metrics
 from pumpline.nsqd.stats.stats import Selection, gather
@@ -170,6 +177,14 @@ class Server:
             raise StartupError(
                 f"failed to instantiate nsqd - failed to build TLS config - {error}"
             ) from error
+        warn_of_policy(options)
+        if options.auth_http_address:
+            try:
+                require_expressions()
+            except ExpressionsMissing as error:
+                raise StartupError(
+                    f"failed to instantiate nsqd - --auth-http-address {error}"
+                ) from None
         if options.auth_http_address or options.tls_root_ca_file:
             # Only then: loading the system's authorities is most of the time a start takes.
             try:

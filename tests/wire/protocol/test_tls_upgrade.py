@@ -145,30 +145,27 @@ def test_lowest_version(connect: Connect, server: Identity, tmp_path: Path, topi
         assert session.request(pub(topic, b"x")) == OK
 
 
-def test_any_certificate_will_do(connect: Connect, server: Identity, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "policy", ["require-verify", pytest.param("require", marks=pytest.mark.deviation)]
+)
+def test_certificate_must_be_one_of_the_authority(
+    connect: Connect, authority: Authority, server: Identity, tmp_path: Path, policy: str
+) -> None:
+    """NSQ's `require` accepts any certificate."""
     stranger = Authority(tmp_path, "unheard-of").issue("stranger")
-    with secure_nsqd(tmp_path, server, "--tls-client-auth-policy=require") as daemon:
+    friend = authority.issue("friend")
+    flags = [f"--tls-client-auth-policy={policy}", f"--tls-root-ca-file={authority.path}"]
+    with secure_nsqd(tmp_path, server, *flags) as daemon:
+        warning = "--tls-client-auth-policy=require is taken as require-verify"
+        assert daemon.log_text().count(warning) == (policy == "require")
         assert is_refused(connect(daemon), client_context())
+        assert is_refused(connect(daemon), client_context(identity=stranger))
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-            context = client_context(identity=stranger)
+            context = client_context(identity=friend)
             context.maximum_version = version
             session = connect(daemon)
             upgrade(session, tls=context, snappy=True)
             assert session.request(pub("t", bytes(100_000))) == OK
-
-
-def test_certificate_must_be_one_of_the_authority(
-    connect: Connect, authority: Authority, server: Identity, tmp_path: Path
-) -> None:
-    stranger = Authority(tmp_path, "unheard-of").issue("stranger")
-    friend = authority.issue("friend")
-    policy = ["--tls-client-auth-policy=require-verify", f"--tls-root-ca-file={authority.path}"]
-    with secure_nsqd(tmp_path, server, *policy) as daemon:
-        assert is_refused(connect(daemon), client_context())
-        assert is_refused(connect(daemon), client_context(identity=stranger))
-        session = connect(daemon)
-        upgrade(session, tls=client_context(identity=friend))
-        assert session.request(pub("t", b"x")) == OK
 
 
 def test_policy_makes_tls_required(connect: Connect, server: Identity, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ ANSWERS: dict[str, dict[str, object]] = {
     "no time": granted(EVERYTHING, ttl_s=0),
     "unknown permission": granted({**EVERYTHING, "permissions": ["administer"]}),
     "bad expression": granted({**EVERYTHING, "topic": "("}),
+    "hostile expression": granted({**EVERYTHING, "topic": "^(a+)+$"}),
     "once": granted(EVERYTHING, ttl_s=1),
 }
 
@@ -172,6 +173,17 @@ def test_permissions(connect: Connect, topic: str, secret: str, verb: str, allow
         channel = "ch" if verb == "SUB" else ""
         text = f'E_UNAUTHORIZED AUTH failed for {verb} on "{topic}" "{channel}"'.encode()
         assert session.until_closed() == [(FRAME_ERROR, text)]
+
+
+def test_a_hostile_expression_does_not_stall_nsqd(connect: Connect) -> None:
+    """With backtracking this one takes 2^63 steps."""
+    session = connect()
+    assert session.request(auth(b"hostile expression")).type == FRAME_RESPONSE
+    assert session.request(pub("a" * 64, b"x")) == OK
+    topic = "a" * 63 + "b"
+    session.send(pub(topic, b"x"))
+    text = f'E_UNAUTHORIZED AUTH failed for PUB on "{topic}" ""'.encode()
+    assert session.until_closed() == [(FRAME_ERROR, text)]
 
 
 def test_permission_is_asked_for_again_when_it_has_expired(

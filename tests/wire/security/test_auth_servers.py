@@ -1,6 +1,7 @@
 """How the auth servers are asked, in what order, and what becomes of clients meanwhile."""
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -403,3 +404,16 @@ def test_log_does_not_tell_secrets(connect: Connect, tmp_path: Path) -> None:
     assert "AUTH failed" in log
     assert "s3cr3t" not in log
     assert "Traceback" not in log
+
+
+def test_without_the_library_for_expressions_nsqd_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that could check no permission must not look as if it did."""
+    (tmp_path / "re2.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    nsqd = start(tmp_path, NOBODY)
+    with pytest.raises(AssertionError, match="ended with 1"):
+        nsqd.start()
+    reason = "--auth-http-address needs google-re2: pip install 'pumpline[auth]'"
+    assert f"failed to instantiate nsqd - {reason}" in nsqd.log_text()

@@ -16,12 +16,15 @@ match the empty name. As Go does, keys match whatever their case, null counts as
 value of another type spoils the whole answer.
 """
 
-import re
 from typing import Any, NamedTuple
 
 import msgspec
 
-from pumpline.core.text.expressions import ExpressionError, compile_expression
+from pumpline.core.protocol.expressions import (
+    Expression,
+    ExpressionError,
+    compile_expression,
+)
 
 PUBLISH = "publish"
 SUBSCRIBE = "subscribe"
@@ -33,8 +36,8 @@ class GrantError(Exception):
 
 
 class Row(NamedTuple):
-    topic: re.Pattern[str]
-    channels: tuple[re.Pattern[str], ...]
+    topic: Expression
+    channels: tuple[Expression, ...]
     permissions: frozenset[str]
 
     def allows(self, topic: str, channel: str) -> bool:
@@ -87,7 +90,7 @@ def _row(raw: dict[str, Any]) -> Row:
     )
 
 
-def _expression(text: str, what: str) -> re.Pattern[str]:
+def _expression(text: str, what: str) -> Expression:
     try:
         return compile_expression(text)
     except ExpressionError as error:

@@ -3,14 +3,16 @@
 | policy for clients | their certificates                                             |
 |--------------------|----------------------------------------------------------------|
 | (none)             | not asked for                                                  |
-| require            | one there must be, of whatever origin                          |
-| require-verify     | one there must be, of an authority in --tls-root-ca-file       |
+| require-verify     | required, from an authority in --tls-root-ca-file              |
+| require            | as require-verify, with a warning in the log                   |
 
-OpenSSL as Python has it cannot require a certificate without verifying it; that policy is
-`broker.any_certificate`'s. TLS before 1.2, which the user must ask to be without, is for servers
-that verify nobody: the level at which OpenSSL offers it takes certificates that can be forged.
+NSQ's `require` accepts any certificate, also one that the client issued to itself. Python's ssl
+module can only require certificates that it verifies. TLS before 1.2, which NSQ allows by default,
+is offered only if clients' certificates are not verified: OpenSSL offers it at a security level
+that accepts signatures that can be forged.
 """
 
+import logging
 import re
 import ssl
 import warnings
@@ -29,6 +31,8 @@ _OPENSSL_CIPHER = re.compile(
     r"(?:(?P<exchange>.+)-)??(?P<name>AES|CHACHA20)(?P<bits>\d+)?-(?P<rest>[A-Z0-9-]+)"
 )
 
+_LOG = logging.getLogger(__name__)
+
 
 class TlsError(Exception):
     """TLS cannot be had; the text is the last part of the FATAL log line."""
@@ -41,13 +45,10 @@ def server_context(options: Options) -> ssl.SSLContext | None:
     certificate, key = _read(options.tls_cert), _read(options.tls_key)
     _check_certificate(certificate)
     _check_key(key)
-    if options.tls_client_auth_policy == POLICY_REQUIRE:
-        context = _any_certificate_context()
-    else:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     _set_min_version(context, options.tls_min_version)
-    verifies = options.tls_client_auth_policy == POLICY_REQUIRE_VERIFY
+    verifies = options.tls_client_auth_policy in (POLICY_REQUIRE, POLICY_REQUIRE_VERIFY)
     if options.tls_min_version < ssl.TLSVersion.TLSv1_2 and not verifies:
         context.set_ciphers(OLD_CIPHERS)
     try:
@@ -63,6 +64,17 @@ def server_context(options: Options) -> ssl.SSLContext | None:
         if not options.tls_root_ca_file:
             context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     return context
+
+
+def warn_of_policy(options: Options) -> None:
+    """Say in the log that `require` is stricter than NSQ's."""
+    if options.tls_client_auth_policy == POLICY_REQUIRE:
+        _LOG.warning(
+            "TLS: --tls-client-auth-policy=%s is taken as %s: a client's certificate must be "
+            "from an authority in --tls-root-ca-file, or in the system's list without one",
+            POLICY_REQUIRE,
+            POLICY_REQUIRE_VERIFY,
+        )
 
 
 def https_context(options: Options) -> ssl.SSLContext | None:
@@ -95,18 +107,6 @@ def client_context(options: Options) -> ssl.SSLContext:
     else:
         context.load_default_certs()
     return context
-
-
-def _any_certificate_context() -> ssl.SSLContext:
-    try:
-        # Late: few need it, and it is an extra.
-        from pumpline.nsqd.security.any_certificate import AnyCertificateContext
-    except ImportError:
-        raise TlsError(
-            f"--tls-client-auth-policy={POLICY_REQUIRE} needs pyOpenSSL: "
-            "pip install 'pumpline[client-certificates]'"
-        ) from None
-    return AnyCertificateContext(ssl.PROTOCOL_TLS_SERVER)
 
 
 def _set_min_version(context: ssl.SSLContext, version: int) -> None:

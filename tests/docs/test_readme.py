@@ -1,5 +1,4 @@
-"""README.md: its Python programs run, its pipelines take the commands that it shows, and its figures
-are those of docs/performance.md."""
+"""README.md: its programs run, its commands are taken, its figures are those of performance.md."""
 
 import ast
 import asyncio

@@ -155,7 +155,7 @@ class Topic:
             builder.ends,
             self.log.base_id + builder.first + (len(builder.ends) >> 2),
             builder.timestamp_ns,
-            self.services.options.max_msg_size,
+            self.options.max_msg_size,
         )
 
     def put_many(self, buf: bytearray, pos: int, end: int, count: int) -> int:
@@ -174,7 +174,7 @@ class Topic:
             builder.ends,
             self.log.base_id + builder.end,
             builder.timestamp_ns,
-            self.services.options.max_msg_size,
+            self.options.max_msg_size,
         )
 
     def put_token(self, token: bytes) -> int:

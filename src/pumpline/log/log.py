@@ -42,6 +42,9 @@ class Later(Protocol):
 
 
 class Log:
+    keeps_unfinished = False  # the tail is for those who read on; what comes back is on disk
+    dropped = 0  # messages: a ring drops what exceeds its bound, a log on disk nothing
+
     def __init__(
         self,
         directory: str,
@@ -78,6 +81,11 @@ class Log:
     def first(self) -> int:
         """The oldest offset still there, or the end."""
         return self.segments[0].first if self.segments else self.end
+
+    @property
+    def memory_first(self) -> int:
+        """The first offset that need not be read from disk."""
+        return self.tail[0].first if self.tail else self.end
 
     @property
     def size_bytes(self) -> int:
@@ -259,7 +267,7 @@ class Log:
         del tail[:drop]
         self._tail_bytes = kept_bytes
 
-    def holds(self, segment: Segment) -> bool:
+    def contains(self, segment: Segment) -> bool:
         """Whether a segment is (still) part of the log."""
         index = bisect_right(self.segments, segment.first, key=_FIRST) - 1
         return index >= 0 and self.segments[index] is segment

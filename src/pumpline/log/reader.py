@@ -105,7 +105,7 @@ class Reader:
     def _place(self, block: Block | None, offset: int) -> tuple[Segment | None, int | None]:
         """Where to read next: (segment, position); position None when it has to be looked for."""
         log = self._log
-        if block is not None and log.holds(block.segment):
+        if block is not None and log.contains(block.segment):
             grown = block.next_position < block.segment.size_bytes
             if not block.batches and offset >= self._covers_from:
                 # Nothing valid was in the rest of that segment; more may have come since.
@@ -150,7 +150,7 @@ class Reader:
         self._log.offload(job, done)
 
     def _loaded(self, result: Loaded | BaseException, segment: Segment, offset: int) -> None:
-        outdated = self._outdated or not self._log.holds(segment)
+        outdated = self._outdated or not self._log.contains(segment)
         if not isinstance(result, BaseException):
             self._log.report_damage(result.damages)
             if not outdated:

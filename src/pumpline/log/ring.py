@@ -9,6 +9,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from pumpline.core.messages.batches import Batch
+from pumpline.log.segment import Segment
 
 _END = attrgetter("end")
 
@@ -27,11 +28,17 @@ class RingReader:
 
 
 class Ring:
+    """Nothing of it is ever on disk: it has no segments, no marks, and nothing to sync."""
+
+    memory_first = 0  # no offset is read from disk
+    keeps_unfinished = True  # a message that comes back is read from here, and nowhere else
+
     def __init__(self, *, base_id: int, messages_max: int) -> None:
         self.base_id = base_id
         self.end = 0
         self.dropped = 0
         self.unsynced = 0
+        self.segments: list[Segment] = []
         self.tail: list[Batch] = []
         self._messages = 0
         self._messages_max = messages_max
@@ -62,11 +69,40 @@ class Ring:
         index = bisect_right(self.tail, offset, key=_END)
         return self.tail[index] if index < len(self.tail) else None
 
-    def forget(self, low: int) -> None:
-        """Every channel is done with what is below `low`."""
-        drop = bisect_right(self.tail, low, key=_END)
+    def trim(self, lowest: int, *, messages_max: int, bytes_max: int) -> None:
+        """Forget what is below `lowest`; what exceeds the bounds was dropped by `append`."""
+        drop = bisect_right(self.tail, lowest, key=_END)
         self._messages -= sum(batch.count for batch in self.tail[:drop])
         del self.tail[:drop]
+
+    # -- as of a log on disk, with nothing on it -----------------------------------------------
+
+    def mark(self) -> tuple[int, int, int] | None:
+        return None
+
+    def take_dirty(self) -> list[str]:
+        return []
+
+    def sync_also(self, path: str) -> None:
+        pass
+
+    def sync_failed(self, paths: list[str]) -> None:
+        pass
+
+    def cut_back(self, mark: tuple[int, int, int] | None) -> None:
+        pass
+
+    def bytes_from(self, offset: int) -> int:
+        return 0
+
+    def consumed(self, low: int) -> list[Segment]:
+        return []
+
+    def retire(self, count: int) -> None:
+        pass
+
+    def roll(self) -> None:
+        pass
 
     def close(self) -> None:
         self.tail.clear()

@@ -76,7 +76,7 @@ class Broker:
             for channel in topic.channels.values():
                 channel.close()
         self.disk.checkpoints.write_now()
-        dirty = {path for topic in topics for path in topic.take_dirty()}
+        dirty = {path for topic in topics for path in topic.group_commit.take_dirty()}
         try:
             await self.metadata.close()
             await asyncio.to_thread(sync_paths, sorted(dirty))

@@ -31,7 +31,7 @@ def test_offsets_go_on_where_the_last_message_kept_ended() -> None:
     ring.append([batch_of(0, [b"a", b"b", b"c"])])
     ring.append([batch_of(ring.end, [b"d"])])
     assert (ring.end, ring.dropped) == (2, 2)
-    ring.forget(2)
+    ring.trim(2, messages_max=0, bytes_max=0)
     ring.append([batch_of(ring.end, [b"e"])])
     assert (ring.first, ring.end, ring.dropped) == (2, 3, 2)
     assert bodies_in(ring) == [b"e"]
@@ -40,10 +40,10 @@ def test_offsets_go_on_where_the_last_message_kept_ended() -> None:
 def test_room_is_made_by_whole_batches_that_everybody_is_done_with() -> None:
     ring = ring_of(4)
     ring.append([batch_of(0, [b"a", b"b"]), batch_of(2, [b"c", b"d"])])
-    ring.forget(1)
+    ring.trim(1, messages_max=0, bytes_max=0)
     ring.append([batch_of(4, [b"e"])])
     assert ring.dropped == 1
-    ring.forget(3)
+    ring.trim(3, messages_max=0, bytes_max=0)
     assert ring.first == 2
     ring.append([batch_of(4, [b"f", b"g", b"h"])])
     assert (ring.end, ring.dropped) == (6, 2)
@@ -59,7 +59,7 @@ def test_a_ring_of_no_messages_drops_everything() -> None:
 def test_a_reader_gets_the_batch_or_the_next() -> None:
     ring = ring_of(9)
     ring.append([batch_of(0, [b"a", b"b"]), batch_of(2, [b"c"])])
-    ring.forget(2)
+    ring.trim(2, messages_max=0, bytes_max=0)
     reader = ring.reader(lambda: None)
     for offset in (0, 1, 2):
         batch = reader.batch(offset)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import Batch
 from pumpline.core.text.settings import DROP_OLDEST, TopicSettings
-from pumpline.log.log import Log
 
 if TYPE_CHECKING:
     from pumpline.nsqd.queue.channel import Channel
@@ -29,9 +28,9 @@ _ROUNDS_MAX = 8  # to come below max_bytes: each round takes the mean size of wh
 
 
 class Backlog:
-    def __init__(self, topic: "Topic", log: Log, settings: TopicSettings) -> None:
+    def __init__(self, topic: "Topic", settings: TopicSettings) -> None:
         self._topic = topic
-        self._log = log
+        self._log = topic.log
         self._drops = settings.when_full == DROP_OLDEST
         self._depth_max = settings.max_depth or _UNBOUNDED
         self._bytes_max = settings.max_bytes or _UNBOUNDED
@@ -40,7 +39,7 @@ class Backlog:
     def of(cls, topic: "Topic", settings: TopicSettings) -> "Backlog | None":
         """None: no bound."""
         bounded = settings.max_depth is not None or settings.max_bytes is not None
-        return cls(topic, topic.log, settings) if bounded and isinstance(topic.log, Log) else None
+        return cls(topic, settings) if bounded and not topic.ephemeral else None
 
     def refusal(self, batches: list[Batch]) -> str | None:
         """Why these cannot be published, if they cannot."""

@@ -7,10 +7,10 @@ it looks at no message, so it waits for the longest delay there may be as well.
 """
 
 import os
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import Batch
-from pumpline.log.log import Log
 
 if TYPE_CHECKING:
     from pumpline.nsqd.queue.channel import Channel
@@ -61,11 +61,11 @@ class Expiry:
         return dropped
 
 
-def expire_segments(topic: "Topic", log: Log, now_ns: int) -> int:
+def expire_segments(topic: "Topic", now_ns: int) -> int:
     """Let all channels pass segments with nothing but old messages; returns how many messages."""
     old_ns = topic.ttl_ns + topic.options.max_req_timeout_ns
     end = 0
-    for segment, following in zip(log.segments, log.segments[1:], strict=False):
+    for segment, following in pairwise(topic.log.segments):
         try:
             written_ns = os.stat(segment.path).st_mtime_ns
         except FileNotFoundError:

@@ -14,7 +14,6 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from pumpline.log.holds import StoredHold, write_holds
-from pumpline.log.log import Log
 
 if TYPE_CHECKING:
     from pumpline.nsqd.queue.topic import Topic
@@ -75,8 +74,7 @@ class Holds:
 
     def pinned_bytes(self, hold: StoredHold) -> int:
         """About how much of the log is there from the hold's offset on."""
-        log = self._topic.log
-        return log.bytes_from(hold.offset) if isinstance(log, Log) else 0
+        return self._topic.log.bytes_from(hold.offset)
 
     def drop_excess(self) -> None:
         """Let go of what pins more than it may."""

@@ -13,11 +13,11 @@ An ephemeral topic remembers in memory only. The topic's messages may be emptied
 without any effect here; deleting the topic forgets everything.
 """
 
+import os
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pumpline.log.log import Log
 from pumpline.log.publish_tokens import Entry, PublishTokenFile
 from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.storage.publish_tokens import StoredPublishTokens
@@ -119,10 +119,10 @@ class PublishTokens:
 
     def synced(self, end: int) -> None:
         """All messages below `end` are on disk, and acknowledged."""
-        log = self._topic.log
-        if self._file is None or not isinstance(log, Log):
+        if self._file is None:
             return
-        rolled = bool(log.segments) and log.segments[-1].first > self._upto
+        segments = self._topic.log.segments
+        rolled = bool(segments) and segments[-1].first > self._upto
         if rolled or len(self._unfiled) >= FILED_AT_ONCE:
             self._write(end)
 
@@ -139,14 +139,16 @@ class PublishTokens:
 
     def _create_file(self) -> None:
         """From now on the log has tokens: the file says from where on it is to be read on start."""
-        log = self._topic.log
-        if isinstance(log, Log):
-            file = PublishTokenFile(log.directory, count_max=self._count_max)
-            upto = self._topic.visible_end  # what is not acknowledged yet may be taken back
-            file.replace(upto, list(self._unfiled), sync=False)
-            self._unfiled.clear()
-            self._upto, self._file = upto, file
-            self._sync(log, file)
+        topic = self._topic
+        if topic.ephemeral:
+            return
+        path = topic.disk.directory.topic_path(topic.name)
+        file = PublishTokenFile(path, count_max=self._count_max)
+        upto = topic.visible_end  # what is not acknowledged yet may be taken back
+        file.replace(upto, list(self._unfiled), sync=False)
+        self._unfiled.clear()
+        self._upto, self._file = upto, file
+        self._sync(file)
 
     def _write(self, upto: int) -> bool:
         """File what came with messages below `upto`."""
@@ -160,17 +162,18 @@ class PublishTokens:
         return True
 
     def _append(self, upto: int, entries: list[Entry]) -> bool:
-        log, file = self._topic.log, self._file
-        assert file is not None and isinstance(log, Log)
+        file = self._file
+        assert file is not None
         try:
             file.append(upto, entries)
         except OSError as error:
             # They are in the log, and will be filed with the next.
             self._topic.disk.health.failed(error, f"tokens of topic {self._topic.name}")
             return False
-        self._sync(log, file)
+        self._sync(file)
         return True
 
-    def _sync(self, log: Log, file: PublishTokenFile) -> None:
+    def _sync(self, file: PublishTokenFile) -> None:
+        log = self._topic.log
         log.sync_also(file.path)
-        log.sync_also(log.directory)
+        log.sync_also(os.path.dirname(file.path))

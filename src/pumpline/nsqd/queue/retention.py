@@ -10,7 +10,6 @@ import logging
 import os
 import time
 
-from pumpline.log.log import Log
 from pumpline.nsqd.queue.expiry import expire_segments
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.queue.topics import Topics
@@ -34,11 +33,11 @@ class Retention:
         low_disk = self._topics.disk.directory.free_share() < FREE_SHARE_MIN
         now_ns = time.time_ns()
         for topic in self._topics.values():
-            if isinstance(topic.log, Log) and not topic.exiting:
+            if not topic.ephemeral and not topic.exiting:
                 topic.holds.drop_excess()
                 if low_disk:
                     topic.drop_history()
-                self._retire(topic, topic.log, now_ns)
+                self._retire(topic, now_ns)
 
     def _on_timer(self) -> None:
         try:
@@ -47,11 +46,12 @@ class Retention:
             _LOG.error("RETENTION: %s", error)
         self.start()
 
-    def _retire(self, topic: Topic, log: Log, now_ns: int) -> None:
+    def _retire(self, topic: Topic, now_ns: int) -> None:
+        log = topic.log
         settings, options = topic.settings, self._topics.options
         time_ns = _first(settings.retention_time_ns, options.retention_time_ns)
         bytes_max = _first(settings.retention_bytes, options.retention_bytes)
-        if topic.ttl_ns and (expired := expire_segments(topic, log, now_ns)):
+        if topic.ttl_ns and (expired := expire_segments(topic, now_ns)):
             _LOG.info("TOPIC(%s): passed over %d messages that are too old", topic.name, expired)
         low = topic.low
         consumed = log.consumed(low)

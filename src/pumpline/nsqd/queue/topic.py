@@ -26,6 +26,7 @@ from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.backlog import Backlog
 from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.group_commit import GroupCommit
 from pumpline.nsqd.queue.holds import Holds
 from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.publish_tokens import PublishTokens
@@ -96,9 +97,7 @@ class Topic:
         self._deferred: list[Batch] = []  # published with a delay, not pumped yet
         self._manifest_due = False
         self._ticket: Ticket | None = None
-        self._committing: list[Ticket] = []  # waiting for an fsync
-        self._synced_mark = log.mark() if isinstance(log, Log) else None
-        self._synced_next = self._synced_mark, log.end, self._committing
+        self.group_commit = GroupCommit(self)
 
     @property
     def depth(self) -> int:
@@ -212,17 +211,7 @@ class Topic:
             self.message_bytes += batch.body_bytes
             if batch.due_ns:
                 self._deferred.append(batch)
-        if isinstance(self.log, Ring):
-            self._show(self.log.end)
-            ticket.settle(None)
-            return
-        self.disk.health.succeeded()
-        if self.disk.fsyncs.group_commit:
-            self._committing.append(ticket)
-        else:
-            self._show(self.log.end)
-            ticket.settle(None)
-        self.disk.fsyncs.appended(self)
+        self.group_commit.appended(ticket)
 
     def _append(self, batches: list[Batch]) -> None:
         try:
@@ -233,7 +222,7 @@ class Topic:
                 raise
             self.log.append(batches)
 
-    def _show(self, end: int) -> None:
+    def show(self, end: int) -> None:
         """Messages below `end` may be delivered."""
         self._visible = end
         if self.watchers:
@@ -283,64 +272,29 @@ class Topic:
 
     def share(self) -> None:
         """After the channels had their share: keep only what of the log they will want."""
-        if isinstance(self.log, Ring):
-            self.log.forget(min((c.delivery.low for c in self.channels.values()), default=0))
+        log = self.log
+        if log.keeps_unfinished:
+            lowest = min((c.delivery.low for c in self.channels.values()), default=0)
         else:
-            self.log.trim(
-                min((c.delivery.next for c in self.channels.values()), default=self.log.end),
-                messages_max=self.options.mem_queue_size,
-                bytes_max=self.owner.tail_bytes_max,
-            )
+            lowest = min((c.delivery.next for c in self.channels.values()), default=log.end)
+        log.trim(
+            lowest,
+            messages_max=self.options.mem_queue_size,
+            bytes_max=self.owner.tail_bytes_max,
+        )
 
-    # -- syncing (see broker.syncs) -----------------------------------------------------------
+    # -- syncing (see queue.group_commit) ------------------------------------------------------
 
-    @property
-    def unsynced(self) -> int:
-        return self.log.unsynced
+    def synced(self, end: int) -> None:
+        """All messages below `end` are on disk, and acknowledged."""
+        self.tokens.synced(end)
 
-    def take_dirty(self) -> list[str]:
-        if not isinstance(self.log, Log) or self.exiting:
-            return []
-        self._synced_next = self.log.mark(), self.log.end, self._committing
-        self._committing = []
-        return self.log.take_dirty()
-
-    def sync_done(self, paths: list[str], error: OSError | None) -> None:
-        mark, end, tickets = self._synced_next
-        if self.exiting or not isinstance(self.log, Log):
-            reason: str | None = "exiting"
-        elif error is None:
-            reason = None
-            self._synced_mark = mark
-            if self.disk.fsyncs.group_commit:
-                self._show(end)
-        else:
-            reason = self.disk.health.failed(error, f"topic {self.name}")
-            self.log.sync_failed(paths)
-            if self.disk.fsyncs.group_commit:
-                tickets += self._take_back()
-        for ticket in tickets:
-            ticket.settle(reason)
-        if reason is None:
-            self.tokens.synced(end)
-
-    def _take_back(self) -> list[Ticket]:
-        """Nothing since the last fsync was acknowledged or delivered: it never was.
-
-        That goes for what is being put as well: its offsets follow on what is taken back. Returns
-        the tickets of it all.
-        """
-        assert isinstance(self.log, Log)
-        tickets, self._committing = self._committing, []
-        if self._ticket is not None:
-            tickets.append(self._ticket)
+    def abandon(self) -> list[Ticket]:
+        """Forget what is being put: its offsets will not be. Returns who waits for it."""
+        tickets = [] if self._ticket is None else [self._ticket]
         self._ticket = None
         self._builders = []
         self._deferred.clear()
-        try:
-            self.log.cut_back(self._synced_mark)
-        except OSError as error:
-            _LOG.error("TOPIC(%s): cannot take back unsynced messages: %s", self.name, error)
         return tickets
 
     # -- channels -----------------------------------------------------------------------------
@@ -394,7 +348,7 @@ class Topic:
 
     def unpause(self) -> None:
         self.paused = False
-        self._show(self._visible)
+        self.show(self._visible)
 
     def await_channels(self) -> None:
         """Stand still, as if paused: channels that other nodes have are about to be made."""
@@ -405,7 +359,7 @@ class Topic:
         self.awaits_channels = False
         if not self.exiting:
             self.write_manifest()
-            self._show(self._visible)
+            self.show(self._visible)
 
     def empty(self) -> None:
         """Drop what no channel has been given."""
@@ -415,7 +369,7 @@ class Topic:
         self.write_manifest()
 
     def write_manifest(self, *, clean: bool = False) -> None:
-        if not isinstance(self.log, Log):
+        if self.ephemeral:
             return
         self.clean_mark = self.log.mark() if clean else None
         manifest = self._manifest(self.settings)
@@ -457,7 +411,7 @@ class Topic:
         """Stop, with everything on disk; the caller writes the checkpoints first."""
         self.exiting = True
         self._wake_watchers()
-        if isinstance(self.log, Log) and self.log.mark() != self.clean_mark:
+        if not self.ephemeral and self.log.mark() != self.clean_mark:
             self.write_manifest(clean=self.tokens.close())
         self.log.close()
 
@@ -468,11 +422,9 @@ class Topic:
             channel.close()
             self.disk.checkpoints.forget(channel)
         self.channels.clear()
-        self.disk.fsyncs.forget(self)
-        for ticket in self._committing:
-            ticket.settle("exiting")
+        self.group_commit.close()
         self.log.close()
-        if isinstance(self.log, Log):
+        if not self.ephemeral:
             directory = self.disk.directory
             removed = directory.remove_topic(self.name)
             self.disk.offload(lambda: directory.shred(removed), lambda _: None)
@@ -496,7 +448,6 @@ class Topic:
 
     def retire(self, count: int) -> None:
         """Delete the `count` oldest segments."""
-        assert isinstance(self.log, Log)
         end = self.log.segments[count].first
         self.tokens.retiring(end)
         self.log.retire(count)
@@ -514,8 +465,6 @@ class Topic:
 
     def drop_history(self) -> bool:
         """Delete all consumed segments; whether there were any."""
-        if not isinstance(self.log, Log):
-            return False
         count = len(self.log.consumed(self.low))
         if count:
             _LOG.warning("TOPIC(%s): dropping %d consumed segments to free disk", self.name, count)

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pumpline.core.messages import kernels
-from pumpline.log.log import Log
 from pumpline.nsqd.protocol.heartbeat import SILENT, SLOW
 from pumpline.nsqd.queue.topology import Locality
 from pumpline.nsqd.stats.memory import Memory
@@ -244,11 +243,11 @@ def _add_topic(
     exposition.add(LOG_BYTES, log.size_bytes, where)
     exposition.add(LOG_FIRST, log.first, where)
     exposition.add(LOG_END, log.end, where)
-    if isinstance(log, Log):
+    if topic.ephemeral:
+        exposition.add(TOPIC_DROPPED, log.dropped, where)
+    else:
         exposition.add(LOG_SEGMENTS, len(log.segments), where)
         _add_holds(exposition, topic)
-    else:
-        exposition.add(TOPIC_DROPPED, log.dropped, where)
     for channel, figures in zip(channels, stats.channels, strict=True):
         _add_channel(exposition, channel, figures, topic.name)
 

@@ -17,7 +17,6 @@ from pumpline import NSQ_VERSION
 from pumpline.core.protocol.layers import Deflate, Snappy
 from pumpline.core.text.histogram import merged
 from pumpline.log.holds import StoredHold
-from pumpline.log.ring import Ring
 from pumpline.nsqd.protocol.connection import Connection
 from pumpline.nsqd.queue.consumer import Consumer
 from pumpline.nsqd.queue.latency import Latency
@@ -172,7 +171,7 @@ async def _gather(broker: "Broker", selection: Selection) -> Gathered:
             for channel in channels or ():
                 await pace.breathe()
                 if not channel.deleted:
-                    told.channels.append(_channel_stats(channel, _memory_start(topic), selection))
+                    told.channels.append(_channel_stats(channel, topic.log.memory_first, selection))
             told.channels += (_hold_stats(topic, hold, selection) for hold in holds)
         await pace.breathe()
     producers: list[ClientStats] = []
@@ -192,7 +191,7 @@ def choose(by_name: Mapping[str, T], name: str) -> list[T] | None:
 
 
 def topic_stats(topic: "Topic", channels: "Iterable[Channel]", selection: Selection) -> TopicStats:
-    in_memory = _memory_start(topic)
+    in_memory = topic.log.memory_first
     each = [channel.latency for channel in topic.channels.values() if channel.latency is not None]
     return TopicStats(
         topic_name=topic.name,
@@ -251,7 +250,7 @@ def _hold_stats(topic: "Topic", hold: StoredHold, selection: Selection) -> Chann
     return ChannelStats(
         channel_name=hold.name,
         depth=depth,
-        backend_depth=_clamp(_memory_start(topic) - hold.offset, depth),
+        backend_depth=_clamp(topic.log.memory_first - hold.offset, depth),
         in_flight_count=0,
         deferred_count=0,
         message_count=0,
@@ -323,14 +322,6 @@ def _pub_counts(counts: dict[str, int], topic_name: str) -> list[PubCount]:
     """At most one, as in NSQ: the topic asked for, or the one published to most."""
     name = topic_name or max(counts, key=counts.__getitem__, default="")
     return [PubCount(name, counts[name])] if name in counts else []
-
-
-def _memory_start(topic: "Topic") -> int:
-    """The first offset that need not be read from disk."""
-    log = topic.log
-    if isinstance(log, Ring):
-        return 0
-    return log.tail[0].first if log.tail else log.end
 
 
 def _clamp(value: int, high: int) -> int:

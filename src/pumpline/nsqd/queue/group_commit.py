@@ -1,0 +1,114 @@
+"""A topic's publishes between append and fsync, and who waits for the fsync.
+
+With `--sync-every=1` messages are neither acknowledged nor delivered before they are synced; what
+arrives while one fsync runs shares the next (group commit). Else they are shown at once, and an
+fsync follows when `storage.fsync` says so. A ring, the log of an ephemeral topic, has nothing to
+sync. Knows the log and tickets; must not know channels.
+"""
+
+import logging
+from typing import Protocol
+
+from pumpline.log.log import Log
+from pumpline.log.ring import Ring
+from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.storage.disk import Disk
+
+_LOG = logging.getLogger(__name__)
+
+
+class CommittingTopic(Protocol):
+    """A topic, as seen from here."""
+
+    name: str
+    log: Log | Ring
+    disk: Disk
+    exiting: bool
+
+    def show(self, end: int) -> None:
+        """Messages below `end` may be delivered."""
+
+    def synced(self, end: int) -> None:
+        """All messages below `end` are on disk, and acknowledged."""
+
+    def abandon(self) -> list[Ticket]:
+        """Forget what is being put: its offsets will not be. Returns who waits for it."""
+
+
+class GroupCommit:
+    """`storage.fsync` sees a topic as this."""
+
+    def __init__(self, topic: CommittingTopic) -> None:
+        self._topic = topic
+        self._log = topic.log
+        self._disk = topic.disk
+        self._waiting: list[Ticket] = []  # for an fsync
+        self._mark = self._log.mark()  # all before was synced
+        self._under_way = self._mark, self._log.end, self._waiting  # what an fsync covers
+
+    @property
+    def unsynced(self) -> int:
+        return self._log.unsynced
+
+    def appended(self, ticket: Ticket) -> None:
+        """The log grew by what the ticket stands for."""
+        log, disk = self._log, self._disk
+        if not log.unsynced:
+            self._topic.show(log.end)
+            ticket.settle(None)
+            return
+        disk.health.succeeded()
+        if disk.fsyncs.group_commit:
+            self._waiting.append(ticket)
+        else:
+            self._topic.show(log.end)
+            ticket.settle(None)
+        disk.fsyncs.appended(self)
+
+    def take_dirty(self) -> list[str]:
+        if self._topic.exiting:
+            return []
+        self._under_way = self._log.mark(), self._log.end, self._waiting
+        self._waiting = []
+        return self._log.take_dirty()
+
+    def sync_done(self, paths: list[str], error: OSError | None) -> None:
+        topic = self._topic
+        mark, end, tickets = self._under_way
+        if topic.exiting:
+            reason: str | None = "exiting"
+        elif error is None:
+            reason = None
+            self._mark = mark
+            if self._disk.fsyncs.group_commit:
+                topic.show(end)
+        else:
+            reason = self._disk.health.failed(error, f"topic {topic.name}")
+            self._log.sync_failed(paths)
+            if self._disk.fsyncs.group_commit:
+                tickets += self._take_back()
+        for ticket in tickets:
+            ticket.settle(reason)
+        if reason is None:
+            topic.synced(end)
+
+    def close(self) -> None:
+        """The topic is deleted."""
+        self._disk.fsyncs.forget(self)
+        for ticket in self._waiting:
+            ticket.settle("exiting")
+
+    def _take_back(self) -> list[Ticket]:
+        """The fsync failed: truncate the log to the last synced mark; return the tickets of all
+        publishes since, to be failed.
+
+        None of them was acknowledged or delivered. What is being put goes, too: its offsets follow
+        on those that are taken back.
+        """
+        tickets, self._waiting = self._waiting, []
+        tickets += self._topic.abandon()
+        try:
+            self._log.cut_back(self._mark)
+        except OSError as error:
+            _LOG.error("TOPIC(%s): cannot take back unsynced messages: %s", self._topic.name, error)
+        return tickets

@@ -1,14 +1,14 @@
-"""The demo's shop: orders as a real producer would publish them, and who consumes them.
+"""The demo's shop: makes orders, publishes them and consumes them.
 
-Some orders are published twice, as by a producer that was not sure; some messages are broken. What
-nsqd acknowledged is written down, so that it can be counted in the end.
+Some orders are published twice, as by a producer that was not sure of the first time; some messages
+are broken. The ledger has what nsqd acknowledged and what consumers received, to be compared at the
+end.
 """
 
 import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pumpline.client import Consumer, ConsumerOptions, Producer
@@ -36,12 +36,14 @@ class Ledger:
 
     @property
     def unconsumed(self) -> int:
-        """Messages acknowledged that no consumer has had."""
+        """How many acknowledged messages no consumer has received."""
         return len(self.bodies - self.received.keys())
 
 
 @dataclass(slots=True)
-class Batch:
+class OrderBatch:
+    """Orders as message bodies; a repeated order is in `bodies` twice, a broken one only there."""
+
     orders: list[int]
     bodies: list[bytes]
     repeated: int
@@ -49,14 +51,14 @@ class Batch:
 
 
 class Shop:
-    """Makes the orders; the same ones each time."""
+    """Makes orders; with the same seed always the same ones."""
 
     def __init__(self, seed: int = 7) -> None:
         self._random = random.Random(seed)
         self._number = 0
 
-    def batch(self, size: int) -> Batch:
-        made = Batch([], [], 0, 0)
+    def batch(self, size: int) -> OrderBatch:
+        made = OrderBatch([], [], 0, 0)
         while len(made.bodies) < size:
             self._number += 1
             chance = self._random.random()
@@ -89,7 +91,7 @@ class Shop:
         }
 
     def _break(self, order: dict[str, object]) -> bytes:
-        """Three ways that bad messages come about."""
+        """Breaks an order in one of three ways: wrong type, cut off, not UTF-8."""
         kind = self._random.randrange(3)
         if kind == 0:
             return json.dumps({**order, "total": "free"}).encode()
@@ -97,23 +99,28 @@ class Shop:
         return text[: len(text) // 2] if kind == 1 else text.replace(b"c-", b"\xff-", 1)
 
 
-async def produce(nsqds: Sequence[str], ledger: Ledger, *, rate: int, stop: asyncio.Event) -> None:
-    """Publishes at `rate` messages a second to all nsqds in turn, until told to stop."""
-    shop = Shop()
+async def publish(producer: Producer, shop: Shop, ledger: Ledger, size: int) -> None:
+    """Publishes new orders, and writes them down when nsqd has acknowledged them."""
+    made = shop.batch(size)
+    await producer.publish_many(TOPIC, made.bodies)
+    ledger.orders.update(made.orders)
+    ledger.bodies.update(made.bodies)
+    ledger.published += len(made.bodies)
+    ledger.repeated += made.repeated
+    ledger.broken += made.broken
+
+
+async def produce(
+    producer: Producer, shop: Shop, ledger: Ledger, *, rate: int, stop: asyncio.Event
+) -> None:
+    """Publishes at `rate` messages a second until `stop` is set."""
     size = max(rate // BATCHES_A_SECOND, 1)
-    async with Producer(nsqds, spread=True, confirm_timeout_s=2.0) as producer:
-        loop = asyncio.get_running_loop()
-        due_s = loop.time()
-        while not stop.is_set():
-            made = shop.batch(size)
-            await producer.publish_many(TOPIC, made.bodies)
-            ledger.orders.update(made.orders)
-            ledger.bodies.update(made.bodies)
-            ledger.published += len(made.bodies)
-            ledger.repeated += made.repeated
-            ledger.broken += made.broken
-            due_s += 1 / BATCHES_A_SECOND
-            await asyncio.sleep(max(due_s - loop.time(), 0))
+    loop = asyncio.get_running_loop()
+    due_s = loop.time()
+    while not stop.is_set():
+        await publish(producer, shop, ledger, size)
+        due_s += 1 / BATCHES_A_SECOND
+        await asyncio.sleep(max(due_s - loop.time(), 0))
 
 
 async def consume(lookupd: str, ledger: Ledger) -> None:

@@ -1,6 +1,7 @@
-"""The demo's table: the archive pipeline in this process, and what Spark SQL says of its table.
+"""The demo's table: runs the archive pipeline in this process, and asks its table with Spark SQL.
 
-Imports Spark only when there is one to import.
+Spark is an optional dependency: it is imported only by the methods that need it, and its types only
+for type checking.
 """
 
 from __future__ import annotations
@@ -16,19 +17,27 @@ from typing import TYPE_CHECKING, Any
 
 from pumpline.tools.pipeline import lacking
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # pyspark may not be installed
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-EVERY = "1 second"
+EVERY = "500 milliseconds"
 DEDUPE_KEY = "order_id"
-HINTS = "order_id BIGINT, total DOUBLE"  # the rest of the schema is inferred
+SCHEMA = (
+    "order_id BIGINT, customer STRING, city STRING, total DOUBLE, "
+    "lines ARRAY<STRUCT<item STRING, quantity BIGINT, price DOUBLE>>"
+)
 EXAMPLE_CHARS = 40
-SETTINGS = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "1",
+    # Batches are small and the demo is short: compiling quickly is worth more than compiling well.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 
 def why_not() -> str | None:
-    """What is missing for the part with Spark; None if nothing is."""
+    """One sentence on what is missing for the part with Spark; None if nothing is."""
     sentence = lacking()
     if sentence is None and find_spec("pyspark_nsq") is not None:
         from pyspark_nsq.session import JavaMissing, require_java
@@ -42,12 +51,12 @@ def why_not() -> str | None:
 
 @dataclass(slots=True)
 class Books:
-    """What there is in the table and its quarantine."""
+    """What Spark SQL finds in the table and in its quarantine."""
 
     rows: int
     orders: set[int]
     quarantined: int
-    repeated: int  # by Spark's own count
+    repeated: int  # messages left out because their order was there; counted by Spark
     cities: list[tuple[str, int, float]]
     reasons: list[tuple[int, str, str]]
 
@@ -57,8 +66,8 @@ class Books:
         return accounted == in_logs and once and acknowledged <= self.orders
 
 
-class Keeper:
-    """The archive pipeline."""
+class OrdersTable:
+    """The archive pipeline and the table that it fills."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -83,20 +92,19 @@ class Keeper:
             table=ParquetTable(spark, self._table, PARTITION_BY),
             quarantine=ParquetTable(spark, self._quarantine, PARTITION_BY),
             checkpoint=f"{self._table}/_checkpoint",
-            hints=schema_from_ddl(HINTS),
+            schema=schema_from_ddl(SCHEMA),
             dedupe=DEDUPE_KEY,
         )
         options = {"lookupd": lookupd, "subscribe": topic, "startingOffsets": "earliest"}
         self._query = archive.start({**options, "hold": "archive"}, every=EVERY, once=False)
 
-    @property
-    def rows(self) -> int:
-        """Messages that the pipeline has dealt with."""
+    def messages(self) -> int:
+        """How many messages the pipeline has dealt with: archived, left out or quarantined."""
         self._look()
         return sum(progress["numInputRows"] for progress in self._batches.values())
 
     def finish(self) -> None:
-        """Waits until everything published is dealt with, and stops."""
+        """Waits until the pipeline has dealt with everything published, and stops it."""
         assert self._query is not None
         self._query.processAllAvailable()
         self._look()
@@ -139,14 +147,21 @@ class Keeper:
         return sum(operator["customMetrics"].get(DUPLICATES, 0) for operator in operators)
 
     def _look(self) -> None:
-        if self._query is not None:
-            for progress in self._query.recentProgress:
+        if self._query is None:
+            return
+        if (failure := self._query.exception()) is not None:
+            raise OSError(f"the archive has failed: {str(failure).splitlines()[0]}")
+        last = self._query.lastProgress
+        if last is None or last["batchId"] in self._batches:
+            return  # the recent ones are up to a hundred: fetched only when there is a new one
+        for progress in self._query.recentProgress:
+            if "addBatch" in progress["durationMs"]:
                 self._batches[progress["batchId"]] = progress
 
 
 @contextmanager
 def stderr_to(path: Path) -> Iterator[None]:
-    """Children started in here write their stderr to a file: Java is talkative."""
+    """Sends the stderr of child processes started in here to a file: Java prints warnings."""
     sys.stderr.flush()
     before = os.dup(2)
     with path.open("ab") as file:

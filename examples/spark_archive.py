@@ -7,8 +7,9 @@ It needs an nsqd of pumpline (its HTTP address), `pip install 'pumpline[spark]'`
 
 import os
 
-from pyspark_nsq.pipelines.archive import PARTITION_BY, Archive
+from pyspark_nsq.pipelines.archive import Archive
 from pyspark_nsq.pipelines.json_events.events import schema_from_ddl
+from pyspark_nsq.pipelines.table.layout import PARTITION_BY
 from pyspark_nsq.pipelines.table.table import ParquetTable
 from pyspark_nsq.session import local_session
 

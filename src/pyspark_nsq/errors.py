@@ -37,7 +37,7 @@ class Damaged(NsqError):
     """What a node sent is not valid log data."""
 
 
-class Refused(NsqError):
+class NodeRefused(NsqError):
     """A node answered a request with an error; `status` and `code` are the node's."""
 
     def __init__(self, text: str, *, status: int, code: str, details: dict[str, object]) -> None:

@@ -5,7 +5,7 @@ from functools import cache
 
 
 @cache
-def spare_collector() -> None:
+def freeze_gc() -> None:
     """Once in a process. Spark's worker looks for garbage after each task, among all modules and
     classes: 20 to 40 ms, as long as decoding 60 MB. What is there by now is not looked at again."""
     gc.freeze()

@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_nsq.errors import DataLoss, NsqError, Unreachable
 from pyspark_nsq.options import ReadOptions, parse_read
-from pyspark_nsq.reading.plan import Range
+from pyspark_nsq.reading.plan import LogRange
 from pyspark_nsq.reading.task import read_ranges
 from tests.kit.daemons import Nsqd
 from tests.kit.spark.topics import name_of, numbered, publish
@@ -24,9 +24,9 @@ def options(node: Nsqd, **changes: str) -> ReadOptions:
     return parse_read({**said, "localFiles": "false", **changes}, streaming=False)
 
 
-def whole(node: Nsqd, topic: str) -> Range:
+def whole(node: Nsqd, topic: str) -> LogRange:
     state = json.loads(node.http("GET", f"/log/offsets?topic={topic}")[1])
-    return Range(
+    return LogRange(
         topic=topic,
         node=name_of(node),
         address=f"http://{node.http_address}",

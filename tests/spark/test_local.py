@@ -12,7 +12,7 @@ import pytest
 from pyspark_nsq.errors import DataLoss, Unreachable
 from pyspark_nsq.options import ReadOptions, parse_read
 from pyspark_nsq.reading import local
-from pyspark_nsq.reading.plan import Range
+from pyspark_nsq.reading.plan import LogRange
 from pyspark_nsq.reading.task import read_ranges
 from tests.kit.daemons import Nsqd
 from tests.kit.spark.topics import publish
@@ -66,7 +66,7 @@ def test_a_node_that_is_gone_from_the_start_is_told_as_over_http(
         list(read_ranges((wanted,), options(node), SCHEMA))
 
 
-def over_http(caplog: pytest.LogCaptureFixture, node: Nsqd, wanted: Range) -> str:
+def over_http(caplog: pytest.LogCaptureFixture, node: Nsqd, wanted: LogRange) -> str:
     """Reads the range, which has to come whole, and returns why it was not read from files."""
     with caplog.at_level(logging.INFO, logger="pyspark_nsq.reading.local"):
         assert bodies(read_ranges((wanted,), options(node), SCHEMA)) == BODIES

@@ -141,12 +141,12 @@ def test_history_and_the_live_tail_are_one_table_with_no_row_twice(
 def test_repeats_that_the_archive_leaves_out_are_not_in_the_live_tail_either(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
-    misfit = b'{"order_id": "seven", "amount": 1}'
-    publish(nsqd, topic, [*orders([1, 2, 2]), misfit])
+    mismatch = b'{"order_id": "seven", "amount": 1}'
+    publish(nsqd, topic, [*orders([1, 2, 2]), mismatch])
     kept = (*source(nsqd, topic), "--table", str(work / "t"), "--once")
     kept += ("--dedupe", "order_id", "--schema", "order_id BIGINT")
     run(archive, *kept)
-    publish(nsqd, topic, [*orders([2, 3, 3, 4]), b'{"city": "Rome"}', misfit])
+    publish(nsqd, topic, [*orders([2, 3, 3, 4]), b'{"city": "Rome"}', mismatch])
     view, quarantine = sql.views(spark, {"nsqd": addresses(nsqd)}, [str(work / "t")])
     ids = [row[0] for row in spark.sql(f"SELECT event.order_id FROM {view}").collect()]
     assert Counter(ids) == Counter([1, 2, 3, 4, None])
@@ -247,7 +247,7 @@ def test_what_may_differ_when_it_is_repeated_is_known(
     options = {"nsqd": addresses(nsqd), "subscribe": topic}
     messages = spark.readStream.format("nsq").options(**options).load()
     schema = events.schema_from_ddl("order_id BIGINT, city STRING")
-    transform.with_event(messages, schema).createOrReplaceTempView("input")
+    events.with_event(messages, schema).createOrReplaceTempView("input")
     assert is_repeatable(spark.sql(query)) is repeats
 
 

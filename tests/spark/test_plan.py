@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark_nsq.reading.plan import (
     PARTITION_BYTES,
     PARTITION_BYTES_MIN,
-    Range,
+    LogRange,
     RangePartition,
     split,
 )
@@ -16,8 +16,8 @@ from pyspark_nsq.reading.plan import (
 CORES = os.cpu_count() or 1
 
 
-def log_range(rows: int, *, topic: str = "t", start: int = 0, row_bytes: int = 240) -> Range:
-    return Range(
+def log_range(rows: int, *, topic: str = "t", start: int = 0, row_bytes: int = 240) -> LogRange:
+    return LogRange(
         topic=topic,
         node="n:4150",
         address="http://n:4151",
@@ -47,7 +47,7 @@ ranges_of_any_size = st.lists(
 
 @given(ranges_of_any_size, st.none() | st.integers(1, 300), st.none() | st.integers(1, 700))
 def test_every_row_is_in_exactly_one_partition(
-    ranges: list[Range], partitions_min: int | None, rows_max: int | None
+    ranges: list[LogRange], partitions_min: int | None, rows_max: int | None
 ) -> None:
     parts = split(ranges, partitions_min=partitions_min, rows_max=rows_max)
     pieces = [piece for part in parts for piece in part.ranges]

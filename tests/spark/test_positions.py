@@ -7,12 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_nsq.errors import NsqError
-from pyspark_nsq.nodes.positions import Place, Positions, from_json, limited, rows_between, to_json
+from pyspark_nsq.nodes.positions import (
+    Position,
+    Positions,
+    from_json,
+    limited,
+    rows_between,
+    to_json,
+)
 
 keys = st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(["n1:4150", "n2:4150"]))
 positions_of_any_kind = st.dictionaries(
     keys,
-    st.builds(Place, st.sampled_from(["00", "01"]), st.integers(0, 1000), st.integers(1, 1000)),
+    st.builds(Position, st.sampled_from(["00", "01"]), st.integers(0, 1000), st.integers(1, 1000)),
 )
 
 
@@ -22,7 +29,11 @@ def test_positions_survive_the_checkpoint(positions: Positions) -> None:
 
 
 def test_equal_positions_are_equal_texts_whatever_their_order() -> None:
-    one = {("b", "n"): Place("00", 1), ("a", "m"): Place("00", 2), ("a", "l"): Place("00", 3)}
+    one = {
+        ("b", "n"): Position("00", 1),
+        ("a", "m"): Position("00", 2),
+        ("a", "l"): Position("00", 3),
+    }
     other = dict(reversed(one.items()))
     assert json.dumps(to_json(one)) == json.dumps(to_json(other))
 
@@ -37,10 +48,10 @@ def test_another_source_s_checkpoint_is_told_as_such(value: dict[str, object]) -
 
 
 def test_a_log_that_is_new_or_another_has_no_rows_yet() -> None:
-    start = {("a", "n"): Place("00", 5), ("b", "n"): Place("00", 5)}
-    end = {**start, ("a", "n"): Place("01", 9), ("c", "n"): Place("00", 9)}
+    start = {("a", "n"): Position("00", 5), ("b", "n"): Position("00", 5)}
+    end = {**start, ("a", "n"): Position("01", 9), ("c", "n"): Position("00", 9)}
     assert rows_between(start, end) == {}
-    assert rows_between(start, {**end, ("b", "n"): Place("00", 8)}) == {("b", "n"): 3}
+    assert rows_between(start, {**end, ("b", "n"): Position("00", 8)}) == {("b", "n"): 3}
 
 
 @given(positions_of_any_kind, positions_of_any_kind, st.integers(1, 2000))
@@ -56,7 +67,7 @@ def test_a_limit_is_kept_and_used_up(start: Positions, end: Positions, rows_max:
 
 
 def test_a_limit_is_shared_in_proportion_to_lag() -> None:
-    start = {("a", "n"): Place("00", 0), ("b", "n"): Place("00", 0)}
-    end = {("a", "n"): Place("00", 900), ("b", "n"): Place("00", 100)}
+    start = {("a", "n"): Position("00", 0), ("b", "n"): Position("00", 0)}
+    end = {("a", "n"): Position("00", 900), ("b", "n"): Position("00", 100)}
     reached = limited(start, end, 100)
     assert (reached["a", "n"].offset, reached["b", "n"].offset) == (90, 10)

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pyspark_nsq.errors import BadOption, NsqError, Refused, Unreachable, Untrusted
+from pyspark_nsq.errors import BadOption, NodeRefused, NsqError, Unreachable, Untrusted
 from pyspark_nsq.nodes.connection import NodeConnection
 from pyspark_nsq.options import Connecting, parse_read
 from pyspark_nsq.pipelines import transform
@@ -102,10 +102,10 @@ def test_a_token_that_is_missing_wrong_or_not_enough_is_told(
 ) -> None:
     trust = {"tlsCaFile": str(authority.path)}
     for said in ({}, {"accessToken": "guessed-0123456789"}):
-        with pytest.raises(Refused, match="401 UNAUTHORIZED: it wants an 'accessToken' that"):
+        with pytest.raises(NodeRefused, match="401 UNAUTHORIZED: it wants an 'accessToken' that"):
             asked(https(secured), **trust, **said)
     connection = NodeConnection(https(secured), connecting(**trust, accessToken=READ_TOKEN))
-    with pytest.raises(Refused, match="403 FORBIDDEN: its 'accessToken' may only read"):
+    with pytest.raises(NodeRefused, match="403 FORBIDDEN: its 'accessToken' may only read"):
         connection.ask("/topic/create", {"topic": "t"}, method="POST")
     connection.close()
     with pytest.raises(BadOption, match="'accessToken' has characters other than") as told:
@@ -124,7 +124,7 @@ def test_a_token_is_read_from_a_file_for_every_request(
         asked(https(secured), **said)
     file.write_text("guessed-0123456789\n")
     connection = NodeConnection(https(secured), connecting(**said))
-    with pytest.raises(Refused, match="401 UNAUTHORIZED"):
+    with pytest.raises(NodeRefused, match="401 UNAUTHORIZED"):
         connection.ask("/log/offsets", {})
     file.write_text(f"{TOKEN}\n")
     assert connection.ask("/log/offsets", {})
@@ -147,7 +147,7 @@ def test_a_node_that_wants_a_certificate_gets_one(tmp_path: Path, authority: Aut
     unknown = {"tlsCertFile": str(stranger.certificate), "tlsKeyFile": str(stranger.key)}
     with Nsqd(tmp_path / "data", [*flags, f"--http-client-ca-file={authority.path}"]) as node:
         assert asked(https(node), **trust, **shown)
-        with pytest.raises(Refused, match="403 CERTIFICATE_REQUIRED: it wants a certificate"):
+        with pytest.raises(NodeRefused, match="403 CERTIFICATE_REQUIRED: it wants a certificate"):
             asked(https(node), **trust)
         with pytest.raises(NsqError, match=r"wants a certificate by an authority|does not answer"):
             asked(https(node), **trust, **unknown)

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark_nsq.columns import SCHEMA, arrow_schema
 from pyspark_nsq.errors import DataLoss, Unreachable
 from pyspark_nsq.options import parse_read
-from pyspark_nsq.reading.plan import Range, RangePartition
+from pyspark_nsq.reading.plan import LogRange, RangePartition
 from pyspark_nsq.reading.stream import StreamReader
 from tests.kit.daemons import Nsqd
 from tests.kit.spark.streams import addresses
@@ -55,7 +55,7 @@ def rows(reader: StreamReader, start: Offsets, end: Offsets) -> list[bytes]:
     return found
 
 
-def ranges(reader: StreamReader, start: Offsets, end: Offsets) -> list[tuple[Range, ...]]:
+def ranges(reader: StreamReader, start: Offsets, end: Offsets) -> list[tuple[LogRange, ...]]:
     planned = reader.partitions(start, end)
     return [part.ranges for part in planned if isinstance(part, RangePartition)]
 

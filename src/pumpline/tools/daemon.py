@@ -111,7 +111,7 @@ def log_to_stderr(prefix: str, level: LogLevel, *, stream: TextIO | None = None)
     log.setLevel(level * STDLIB_LEVELS_PER_LEVEL)
 
 
-class Server(Protocol):
+class DaemonServer(Protocol):
     """What a daemon consists of, once it runs."""
 
     async def start(self) -> None:
@@ -140,7 +140,7 @@ class Program(Generic[Options]):
     flags: Sequence[Flag]
     options: type[Options]
     examples: str
-    new_server: Callable[[Options], Server]
+    new_server: Callable[[Options], DaemonServer]
     """Called on the event loop; imports what it needs only then, so that --version, --help and a
     wrong flag are answered at once."""
     log_name: str  # in the last log line
@@ -176,7 +176,7 @@ def run(program: Program[Options], argv: Sequence[str] | None) -> int:
     return status
 
 
-def run_server(name: str, new_server: Callable[[], Server]) -> int:
+def run_server(name: str, new_server: Callable[[], DaemonServer]) -> int:
     """Run a server until SIGINT or SIGTERM; returns the exit code."""
     loop_factory, loop_name = _event_loop()
     log.info("event loop: %s", loop_name)
@@ -201,7 +201,7 @@ def _event_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
     return uvloop.new_event_loop, "uvloop"
 
 
-async def _until_stopped(new_server: Callable[[], Server]) -> None:
+async def _until_stopped(new_server: Callable[[], DaemonServer]) -> None:
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     server = new_server()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pumpline.core.messages import kernels
 from pumpline.nsqd.options import FLAGS, Options
-from pumpline.tools.daemon import Program, Server, log, run
+from pumpline.tools.daemon import DaemonServer, Program, log, run
 
 EXAMPLES = """
 nsqd --data-path=/var/lib/nsqd --lookupd-tcp-address=127.0.0.1:4160
@@ -14,7 +14,7 @@ nsqd --tcp-address=127.0.0.1:4150 --http-address=127.0.0.1:4151 --retention-time
 """
 
 
-def new_server(options: Options) -> Server:
+def new_server(options: Options) -> DaemonServer:
     from pumpline.nsqd.server import Server as Nsqd
 
     log.info("ID: %d", options.node_id)

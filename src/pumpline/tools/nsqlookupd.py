@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from pumpline.nsqlookupd.options import FLAGS, NsqlookupdOptions
-from pumpline.tools.daemon import Program, Server, run
+from pumpline.tools.daemon import DaemonServer, Program, run
 
 EXAMPLES = """
 nsqlookupd
@@ -13,7 +13,7 @@ nsqlookupd --tcp-address=127.0.0.1:4160 --http-address=127.0.0.1:4161
 """
 
 
-def new_server(options: NsqlookupdOptions) -> Server:
+def new_server(options: NsqlookupdOptions) -> DaemonServer:
     from pumpline.nsqlookupd.server import Nsqlookupd
 
     return Nsqlookupd(options)

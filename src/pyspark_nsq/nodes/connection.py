@@ -3,7 +3,7 @@
 | exception     | when                                                             |
 |---------------|------------------------------------------------------------------|
 | `Unreachable` | it does not answer, or not in HTTP: worth another try            |
-| `Refused`     | it answers with an error: has its status and code                |
+| `NodeRefused`     | it answers with an error: has its status and code                |
 | `Untrusted`   | TLS fails for a reason that waiting does not mend                |
 | `BadOption`   | a token's or certificate's file cannot be used on this machine   |
 
@@ -20,7 +20,7 @@ from socket import gethostname
 from urllib.parse import quote
 
 from pumpline.client.http_connection import HttpConnection, HttpFailure
-from pyspark_nsq.errors import BadOption, NsqError, Refused, Unreachable, Untrusted
+from pyspark_nsq.errors import BadOption, NodeRefused, NsqError, Unreachable, Untrusted
 from pyspark_nsq.options import TOKEN, TOKEN_CHARS, Connecting
 
 JSON_BYTES_MAX = 64 << 20
@@ -66,7 +66,7 @@ class NodeConnection:
                 if last_try:
                     raise
                 continue
-            except Refused as error:
+            except NodeRefused as error:
                 if not self._goes_on_with_tls(error):
                     raise
                 body = self._exchange(path, query, method)
@@ -82,7 +82,7 @@ class NodeConnection:
         self.receive()
         return self.read()
 
-    def _goes_on_with_tls(self, error: Refused) -> bool:
+    def _goes_on_with_tls(self, error: NodeRefused) -> bool:
         """As NSQ's own tools do: nsqlookupd only knows the plain port of a node."""
         port = error.details.get("https_port")
         if error.code != TLS_REQUIRED or not isinstance(port, int) or not 0 < port < 1 << 16:
@@ -108,7 +108,7 @@ class NodeConnection:
             raise self._failed(error) from None
 
     def receive(self) -> None:
-        """Wait for the answer to what was sent; Refused unless its status is 200."""
+        """Wait for the answer to what was sent; NodeRefused unless its status is 200."""
         try:
             status = self._http.receive()
             if status == 200:
@@ -164,7 +164,7 @@ class NodeConnection:
             return Unreachable(f"{self.address} answers, but not in HTTP; is it an https:// port?")
         return Unreachable(f"{self.address} does not answer: {error}")
 
-    def _refused(self, status: int, text: bytes) -> Refused:
+    def _refused(self, status: int, text: bytes) -> NodeRefused:
         try:
             details = json.loads(text)
         except ValueError:
@@ -178,7 +178,7 @@ class NodeConnection:
             port = details.get("https_port")
             hint = f"say {_with_tls(self.address, port)}" if isinstance(port, int) else None
         why = f": {hint}" if hint else ""
-        return Refused(
+        return NodeRefused(
             f"{self.address} answers {status} {said}{why}",
             status=status,
             code=code,

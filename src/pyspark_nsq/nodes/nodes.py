@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TypeVar
 
-from pyspark_nsq.errors import NsqError, Refused, UnknownTopic, Unreachable
+from pyspark_nsq.errors import NodeRefused, NsqError, UnknownTopic, Unreachable
 from pyspark_nsq.nodes.connection import NodeConnection
 from pyspark_nsq.nodes.positions import Key
 from pyspark_nsq.options import ReadOptions
@@ -155,7 +155,7 @@ class Nodes:
         query = {"topic": key[0], "hold": self._options.hold, "offset": offsets[key]}
         try:
             answer = self._ask(address, "/hold/commit", query, method="POST")
-        except Refused as error:
+        except NodeRefused as error:
             _LOG.warning("hold %s on topic %s: %s", self._options.hold, key[0], error)
             return False
         if answer.get("dropped"):
@@ -171,7 +171,7 @@ class Nodes:
         for topic in topics:
             try:
                 answer = self._ask(address, "/log/offsets", {"topic": topic})
-            except Refused as error:
+            except NodeRefused as error:
                 if error.code != "TOPIC_NOT_FOUND":
                     raise _explained(error) from None
                 continue
@@ -192,7 +192,7 @@ class Nodes:
     def _list(self, address: str) -> tuple[str, list[dict[str, object]]]:
         try:
             answer = self._ask(address, "/log/offsets", {})
-        except Refused as error:
+        except NodeRefused as error:
             raise _explained(error) from None
         entries = answer.get("topics")
         if not isinstance(entries, list):
@@ -250,7 +250,7 @@ class Nodes:
     ) -> object:
         try:
             return connection.ask(path, query)
-        except Refused as error:
+        except NodeRefused as error:
             if error.status != 404:
                 raise Unreachable(str(error)) from None
             return None
@@ -282,7 +282,7 @@ class Nodes:
         return dict(zip(addresses, self._threads.map(outcome, addresses), strict=True))
 
 
-def _explained(error: Refused) -> NsqError:
+def _explained(error: NodeRefused) -> NsqError:
     if error.status >= SERVER_ERROR:
         return Unreachable(str(error))  # starting, stopping or out of order: for now
     if error.status == 404:

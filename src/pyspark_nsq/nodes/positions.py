@@ -17,7 +17,7 @@ from pyspark_nsq.errors import NsqError
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """One past the last row that was read of a log."""
 
     log: str
@@ -26,7 +26,7 @@ class Place:
 
 
 Key = tuple[str, str]  # topic, node
-Positions = dict[Key, Place]
+Positions = dict[Key, Position]
 Json = dict[str, dict[str, dict[str, str | int]]]
 
 
@@ -49,7 +49,7 @@ def from_json(value: Mapping[str, object]) -> Positions:
                 row_bytes = place.get("row_bytes", 1)
                 assert isinstance(log, str) and isinstance(offset, int)
                 assert isinstance(row_bytes, int) and row_bytes > 0
-                positions[topic, node] = Place(log, offset, row_bytes)
+                positions[topic, node] = Position(log, offset, row_bytes)
     except (AssertionError, KeyError, TypeError, AttributeError):
         raise NsqError(
             f"the checkpoint has an offset that this source did not write: {value!r:.200}"

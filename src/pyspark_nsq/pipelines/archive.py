@@ -14,7 +14,7 @@ from hashlib import blake2b
 from socket import gethostname
 from typing import Protocol
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
@@ -27,6 +27,13 @@ from pyspark_nsq.pipelines.lake.lake import DELTA, ICEBERG, LakeTable
 from pyspark_nsq.pipelines.running import command
 from pyspark_nsq.pipelines.running.watch import Stop, Watch
 from pyspark_nsq.pipelines.table.compaction import FILE_BYTES
+from pyspark_nsq.pipelines.table.layout import (
+    CHECKPOINT,
+    PARTITION_BY,
+    ArchiveSettings,
+    key_of,
+    placed,
+)
 from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
 from pyspark_nsq.pipelines.table.table import ParquetTable
 
@@ -38,9 +45,6 @@ EXAMPLES = """
 """
 
 PARQUET = "parquet"
-CHECKPOINT = "_checkpoint"  # in the table, unless it has another
-PARTITION_BY = ("topic", "date", "hour")
-COLUMNS = ("topic", "node", "offset", "timestamp", "id", "attempts", "body")
 DUPLICATES = "numDroppedDuplicateRows"  # as Spark calls it in its progress
 HOLD = "hold.txt"  # in the checkpoint: the hold's name
 HOLD_BEFORE = "archive"  # of all archives, when none had a name of its own
@@ -57,21 +61,6 @@ class Table(Protocol):
     def append(
         self, batch: int, rows: DataFrame | None, *, query_id: str, checkpoint: str
     ) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How rows came into a table, for who makes the same of what is not in it yet."""
-
-    is_json: bool = True
-    keeps_body: bool = True
-    dedupe: str | None = None
-    watermark: str = "1 hour"
-    quarantine: str = ""
-
-    @classmethod
-    def from_json(cls, text: str | None) -> "Settings":
-        return cls(**json.loads(text)) if text else cls()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,9 +134,9 @@ class Archive:
         finally:
             rows.unpersist()
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> ArchiveSettings:
         quarantine = self.quarantine
-        return Settings(
+        return ArchiveSettings(
             is_json=self.is_json,
             keeps_body=self.keeps_body,
             dedupe=self.dedupe,
@@ -204,20 +193,6 @@ def hold_of(checkpoint: str) -> str:
     mark = blake2b(where.encode(), digest_size=HOLD_MARK_BYTES).hexdigest()
     room = NAME_CHARS_MAX - len(f"archive--{mark}")
     return f"archive-{re.sub(r'[^.a-zA-Z0-9_-]', '_', directory)[:room]}-{mark}"
-
-
-def key_of(path: str, text: Column | None = None) -> Column:
-    """The business key in the body, or another text; a message without one is like no other."""
-    named = path if path.startswith("$") else f"$.{path}"
-    key = F.get_json_object(events.text_of() if text is None else text, named)
-    return F.coalesce(F.concat(F.lit("key:"), key), F.concat_ws("/", F.lit("id:"), "node", "id"))
-
-
-def placed(messages: DataFrame) -> DataFrame:
-    """The message's columns, and the place of the row in the table."""
-    rows = messages.select(*COLUMNS)
-    rows = rows.withColumn("date", F.to_date("timestamp"))
-    return rows.withColumn("hour", F.hour("timestamp"))
 
 
 def arguments(parser: ArgumentParser) -> None:

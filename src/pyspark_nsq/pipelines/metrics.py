@@ -69,7 +69,7 @@ def measured(messages: DataFrame, window: str, watermark: str) -> DataFrame:
 
 
 @dataclass(slots=True)
-class Kept:
+class FinalWindows:
     """Final windows, into a table and a topic; a batch that is repeated changes nothing."""
 
     spark: SparkSession
@@ -138,7 +138,7 @@ def run(arguments: Namespace, console: Console) -> int:
             table = ParquetTable(spark, arguments.table, ()) if arguments.table else None
             if table is not None:
                 table.claim(state, checkpoint_id(spark, state))
-            kept = Kept(spark, state, table, target)
+            kept = FinalWindows(spark, state, table, target)
             writer = windows.writeStream.foreachBatch(kept.add)
             writer = writer.option("checkpointLocation", state)
             queries.append(command.triggered(writer, arguments).start())

@@ -44,7 +44,7 @@ NS_PER_US = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ReplayRange:
     """Offsets of one log, in a table or on a node."""
 
     topic: str
@@ -59,13 +59,13 @@ class Plan:
     """What is replayed; kept in the state file. `done` counts steps, `rows` messages published."""
 
     id: str  # of the command, and the moment it was first given
-    ranges: list[Range]
+    ranges: list[ReplayRange]
     step_rows: int
     done: int = 0
     rows: int = 0
     arrow: dict[str, str] = field(default_factory=dict)  # settings of Spark that cut a step
 
-    def steps(self) -> Iterator[Range]:
+    def steps(self) -> Iterator[ReplayRange]:
         """Those that are not done."""
         first = self.done
         for whole in self.ranges:
@@ -91,7 +91,7 @@ class Plan:
         """NsqError if it is not a state, or that of another command."""
         try:
             value = json.loads(path.read_text())
-            plan = cls(**{**value, "ranges": [Range(**entry) for entry in value["ranges"]]})
+            plan = cls(**{**value, "ranges": [ReplayRange(**entry) for entry in value["ranges"]]})
         except OSError as error:
             raise NsqError(f"--state: {path} cannot be read: {error.strerror}") from None
         except (ValueError, TypeError, KeyError):
@@ -110,13 +110,13 @@ class Replay:
     table: DataFrame | None
     where: str | None
 
-    def ranges(self) -> list[Range]:
+    def ranges(self) -> list[ReplayRange]:
         if self.table is not None:
             edges = self.table.groupBy("topic", "node").agg(
                 F.min("offset").alias("first"), (F.max("offset") + 1).alias("end")
             )
             found = edges.sort("topic", "node").collect()
-            return [Range(row.topic, row.node, row.first, row.end) for row in found]
+            return [ReplayRange(row.topic, row.node, row.first, row.end) for row in found]
         read = parse_read(self.options, streaming=False)
         nodes = Nodes(read)
         try:
@@ -126,11 +126,11 @@ class Replay:
         finally:
             nodes.close()
         return [
-            Range(*key, starts[key], max(ends[key], starts[key]), survey.logs[key].log)
+            ReplayRange(*key, starts[key], max(ends[key], starts[key]), survey.logs[key].log)
             for key in sorted(starts)
         ]
 
-    def rows(self, step: Range) -> DataFrame:
+    def rows(self, step: ReplayRange) -> DataFrame:
         """Bodies of a step, always in the same order and the same partitions. A table may have
         an offset twice, of a topic that was created again; no id is."""
         mine = (F.col("topic") == step.topic) & (F.col("node") == step.node)
@@ -143,7 +143,7 @@ class Replay:
             return ordered.select(F.coalesce("body", _json("event")).alias("body"))
         return ordered.select("body")
 
-    def _live(self, step: Range) -> DataFrame:
+    def _live(self, step: ReplayRange) -> DataFrame:
         names = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
         own = {name: value for name, value in self.options.items() if name.lower() not in names}
         read = parse_read({**own, "subscribe": step.topic}, streaming=False)

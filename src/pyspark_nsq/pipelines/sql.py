@@ -20,10 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pyspark_nsq.errors import BadOption, NsqError
+from pyspark_nsq.pipelines.json_events.events import sampled_schema, with_event
 from pyspark_nsq.pipelines.running import command
 from pyspark_nsq.pipelines.running.watch import first_sentence
 from pyspark_nsq.pipelines.table.history import History, history
-from pyspark_nsq.pipelines.transform import sampled_schema, with_event
 
 EXAMPLES = """
   pumpline pipeline sql --nsqd 127.0.0.1:4151 --table tables/orders \\

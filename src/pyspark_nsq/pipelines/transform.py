@@ -33,25 +33,8 @@ EXAMPLES = """
       --sql "SELECT concat('orders_', lower(event.city)) AS topic, event.* FROM input"
 """
 
-SAMPLE_ROWS = 10_000  # looked at for the schema
 SCHEMA = "event_schema.json"  # beside Spark's own in the checkpoint
 OUTBOX = "outbox"
-
-
-def with_event(messages: DataFrame, schema: StructType) -> DataFrame:
-    """What a query may use: the columns of a topic, `text`, and `event` where there is a schema."""
-    rows = messages.withColumn("text", events.text_of())
-    if not schema.fields:
-        return rows
-    return rows.withColumn("event", F.from_json(F.col("text"), schema))
-
-
-def sampled_schema(spark: SparkSession, options: dict[str, str]) -> StructType:
-    """Of what the topics have now."""
-    names = {"maxoffsetspertrigger", "startingoffsets", "startingtimestamp", "hold", "holdbytesmax"}
-    kept = {name: value for name, value in options.items() if name.lower() not in names}
-    rows = spark.read.format("nsq").options(**kept).load().limit(SAMPLE_ROWS)
-    return events.merged(StructType(), events.inferred(spark, rows))
 
 
 def published(result: DataFrame, to: str | None) -> DataFrame:
@@ -86,7 +69,7 @@ def run(arguments: Namespace, console: Console) -> int:
     state = Storage(spark, arguments.checkpoint)
     given = arguments.schema
     schema = events.schema_from_ddl(given) if given else kept_schema(spark, options, state)
-    messages = with_event(command.stream(spark, options), schema)
+    messages = events.with_event(command.stream(spark, options), schema)
     if arguments.watermark:
         messages = messages.withWatermark("timestamp", arguments.watermark)
     messages.createOrReplaceTempView("input")
@@ -109,7 +92,7 @@ def kept_schema(spark: SparkSession, options: dict[str, str], state: Storage) ->
     text = state.read_text(SCHEMA)
     if text is not None:
         return StructType.fromJson(json.loads(text))
-    return sampled_schema(spark, options)
+    return events.sampled_schema(spark, options)
 
 
 def _asked(spark: SparkSession, sql: str, schema: StructType) -> DataFrame:

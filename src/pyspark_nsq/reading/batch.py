@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
 from pyspark_nsq.nodes.nodes import Nodes
 from pyspark_nsq.options import ReadOptions
-from pyspark_nsq.reading.plan import Range, RangePartition, split
+from pyspark_nsq.reading.plan import LogRange, RangePartition, split
 from pyspark_nsq.reading.task import read_ranges
 
 
@@ -27,7 +27,7 @@ class BatchReader(DataSourceReader):
         finally:
             nodes.close()
         ranges = [
-            Range(
+            LogRange(
                 topic=state.topic,
                 node=state.node,
                 address=state.address,

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pumpline.core.messages.batches import BATCH_BYTES_MAX
-from pyspark_nsq.errors import DataLoss, NsqError, Refused, Unreachable
+from pyspark_nsq.errors import DataLoss, NodeRefused, NsqError, Unreachable
 from pyspark_nsq.nodes.connection import NodeConnection
 from pyspark_nsq.options import ReadOptions
-from pyspark_nsq.reading.plan import Range
+from pyspark_nsq.reading.plan import LogRange
 
 ANSWER_BYTES_MAX = BATCH_BYTES_MAX + (1 << 29)  # a batch is sent whole, whatever was asked for
 RETRY_FIRST_S = 0.05
@@ -36,7 +36,7 @@ class Answer:
 class Fetcher:
     """Fetches one range."""
 
-    def __init__(self, wanted: Range, options: ReadOptions) -> None:
+    def __init__(self, wanted: LogRange, options: ReadOptions) -> None:
         self._range = wanted
         self._fetch_bytes = options.fetch_bytes
         self._retry_s = options.connecting.retry_s
@@ -67,7 +67,7 @@ class Fetcher:
                 return self._receive(at)
             except Unreachable as error:
                 reason: NsqError = error
-            except Refused as error:
+            except NodeRefused as error:
                 if error.status < SERVER_ERROR:
                     raise self._explained(error, at) from None
                 reason = error
@@ -117,7 +117,7 @@ class Fetcher:
         connection.read_into(view)
         return Answer(view, at, stop)
 
-    def _explained(self, error: Refused, at: int) -> NsqError:
+    def _explained(self, error: NodeRefused, at: int) -> NsqError:
         if error.code == "LOG_CHANGED":
             return DataLoss(f"{self._where} was deleted and created again while it was being read")
         if error.code == "TOPIC_NOT_FOUND":

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from pyspark_nsq.errors import NsqError, Refused
+from pyspark_nsq.errors import NodeRefused, NsqError
 from pyspark_nsq.nodes.connection import NodeConnection
 from pyspark_nsq.options import ReadOptions
 from pyspark_nsq.reading.fetch import ANSWER_BYTES_MAX, Answer
-from pyspark_nsq.reading.plan import Range
+from pyspark_nsq.reading.plan import LogRange
 
 PART_BYTES = 2 << 20  # read at once; so much is still in the processor's cache when it is decoded
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
@@ -47,7 +47,7 @@ class LogFile:
 class LocalReader:
     """Reads one range, up to the first obstacle."""
 
-    def __init__(self, wanted: Range, options: ReadOptions) -> None:
+    def __init__(self, wanted: LogRange, options: ReadOptions) -> None:
         self._range = wanted
         self._part_bytes = min(options.fetch_bytes, PART_BYTES)
         self._connection = NodeConnection(wanted.address, options.connecting)
@@ -99,7 +99,7 @@ class LocalReader:
         }
         try:
             files = _files(self._connection.ask("/log/files", query))
-        except Refused as error:
+        except NodeRefused as error:
             if error.code in ("OTHER_MACHINE", "NOT_FOUND"):
                 raise _Elsewhere(error.code) from None
             raise

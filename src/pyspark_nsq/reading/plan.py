@@ -17,7 +17,7 @@ PARTITIONS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class LogRange:
     """Offsets [start, end) of one log. `row_bytes` is the log's mean, for weighing."""
 
     topic: str
@@ -40,13 +40,13 @@ class Range:
 class RangePartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, ranges: tuple[Range, ...]) -> None:
+    def __init__(self, ranges: tuple[LogRange, ...]) -> None:
         super().__init__(None)
         self.ranges = ranges
 
 
 def split(
-    ranges: Sequence[Range], *, partitions_min: int | None, rows_max: int | None
+    ranges: Sequence[LogRange], *, partitions_min: int | None, rows_max: int | None
 ) -> list[RangePartition]:
     """Cuts the ranges into partitions: as many as this machine has cores unless `partitions_min`
     says otherwise, more if they would be large, fewer if they would be tiny."""
@@ -62,9 +62,9 @@ def split(
     return [RangePartition(tuple(part)) for part in parts if part]
 
 
-def _by_weight(ranges: Sequence[Range], total_bytes: int, count: int) -> list[list[Range]]:
+def _by_weight(ranges: Sequence[LogRange], total_bytes: int, count: int) -> list[list[LogRange]]:
     """`count` lists of about the same weight; offsets stay in order."""
-    parts: list[list[Range]] = [[] for _ in range(count)]
+    parts: list[list[LogRange]] = [[] for _ in range(count)]
     done_bytes = 0
     index = 0
     for whole in ranges:
@@ -82,8 +82,8 @@ def _by_weight(ranges: Sequence[Range], total_bytes: int, count: int) -> list[li
     return parts
 
 
-def _by_rows(ranges: Sequence[Range], rows_max: int) -> list[list[Range]]:
-    parts: list[list[Range]] = [[]]
+def _by_rows(ranges: Sequence[LogRange], rows_max: int) -> list[list[LogRange]]:
+    parts: list[list[LogRange]] = [[]]
     free = rows_max
     for whole in ranges:
         rest = whole
@@ -97,6 +97,6 @@ def _by_rows(ranges: Sequence[Range], rows_max: int) -> list[list[Range]]:
     return parts
 
 
-def _cut(whole: Range, rows: int) -> tuple[Range, Range]:
+def _cut(whole: LogRange, rows: int) -> tuple[LogRange, LogRange]:
     middle = whole.start + rows
     return replace(whole, end=middle), replace(whole, start=middle)

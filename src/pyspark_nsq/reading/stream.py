@@ -24,12 +24,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_nsq.errors import DataLoss, NsqError, Refused, Unreachable
+from pyspark_nsq.errors import DataLoss, NodeRefused, NsqError, Unreachable
 from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
 from pyspark_nsq.nodes.nodes import LogState, Nodes, Survey
 from pyspark_nsq.nodes.positions import (
     Key,
-    Place,
+    Position,
     Positions,
     from_json,
     limited,
@@ -37,7 +37,7 @@ from pyspark_nsq.nodes.positions import (
     to_json,
 )
 from pyspark_nsq.options import ReadOptions
-from pyspark_nsq.reading.plan import Range, RangePartition, split
+from pyspark_nsq.reading.plan import LogRange, RangePartition, split
 from pyspark_nsq.reading.task import read_ranges
 
 IDLE_S = 0.05  # between two looks when there was nothing: Spark would look every 10 ms
@@ -63,7 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._survey = complete_survey(nodes, self._options)
         offsets = offsets_at(self._options.starting, self._survey, nodes, self._options)
         positions = {
-            key: Place(state.log, offsets[key], state.row_bytes)
+            key: Position(state.log, offsets[key], state.row_bytes)
             for key, state in self._survey.logs.items()
         }
         self._hold(positions, starting=True)
@@ -154,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 reached[key] = self._next(place, state)
         for key, state in self._survey.logs.items():
             if key not in positions and (self._target is None or key in self._target):
-                reached.setdefault(key, Place(state.log, state.first, state.row_bytes))
+                reached.setdefault(key, Position(state.log, state.first, state.row_bytes))
         return reached
 
     def _moved(self, positions: Positions) -> dict[Key, Key]:
@@ -172,12 +172,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 moved[key] = now
         return moved
 
-    def _next(self, place: Place, state: LogState) -> Place:
+    def _next(self, place: Position, state: LogState) -> Position:
         """Where reading of one log could end, checked against where it stands."""
         where = f"topic {state.topic} on {state.node}"
         if state.log != place.log:
             self._lost(f"{where} was deleted and created again: log {place.log} is now {state.log}")
-            return Place(state.log, state.first, state.row_bytes)
+            return Position(state.log, state.first, state.row_bytes)
         if state.end < place.offset:
             self._lost(f"{where} ends at {state.end}, before the checkpoint's {place.offset}")
             return _end_of(state)
@@ -188,8 +188,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_further = target is not None and target.log == place.log and target.offset > place.offset
         return target if target is not None and is_further else place
 
-    def _range(self, key: Key, *, start: int, end: Place) -> Range:
-        return Range(
+    def _range(self, key: Key, *, start: int, end: Position) -> LogRange:
+        return LogRange(
             topic=key[0],
             node=key[1],
             address=self._addresses({key: end})[key],
@@ -230,7 +230,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             try:
                 stands = self._connected().create_hold(state, max(place.offset, state.first))
-            except (Unreachable, Refused) as error:
+            except (Unreachable, NodeRefused) as error:
                 if starting:
                     raise NsqError(_why_no_hold(self._options.hold, state, error)) from None
                 _LOG.warning("hold on topic %s on %s: %s", *key, error)
@@ -248,12 +248,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _LOG.warning("%s", text)
 
 
-def _end_of(state: LogState) -> Place:
-    return Place(state.log, state.end, state.row_bytes)
+def _end_of(state: LogState) -> Position:
+    return Position(state.log, state.end, state.row_bytes)
 
 
 def _why_no_hold(hold: str, state: LogState, error: NsqError) -> str:
     where = f"hold '{hold}' on topic {state.topic} on {state.node}"
-    if isinstance(error, Refused) and error.code == "CHANNEL_EXISTS":
+    if isinstance(error, NodeRefused) and error.code == "CHANNEL_EXISTS":
         return f"{where}: there is a channel of that name; holds need names of their own"
     return f"{where}: {error}"

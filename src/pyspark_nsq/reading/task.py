@@ -14,16 +14,16 @@ from pyspark_nsq.options import ReadOptions
 from pyspark_nsq.reading.decode import Decoder
 from pyspark_nsq.reading.fetch import Answer, Fetcher, Retired
 from pyspark_nsq.reading.local import LocalReader
-from pyspark_nsq.reading.plan import Range
-from pyspark_nsq.worker_gc import spare_collector
+from pyspark_nsq.reading.plan import LogRange
+from pyspark_nsq.worker_gc import freeze_gc
 
 _LOG = logging.getLogger(__name__)
 
 
 def read_ranges(
-    ranges: tuple[Range, ...], options: ReadOptions, schema: pa.Schema
+    ranges: tuple[LogRange, ...], options: ReadOptions, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    spare_collector()
+    freeze_gc()
     for wanted in ranges:
         rest = wanted
         while rest.rows:
@@ -39,7 +39,7 @@ def read_ranges(
             break
 
 
-def _read(wanted: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read(wanted: LogRange, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     decoder = Decoder(schema, topic=wanted.topic, node=wanted.node)
     expected = wanted.start
     for answer in _answers(wanted, options):
@@ -52,7 +52,7 @@ def _read(wanted: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa
         expected = answer.stop
 
 
-def _answers(wanted: Range, options: ReadOptions) -> Iterator[Answer]:
+def _answers(wanted: LogRange, options: ReadOptions) -> Iterator[Answer]:
     """From the node's files as far as they can be read here, the rest over HTTP."""
     rest = wanted
     if options.local_files:

@@ -14,7 +14,7 @@ import time
 from hashlib import blake2b
 
 from pumpline.core.messages.crc import crc32
-from pyspark_nsq.errors import NsqError, Refused, Unreachable
+from pyspark_nsq.errors import NodeRefused, NsqError, Unreachable
 from pyspark_nsq.nodes.connection import NodeConnection
 from pyspark_nsq.options import Connecting
 from pyspark_nsq.writing.chunks import Chunk
@@ -92,7 +92,7 @@ class NodePublisher:
         try:
             self._connection.receive()
             self._connection.read()
-        except Refused as error:
+        except NodeRefused as error:
             if error.status >= SERVER_ERROR:
                 raise _Unwilling(str(error)) from None
             reason = REASONS.get(error.code)

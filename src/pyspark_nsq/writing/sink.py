@@ -25,7 +25,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from pyspark_nsq.errors import BadColumns, BadOption
 from pyspark_nsq.nodes.connection import NodeConnection
 from pyspark_nsq.options import WriteOptions
-from pyspark_nsq.worker_gc import spare_collector
+from pyspark_nsq.worker_gc import freeze_gc
 from pyspark_nsq.writing.chunks import chunks
 from pyspark_nsq.writing.publish import NodePublisher, token_of
 
@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class Published(WriterCommitMessage):
+class PublishedRows(WriterCommitMessage):
     """What one task did."""
 
     rows: int
@@ -48,7 +48,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._write_id = options.write_id or uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PublishedRows:
         context = TaskContext.get()
         return publish_rows(iterator, self._options, self._write_id, _partition(context))
 
@@ -61,7 +61,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._write_id = uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PublishedRows:
         context = TaskContext.get()
         query = context.getLocalProperty(QUERY_ID) if context else None
         batch = context.getLocalProperty(BATCH_ID) if context else None
@@ -105,12 +105,12 @@ def check_columns(schema: StructType, options: WriteOptions, *, overwrite: bool)
 
 def publish_rows(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, writer: str, partition: int
-) -> Published:
+) -> PublishedRows:
     """Publishes all rows; chunks go to the nodes in turn, each always to the same one, as only
     that one will know it when it comes again, in whatever order the nodes are named then."""
-    spare_collector()
+    freeze_gc()
     nodes = [NodePublisher(address, options.connecting) for address in sorted(options.nsqd)]
-    done = Published(0, 0)
+    done = PublishedRows(0, 0)
     number = 0
     try:
         for batch in batches:
@@ -142,6 +142,6 @@ def _name(kind: object) -> str:
 
 
 def _say_what_stays(messages: list[WriterCommitMessage | None]) -> None:
-    rows = sum(message.rows for message in messages if isinstance(message, Published))
+    rows = sum(message.rows for message in messages if isinstance(message, PublishedRows))
     if rows:
         _LOG.warning("the write failed; %d rows or more of it are published and stay so", rows)

@@ -78,8 +78,9 @@ class OrdersTable:
         self._batches: dict[int, Any] = {}
 
     def start(self, lookupd: str, topic: str) -> None:
-        from pyspark_nsq.pipelines.archive import PARTITION_BY, Archive
+        from pyspark_nsq.pipelines.archive import Archive
         from pyspark_nsq.pipelines.json_events.events import schema_from_ddl
+        from pyspark_nsq.pipelines.table.layout import PARTITION_BY
         from pyspark_nsq.pipelines.table.table import ParquetTable
         from pyspark_nsq.session import local_session
 

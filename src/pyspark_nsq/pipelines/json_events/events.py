@@ -15,6 +15,7 @@ from pyspark_nsq.pipelines.json_events.mismatch import reason
 
 FIELDS_MAX = 2000  # keys that are data, as in {"user-17": ...}, must not become columns for ever
 CORRUPT = "_corrupt_record"
+SAMPLE_ROWS = 10_000  # read to infer a schema
 
 
 def text_of(body: str = "body") -> Column:
@@ -88,6 +89,22 @@ def _without_twins(kind: DataType) -> DataType:
     if isinstance(kind, ArrayType):
         return ArrayType(_without_twins(kind.elementType))
     return kind
+
+
+def with_event(messages: DataFrame, schema: StructType) -> DataFrame:
+    """What a query may use: the columns of a topic, `text`, and `event` where there is a schema."""
+    rows = messages.withColumn("text", text_of())
+    if not schema.fields:
+        return rows
+    return rows.withColumn("event", F.from_json(F.col("text"), schema))
+
+
+def sampled_schema(spark: SparkSession, options: dict[str, str]) -> StructType:
+    """Infers the schema of the messages that the topics have now."""
+    names = {"maxoffsetspertrigger", "startingoffsets", "startingtimestamp", "hold", "holdbytesmax"}
+    kept = {name: value for name, value in options.items() if name.lower() not in names}
+    rows = spark.read.format("nsq").options(**kept).load().limit(SAMPLE_ROWS)
+    return merged(StructType(), inferred(spark, rows))
 
 
 def parsed(rows: DataFrame, schema: StructType) -> DataFrame:

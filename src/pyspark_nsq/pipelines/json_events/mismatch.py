@@ -54,20 +54,20 @@ def reason(body: bytes, schema: StructType) -> str:
         return "not JSON that can be read: too deep"
     if not isinstance(value, dict):
         return f"not an object, but {_NAMES[type(value)]}"
-    return misfit(value, schema) or "does not fit the schema"
+    return mismatch(value, schema) or "does not fit the schema"
 
 
-def misfit(value: object, kind: DataType, where: str = "") -> str | None:
+def mismatch(value: object, kind: DataType, where: str = "") -> str | None:
     """The first place where the value is not of that type; None if there is none."""
     if value is None:
         return None
     if isinstance(kind, StructType) and isinstance(value, dict):
         fields = ((field.name, field.dataType) for field in kind.fields)
-        return _first(misfit(value.get(n), k, f"{where}.{n}".lstrip(".")) for n, k in fields)
+        return _first(mismatch(value.get(n), k, f"{where}.{n}".lstrip(".")) for n, k in fields)
     if isinstance(kind, MapType) and isinstance(value, dict):
-        return _first(misfit(v, kind.valueType, f"{where}.{n}") for n, v in value.items())
+        return _first(mismatch(v, kind.valueType, f"{where}.{n}") for n, v in value.items())
     if isinstance(kind, ArrayType) and isinstance(value, list):
-        found = (misfit(v, kind.elementType, f"{where}[{n}]") for n, v in enumerate(value))
+        found = (mismatch(v, kind.elementType, f"{where}[{n}]") for n, v in enumerate(value))
         return _first(found)
     if _fits(value, kind):
         return None

@@ -24,9 +24,15 @@ from pyspark_nsq.nodes.bounds import complete_survey
 from pyspark_nsq.nodes.nodes import Nodes
 from pyspark_nsq.nodes.positions import Positions, from_json
 from pyspark_nsq.options import OFFSET_EARLIEST, parse_read
-from pyspark_nsq.pipelines.archive import CHECKPOINT, PARTITION_BY, Settings, key_of, placed
 from pyspark_nsq.pipelines.json_events import events
 from pyspark_nsq.pipelines.table import manifest
+from pyspark_nsq.pipelines.table.layout import (
+    CHECKPOINT,
+    PARTITION_BY,
+    ArchiveSettings,
+    key_of,
+    placed,
+)
 from pyspark_nsq.pipelines.table.storage import Storage
 from pyspark_nsq.pipelines.table.table import OWNER, ParquetTable
 
@@ -61,7 +67,7 @@ class History:
     quarantine: Files
     positions: Positions  # where the live part begins
     event_schema: StructType
-    settings: Settings
+    settings: ArchiveSettings
 
     @property
     def topics(self) -> list[str]:
@@ -168,7 +174,7 @@ def history(spark: SparkSession, path: str) -> History:
     snapshot = manifest.snapshot(table.storage)
     if owner is None or snapshot.batch < 0:
         raise NsqError(f"{path} is not a table that `pumpline pipeline archive` has written to")
-    settings = Settings.from_json(table.settings())
+    settings = ArchiveSettings.from_json(table.settings())
     return History(
         spark,
         Files(spark, path, tuple(file.path for file in snapshot.files)),
@@ -179,7 +185,7 @@ def history(spark: SparkSession, path: str) -> History:
     )
 
 
-def _quarantine(spark: SparkSession, path: str, settings: Settings, batch: int) -> Files:
+def _quarantine(spark: SparkSession, path: str, settings: ArchiveSettings, batch: int) -> Files:
     """As it was after the same batch: it may be one batch ahead of the table."""
     found = settings.quarantine
     if not found or not Storage(spark, found).exists():

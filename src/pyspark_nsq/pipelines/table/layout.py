@@ -1,0 +1,48 @@
+"""What an archived table looks like: its columns, its partitions, and how its rows were made.
+
+The archive pipeline writes tables of this layout, and `history` reads them. Knows columns; must not
+know files or nodes.
+"""
+
+import json
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pyspark_nsq.pipelines.json_events import events
+
+CHECKPOINT = "_checkpoint"  # the directory in the table, unless --checkpoint names another
+PARTITION_BY = ("topic", "date", "hour")
+COLUMNS = ("topic", "node", "offset", "timestamp", "id", "attempts", "body")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSettings:
+    """How the archive made rows of messages; kept in the table, so that `history` can do the same
+    with messages that are not in it yet."""
+
+    is_json: bool = True
+    keeps_body: bool = True
+    dedupe: str | None = None
+    watermark: str = "1 hour"
+    quarantine: str = ""
+
+    @classmethod
+    def from_json(cls, text: str | None) -> "ArchiveSettings":
+        return cls(**json.loads(text)) if text else cls()
+
+
+def key_of(path: str, text: Column | None = None) -> Column:
+    """The key at a JSON path of the body, or of another text. A message without that key gets its
+    own id as key, so that it equals no other."""
+    named = path if path.startswith("$") else f"$.{path}"
+    key = F.get_json_object(events.text_of() if text is None else text, named)
+    return F.coalesce(F.concat(F.lit("key:"), key), F.concat_ws("/", F.lit("id:"), "node", "id"))
+
+
+def placed(messages: DataFrame) -> DataFrame:
+    """The columns of a topic, and those that the table is partitioned by."""
+    rows = messages.select(*COLUMNS)
+    rows = rows.withColumn("date", F.to_date("timestamp"))
+    return rows.withColumn("hour", F.hour("timestamp"))

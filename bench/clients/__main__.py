@@ -1,14 +1,14 @@
 """Compares client libraries on the same broker: ours, pynsq, ansq, gnsq, and NSQ's own in Go.
 
-A fresh nsqd of the same kind for every run, clients by turns within a workload and a round,
-medians over rounds. Knows the order of runs and the table; what a client does is its driver's.
+Every run gets a fresh nsqd of the same kind. Clients take turns within a workload and a round;
+figures are medians over rounds. Knows the order of runs and the table; drivers know clients.
 
 | workload    | what is counted                                                               |
 |-------------|-------------------------------------------------------------------------------|
-| pub         | single messages, 100 under way, each confirmed                                |
-| pub_one     | single messages, one under way: the round trip (no target)                    |
-| mpub        | messages in MPUBs of 200, 4 under way (no target: most of it is the kernel's) |
-| sub         | messages consumed and finished out of a backlog, 2500 in flight               |
+| pub         | single messages, 100 in flight, each confirmed                                |
+| pub_one     | single messages, one in flight: the round trip (no target)                    |
+| mpub        | messages in MPUBs of 200, 4 in flight (no target: most of it is the kernel's) |
+| sub         | messages consumed and finished from a backlog, 2500 in flight                 |
 | sub_iterate | the same by `async for` (ours, and ansq, which has nothing else)              |
 """
 
@@ -49,7 +49,7 @@ OURS = ("pumpline", "pumpline-uvloop")
 OTHERS = ("pynsq", "ansq", "gnsq")
 GO = "go"
 GO_WORKLOADS = ("mpub", "sub")
-ITERATING = (*OURS, "ansq")  # who can be iterated
+ITERATING = (*OURS, "ansq")  # clients with `async for`
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Result:
     client: str
     round: int
     rate: float
-    cpu_us: float | None  # of the client, a message
+    cpu_us: float | None  # the client's CPU time for a message
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,7 +92,7 @@ def plan(options: argparse.Namespace) -> Iterator[tuple[str, int, list[str]]]:
                 clients = [client for client in clients if client in ITERATING]
             if options.go_clients and workload in GO_WORKLOADS:
                 clients.append(GO)
-            # Another one first each time, so that none always has the machine as it was left.
+            # Each round begins with another client, so that none always runs first.
             turn = number % max(1, len(clients))
             yield workload, number, clients[turn:] + clients[:turn]
 

@@ -1,9 +1,9 @@
-"""NSQ's own load clients, bench_writer and bench_reader, as a second opinion on three workloads.
+"""NSQ's own load clients, bench_writer and bench_reader: the second measurement of three workloads.
 
-They publish with one MPUB outstanding on a connection, decode every message, and burn more of
-the machine than bench.nsqd.load does; on few cores that leaves a broker less. Both figures are
-true: one of the broker, one of the broker beside clients such as these. Knows the two programs'
-flags and their one line of results; must not know the table.
+They publish with one MPUB outstanding on a connection, decode every message, and use more CPU than
+bench.nsqd.load does. On few cores the broker gets less CPU beside them. Both figures are true: one
+is of the broker alone, one of the broker beside such clients. Knows the flags of the two programs
+and their one line of results; must not know the table.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from bench.nsqd.workloads import CHANNEL, RDY_MAX, TOPIC, Figure, Size, Workload
 
 # One connection a thread.
 CONNECTIONS = 2
-# Short enough that what a Go nsqd takes in stays within a memory queue of a million.
+# Short enough that a Go nsqd's messages stay within a memory queue of a million.
 WRITE_S_MAX = 1.5
 READ_S_MAX = 2.0
-# bench_reader divides by its whole running time, so a backlog that ran dry gives a false figure.
+# bench_reader divides by its whole running time, so a backlog that runs dry gives a false figure.
 BACKLOG_MAX = 16_000_000
 EXIT_GRACE_S = 10.0
 
@@ -34,7 +34,7 @@ _OPS = re.compile(r"duration: .* - ([0-9.]+)ops/s")
 
 @dataclass
 class GoClients:
-    """The directory of the two programs, and what backlog each server was found to need."""
+    """The directory of the two programs, and the backlog that each server turned out to need."""
 
     directory: Path
     _backlogs: dict[str, int] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class GoClients:
 
 
 def _timed(server: Server, commands: Sequence[Sequence[str]], seconds: float) -> Figure:
-    """Runs the programs together; the rate is the first one's own, the CPU time that of all."""
+    """Runs the programs together; the rate is of the first one, the CPU time of all."""
     env = {**os.environ, "GOMAXPROCS": str(CONNECTIONS)}
     from_s, from_broker, from_busy = time.perf_counter(), server.cpu_s(), machine_busy_s()
     from_clients = _children_cpu_s()

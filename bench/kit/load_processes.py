@@ -1,9 +1,9 @@
 """The load processes of one measured phase, and what they share with the parent.
 
-Each process has a seat: a slot in a shared array of message counts that it alone writes, a flag
-that tells it to stop, and a queue for its failure or its findings. The parent reads the counts
-whenever it likes, so a rate is the difference of two readings and no process reports a rate of
-its own. Knows processes and shared memory; must not know the protocol or any workload.
+Each process has a slot in a shared array of message counts that only it writes, a flag that tells
+it to stop, and a queue for its failure or its findings. The parent reads the counts whenever it
+likes: a rate is the difference of two readings, and no process reports a rate itself. Knows
+processes and shared memory; must not know the protocol or any workload.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from bench.kit.servers import BenchFailure, Server, cpu_s
 
-SEATS_MAX = 64
+PROCESSES_MAX = 64
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 3.0
 STALL_TIMEOUT_S = 10.0
@@ -29,30 +29,30 @@ POLL_S = 0.01
 _FORK = multiprocessing.get_context("fork")
 
 
-class Seat:
-    """One load process's side of what is shared; hot loops read `counts`, `slot` and `stop`."""
+class LoadProcess:
+    """What one load process sees of the shared memory; hot loops read `counts`, `slot`, `stop`."""
 
-    def __init__(self, crew: Crew, slot: int) -> None:
-        self.counts = crew.counts
+    def __init__(self, all_processes: LoadProcesses, slot: int) -> None:
+        self.counts = all_processes.counts
         self.slot = slot
-        self.stop = crew.stop
-        self._crew = crew
+        self.stop = all_processes.stop
+        self._all = all_processes
 
     def ready(self) -> None:
-        """Says that this process is connected, and waits until all are."""
-        self._crew.ready.release()
-        self._crew.started.wait()
+        """Tells the parent that this process is connected, and waits until all are."""
+        self._all.ready.release()
+        self._all.started.wait()
 
     def report(self, findings: dict[str, float]) -> None:
-        """Hands back what a count cannot say."""
-        self._crew.findings.put(findings)
+        """Sends the parent figures that are not counts."""
+        self._all.findings.put(findings)
 
 
-class Crew:
+class LoadProcesses:
     """Load processes that start together and stop together; use as a context manager."""
 
     def __init__(self) -> None:
-        self.counts = _FORK.RawArray("q", SEATS_MAX)
+        self.counts = _FORK.RawArray("q", PROCESSES_MAX)
         self.stop = _FORK.RawArray("b", 1)
         self.ready = _FORK.Semaphore(0)
         self.started = _FORK.Event()
@@ -60,14 +60,13 @@ class Crew:
         self._failures = _FORK.SimpleQueue()
         self._processes: list[multiprocessing.process.BaseProcess] = []
 
-    def hire(self, work: Callable[..., None], *args: object, **options: object) -> int:
-        """Adds a process that will run `work(seat, ...)`; returns its slot in `counts`."""
+    def add(self, work: Callable[..., None], *args: object, **options: object) -> int:
+        """Adds a process that will run `work(process, ...)`; returns its slot in `counts`."""
         slot = len(self._processes)
-        seat = Seat(self, slot)
-        process = _FORK.Process(
-            target=_sit, args=(seat, self._failures, work, args, options), daemon=True
+        own = LoadProcess(self, slot)
+        self._processes.append(
+            _FORK.Process(target=_run, args=(own, self._failures, work, args, options), daemon=True)
         )
-        self._processes.append(process)
         return slot
 
     def __enter__(self) -> Self:
@@ -102,11 +101,11 @@ class Crew:
                     raise BenchFailure(f"load not connected after {READY_TIMEOUT_S:.0f} s")
 
     def begin(self) -> None:
-        """Lets them go."""
+        """Lets the processes start their work."""
         self.started.set()
 
     def total(self, slots: Iterable[int]) -> int:
-        """The messages these seats have counted."""
+        """The messages counted in these slots."""
         return sum(self.counts[slot] for slot in slots)
 
     def cpu_s(self) -> list[float]:
@@ -117,7 +116,7 @@ class Crew:
         """Raises when the server or a load process has failed."""
         server.check_alive()
         if not self._failures.empty():
-            # A dying server resets its clients first: give its own words a chance.
+            # A dying server resets its clients first: wait for its own exit status and log.
             time.sleep(0.1)
             server.check_alive()
             raise BenchFailure(f"load client: {self._failures.get()}")
@@ -154,8 +153,8 @@ class Crew:
         return found
 
 
-def _sit(
-    seat: Seat,
+def _run(
+    own: LoadProcess,
     failures: Any,
     work: Callable[..., None],
     args: tuple[object, ...],
@@ -166,10 +165,10 @@ def _sit(
     gc.freeze()
     gc.disable()
     try:
-        work(seat, *args, **options)
+        work(own, *args, **options)
     except Exception as error:
-        # After `stop` the server may be gone already; that is no failure.
-        if not seat.stop[0]:
+        # After `stop` the server may have ended already; that is not a failure.
+        if not own.stop[0]:
             text = str(error) if isinstance(error, BenchFailure) else repr(error)
             failures.put(f"{work.__name__}: {text}")
     os._exit(0)

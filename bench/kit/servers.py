@@ -1,10 +1,10 @@
 """One nsqd process under test: started from a command, watched through /proc, killed at the end.
 
-Knows flags every nsqd takes, a few HTTP calls, and where Linux keeps a process's CPU time and
-memory. Must not know which implementation it runs, nor what is being measured.
+Knows the flags that every nsqd takes, a few HTTP calls, and where Linux shows a process's CPU time
+and memory. Must not know which implementation it runs, nor what is measured.
 
-The command must be the server itself, not a wrapper that starts it: CPU time and memory are
-those of the one process.
+The command must be the server itself, not a wrapper that starts it, because CPU time and memory are
+read for that one process.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Server:
         seed: Callable[[Path], None] | None = None,
         flags: Callable[[Path], Sequence[str]] | None = None,
     ) -> None:
-        """`seed` fills the data path; `flags` may put files beside it that it names."""
+        """`seed` fills the data path; `flags` returns more flags and may create files for them."""
         self.command = command
         self.tcp_port = _free_port()
         self.http_port = _free_port()
@@ -110,7 +110,7 @@ class Server:
         env = {**os.environ, **self.command.env}
         with self._log_path.open("wb") as log:
             try:
-                # A session of its own, so that the end of a run ends its children too.
+                # A new session, so that close() can also kill the server's children.
                 self._process = subprocess.Popen(
                     words, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True
                 )
@@ -130,7 +130,7 @@ class Server:
                 time.sleep(POLL_S)
 
     def flags(self) -> list[str]:
-        """What every server of this kind is given."""
+        """The flags that every server of this kind gets."""
         return [*self.listen_flags(), f"--data-path={self._data_path}", *self._flags]
 
     def listen_flags(self) -> list[str]:
@@ -140,7 +140,7 @@ class Server:
         ]
 
     def close(self) -> None:
-        """SIGKILL: the data is thrown away, so a tidy flush of a million messages is lost time."""
+        """Kills the server: its data is thrown away, so a clean exit would only take time."""
         if self._http:
             self._http.close()
         if self._process:
@@ -167,7 +167,7 @@ class Server:
         return said[-1][:LOG_TAIL_CHARS] if said else "(nothing in its log)"
 
     def get(self, path: str) -> bytes:
-        """GET over a kept-alive connection; anything but 200 is a failure."""
+        """GET over a connection that stays open; any status but 200 is a failure."""
         return self._request("GET", path)
 
     def post(self, path: str) -> bytes:
@@ -194,7 +194,7 @@ class Server:
         return body
 
     def create(self, topic: str, *channels: str) -> None:
-        """Makes a topic and its channels, so that the first message finds them there."""
+        """Creates a topic and its channels, so that they exist before the first message."""
         self.post(f"/topic/create?topic={topic}")
         for channel in channels:
             self.post(f"/channel/create?topic={topic}&channel={channel}")
@@ -226,7 +226,7 @@ class Server:
         return self._status_mb("VmRSS")
 
     def rss_peak_mb(self) -> float:
-        """The most resident memory there ever was."""
+        """Peak resident memory."""
         return self._status_mb("VmHWM")
 
     def _status_mb(self, key: str) -> float:
@@ -238,18 +238,18 @@ class Server:
 
 
 def cpu_s(pid: int) -> float:
-    """utime + stime of a process in seconds, to the clock tick (10 ms); 0.0 once it is gone."""
+    """utime + stime of a process in seconds, to the clock tick (10 ms); 0.0 after its end."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
-    # The name, in brackets, may hold spaces: fields are counted from behind it.
+    # The process name, in brackets, may contain spaces: count the fields after it.
     fields = line.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def machine_busy_s() -> float:
-    """CPU time that all cores together have spent at work, whoever for, since the machine began."""
+    """CPU time of all cores, of every process, since the machine was started."""
     user, nice, system, _idle, _iowait, *rest = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     )
@@ -257,7 +257,7 @@ def machine_busy_s() -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to judge a figure: processor, cores, kernel, Python."""
+    """The facts a reader needs to judge a figure: processor, cores, kernel, Python."""
     model = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
     return {
         "cpu": model[1] if model else platform.processor(),
@@ -268,7 +268,7 @@ def machine() -> dict[str, Any]:
 
 
 def git_commit() -> str | None:
-    """The commit measured, marked when the tree differs from it; None outside a repository."""
+    """The measured commit, with -dirty if the tree differs from it; None outside a repository."""
     here = Path(__file__).parents[1]
     try:
         return (

@@ -1,6 +1,6 @@
 """The bytes a load client sends and the frames it gets, over blocking sockets.
 
-Knows as much of NSQ's V2 protocol as load needs. Must not know processes, counts or workloads.
+Knows the part of NSQ's V2 protocol that load needs. Must not know processes, counts or workloads.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from bench.kit.servers import BenchFailure
 from pumpline.core.messages.kernels import fin_commands
 
 BODY_BYTES = 200
-# A blocked recv wakes this often to see whether it should stop; SO_RCVTIMEO and not settimeout,
-# which would cost a poll() before every recv.
+# A blocked recv wakes this often to see whether it should stop. This is SO_RCVTIMEO, because
+# settimeout would cost a poll() before every recv.
 WAKE_US = 200_000
 CONNECT_TIMEOUT_S = 5.0
 
@@ -26,7 +26,7 @@ OK_FRAME = b"\0\0\0\x06\0\0\0\0OK"
 HEARTBEAT = b"_heartbeat_"
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 FRAME_HEAD = struct.Struct(">II")
-# Size and type, then timestamp, attempts and id: where a message's body begins.
+# A message's body begins after size, type, timestamp, attempts and id.
 BODY_OFFSET = 34
 
 # What go-nsq sends when its user sets nothing.
@@ -40,7 +40,7 @@ IDENTITY = {
     "output_buffer_timeout": 250,
 }
 
-# The replies to n publishes, by length: one look-up and one comparison instead of a parse.
+# The replies to n publishes, by length: a look-up and a comparison are faster than parsing.
 _OKS = {count * len(OK_FRAME): OK_FRAME * count for count in range(1, 257)}
 
 
@@ -57,7 +57,7 @@ def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
 
 
 def documents(count: int) -> list[bytes]:
-    """Bodies such as people send: JSON that differs from one to the next, the same every time."""
+    """JSON bodies, no two alike; the same list on every call."""
     chance = random.Random(count)
     made = []
     for number in range(count):
@@ -77,7 +77,7 @@ def documents(count: int) -> list[bytes]:
 
 
 def connect(port: int, identity: Mapping[str, object] = IDENTITY) -> socket.socket:
-    """A connection past IDENTIFY."""
+    """A new connection, after IDENTIFY."""
     sock = socket.create_connection(("127.0.0.1", port), timeout=CONNECT_TIMEOUT_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     body = json.dumps(identity).encode()
@@ -88,13 +88,13 @@ def connect(port: int, identity: Mapping[str, object] = IDENTITY) -> socket.sock
 
 
 def set_wake_up(sock: socket.socket) -> None:
-    """Makes it block, but for no longer than it takes to see that it should stop."""
+    """Makes the socket block, but wake up every WAKE_US so that its reader can stop."""
     sock.settimeout(None)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, WAKE_US))
 
 
 def subscribe(port: int, topic: str, channel: str) -> socket.socket:
-    """A connection past SUB, without credit yet."""
+    """A new connection, after SUB and before RDY."""
     sock = connect(port)
     sock.settimeout(CONNECT_TIMEOUT_S)
     sock.sendall(b"SUB %s %s\n" % (topic.encode(), channel.encode()))
@@ -105,7 +105,7 @@ def subscribe(port: int, topic: str, channel: str) -> socket.socket:
 
 
 def read_response(sock: socket.socket) -> bytes:
-    """One frame, read exactly; raises if it is an error."""
+    """Reads exactly one frame; raises if it is not a response."""
     size, kind = FRAME_HEAD.unpack(_read(sock, FRAME_HEAD.size))
     data = _read(sock, size - 4)
     if kind != RESPONSE:

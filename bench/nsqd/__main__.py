@@ -1,9 +1,9 @@
 """Compares nsqd servers, each given as a command, on the same load; `--help` says how.
 
 Every run gets a fresh server and a fresh data path. Servers take turns within a workload and a
-round, so that whatever else the machine does falls on all of them, and medians are taken over
-rounds. Results go to a table, to a file of JSON lines and to a picture. Knows the order of runs
-and the command line; load, servers, figures and drawing are elsewhere in this package.
+round, so that other work on the machine affects all of them; figures are medians over rounds.
+Results go to a table, to a file of JSON lines and to a picture. Knows the order of runs and the
+command line; load, servers, figures and drawing are elsewhere in this package.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs it all; 1 when any run could not be counted."""
     options = parse(argv)
     _raise_file_limit()
-    # So that a `kill` unwinds the context managers, which end servers and load.
+    # Exit normally on SIGTERM, so that the context managers end servers and load.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = Console()
     if console.width < TABLE_WIDTH_MIN:
@@ -133,7 +133,7 @@ def carry_out(options: argparse.Namespace, console: Console) -> Iterator[report.
 
 
 def plan(options: argparse.Namespace) -> Iterator[Run]:
-    """Rounds of workloads of servers: within a workload, A B A B as rounds go by."""
+    """All runs in order: in each round, each workload on each server."""
     for number in range(1, options.rounds + 1):
         for workload in options.workloads:
             for command in options.servers:
@@ -174,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with servers, workloads and sizes made of it."""
+    """Parses the command line; adds servers, workloads and sizes to it."""
     parser = _parser()
     options = parser.parse_args(argv)
     try:
@@ -225,7 +225,7 @@ def _workloads(options: argparse.Namespace) -> list[Workload]:
 
 
 def _group(known: Sequence[Workload], name: str) -> list[Workload]:
-    """Those over one kind of upgraded connection."""
+    """The workloads over one kind of upgraded connection."""
     return [each for each in known if name in UPGRADES and each.name.startswith(f"{name}_")]
 
 

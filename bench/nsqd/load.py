@@ -1,10 +1,10 @@
 """What a load process does: publish, drain, or both against the clock.
 
-Everything that can be built before the phase is built before it: a publisher sends the same
-bytes again and counts OK frames, a consumer answers each chunk it receives with one write of FIN
-commands made by a compiled kernel. Each function runs in a process of its own, counts into its
-seat, and raises at the first error frame. Knows the wire and a seat; must not know servers,
-targets or how a phase is timed.
+Whatever can be built before the measured phase is built before it. A publisher sends the same
+bytes again and again and counts OK frames. A consumer answers each chunk it receives with one write
+of FIN commands, made by a compiled kernel. Each function runs in a process of its own, counts
+messages in its slot, and raises at the first error frame. Knows the wire and its load process; must
+not know servers, targets or how a phase is timed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench.kit import wire
-from bench.kit.load_processes import Seat
+from bench.kit.load_processes import LoadProcess
 from bench.kit.servers import BenchFailure
 from bench.nsqd.upgrades import Upgraded
 
@@ -31,9 +31,9 @@ STAMP = struct.Struct(">Q")
 
 @dataclass(frozen=True)
 class Topics:
-    """A row of topics, `name-0`, `name-1`, ..., each with one channel, each used for so many
-    messages of one publisher. A broker that keeps messages in memory up to a bound (Go nsqd's
-    --mem-queue-size) stays within it however long the phase."""
+    """Topics `name-0`, `name-1`, ..., each with one channel. A publisher sends `messages_each`
+    messages to one and goes on with the next, so that a broker with a bounded memory queue (Go
+    nsqd's --mem-queue-size) stays within it, however long the phase is."""
 
     name: str
     channel: str
@@ -41,7 +41,7 @@ class Topics:
     messages_each: int
 
     def open(self, index: int) -> str:
-        """Makes the topic and its channel, or finds them made; returns the topic's name."""
+        """Creates the topic and its channel if they do not exist; returns the topic's name."""
         topic = f"{self.name}-{index}"
         with_http = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)
         for path in (
@@ -65,10 +65,10 @@ class Lead:
     groups: Sequence[Sequence[int]]
     messages_max: int
 
-    def wait(self, seat: Seat) -> None:
+    def wait(self, process: LoadProcess) -> None:
         """Returns when this publisher may go on, or should stop."""
-        counts = seat.counts
-        while not seat.stop[0]:
+        counts = process.counts
+        while not process.stop[0]:
             published = sum(counts[slot] for slot in self.publishers)
             slowest = min(sum(counts[slot] for slot in group) for group in self.groups)
             if published - slowest <= self.messages_max:
@@ -77,7 +77,7 @@ class Lead:
 
 
 def publish(
-    seat: Seat,
+    process: LoadProcess,
     port: int,
     topics: str | Topics,
     *,
@@ -108,8 +108,8 @@ def publish(
     rotate_at, topic_index = rotate_every, 0
     buf = bytearray(BUFFER_BYTES)
     view = memoryview(buf)
-    counts, slot, stop = seat.counts, seat.slot, seat.stop
-    seat.ready()
+    counts, slot, stop = process.counts, process.slot, process.stop
+    process.ready()
     sent = window if commands_max < 0 else min(window, commands_max)
     send(pieces[: sent * command_bytes])
     acked = end = 0
@@ -129,7 +129,7 @@ def publish(
         if commands_max >= 0:
             oks = min(oks, commands_max - sent)
         if lead:
-            lead.wait(seat)
+            lead.wait(process)
         if row and sent >= rotate_at:
             topic_index += 1
             rotate_at += rotate_every
@@ -145,15 +145,15 @@ def _commands(
     return memoryview(one * window), len(one)
 
 
-def publish_in_turn(seat: Seat, port: int, topic: str, *, connections: int) -> None:
+def publish_in_turn(process: LoadProcess, port: int, topic: str, *, connections: int) -> None:
     """Many connections, each with one PUB outstanding, in one epoll loop."""
     command = wire.pub(topic)
     socks = [wire.connect(port) for _ in range(connections)]
     poller, by_fd = _register(socks)
     buf = bytearray(BUFFER_BYTES)
-    counts, slot, stop = seat.counts, seat.slot, seat.stop
+    counts, slot, stop = process.counts, process.slot, process.stop
     rests: dict[int, bytes] = {}
-    seat.ready()
+    process.ready()
     for sock in socks:
         sock.send(command)
     acked = 0
@@ -173,7 +173,7 @@ def publish_in_turn(seat: Seat, port: int, topic: str, *, connections: int) -> N
         counts[slot] = acked
 
 
-def publish_http(seat: Seat, port: int, topic: str, *, connections: int) -> None:
+def publish_http(process: LoadProcess, port: int, topic: str, *, connections: int) -> None:
     """Many connections kept open, each with one POST /pub outstanding, in one epoll loop."""
     body = bytes(wire.BODY_BYTES)
     head = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -181,8 +181,8 @@ def publish_http(seat: Seat, port: int, topic: str, *, connections: int) -> None
     socks = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
     poller, by_fd = _register(socks)
     buf = bytearray(BUFFER_BYTES)
-    counts, slot, stop = seat.counts, seat.slot, seat.stop
-    seat.ready()
+    counts, slot, stop = process.counts, process.slot, process.stop
+    process.ready()
     for sock in socks:
         sock.send(request)
     acked = 0
@@ -198,15 +198,17 @@ def publish_http(seat: Seat, port: int, topic: str, *, connections: int) -> None
         counts[slot] = acked
 
 
-def drain(seat: Seat, port: int, topic: str, channel: str, *, rdy: int, upgrade: str = "") -> None:
+def drain(
+    process: LoadProcess, port: int, topic: str, channel: str, *, rdy: int, upgrade: str = ""
+) -> None:
     """One consumer: one write of FINs for each chunk received. Counts messages."""
     buf = bytearray(BUFFER_BYTES)
     view = memoryview(buf)
     out = bytearray()
-    counts, slot, stop = seat.counts, seat.slot, seat.stop
+    counts, slot, stop = process.counts, process.slot, process.stop
     answer = wire.answer
     sock = _subscribe(port, topic, channel, upgrade)
-    seat.ready()
+    process.ready()
     sock.sendall(b"RDY %d\n" % rdy)
     received = end = 0
     while not stop[0]:
@@ -229,17 +231,17 @@ def _subscribe(port: int, topic: str, channel: str, upgrade: str) -> socket.sock
 
 
 def drain_many(
-    seat: Seat, port: int, topic: str, channel: str, *, rdy: int, consumers: int
+    process: LoadProcess, port: int, topic: str, channel: str, *, rdy: int, consumers: int
 ) -> None:
     """Many consumers of one channel in one epoll loop."""
     socks = [wire.subscribe(port, topic, channel) for _ in range(consumers)]
     poller, by_fd = _register(socks)
     buf = bytearray(BUFFER_BYTES)
     out = bytearray()
-    counts, slot, stop = seat.counts, seat.slot, seat.stop
+    counts, slot, stop = process.counts, process.slot, process.stop
     answer = wire.answer
     rests: dict[int, bytes] = {}
-    seat.ready()
+    process.ready()
     for sock in socks:
         sock.send(b"RDY %d\n" % rdy)
     received = 0
@@ -260,7 +262,7 @@ def drain_many(
 
 
 def echo(
-    seat: Seat,
+    process: LoadProcess,
     port: int,
     topic: str,
     channel: str,
@@ -270,21 +272,21 @@ def echo(
     warmup_s: float,
     seconds: float,
 ) -> None:
-    """Publishes at a fixed pace on one connection and receives on another, each message with the
-    time of its sending in the body; reports how long the middle and the slowest took, in ms."""
+    """Publishes at a fixed rate on one connection and receives on another. Each body holds the time
+    it was sent; reports the median and the 99th percentile of the time to receive it, in ms."""
     consumer = wire.subscribe(port, topic, channel)
     producer = wire.connect(port)
     padding = bytes(wire.BODY_BYTES - STAMP.size)
     buf, replies, out = bytearray(BUFFER_BYTES), bytearray(BUFFER_BYTES), bytearray()
     end = replies_end = received = sent = acked = 0
     samples_ns: list[int] = []
-    seat.ready()
+    process.ready()
     consumer.sendall(b"RDY %d\n" % rdy)
     start_ns = time.perf_counter_ns()
     gap_ns = 1_000_000_000 // messages_per_s
     next_ns, warm_ns = start_ns, start_ns + int(warmup_s * 1e9)
     last_ns = warm_ns + int(seconds * 1e9)
-    while not seat.stop[0] and (now_ns := time.perf_counter_ns()) < last_ns:
+    while not process.stop[0] and (now_ns := time.perf_counter_ns()) < last_ns:
         if now_ns >= next_ns:
             producer.sendall(wire.pub(topic, STAMP.pack(time.perf_counter_ns()) + padding))
             next_ns += gap_ns
@@ -301,7 +303,7 @@ def echo(
             consumer.sendall(out)
             out.clear()
             received += messages
-            seat.counts[seat.slot] = received
+            process.counts[process.slot] = received
         if producer in readable:
             replies_end += _receive(producer, memoryview(replies)[replies_end:])
             pos, oks, heartbeats = wire.take_oks(replies, replies_end)
@@ -314,7 +316,7 @@ def echo(
     count = len(samples_ns)
     if not count:
         raise BenchFailure("no message came back")
-    seat.report(
+    process.report(
         {
             "p50_ms": samples_ns[count // 2] / 1e6,
             "p99_ms": samples_ns[min(count - 1, count * 99 // 100)] / 1e6,
@@ -334,13 +336,13 @@ def _ages_ns(buf: bytearray, end: int, now_ns: int) -> list[int]:
 
 
 def _check_oks(oks: int, commands: int) -> None:
-    """A server that says OK more often than it was asked would otherwise look very fast."""
+    """Raises on more OKs than commands; such a server would otherwise look very fast."""
     if oks > commands:
         raise BenchFailure(f"{oks} OKs for {commands} commands")
 
 
 def _receive(sock: socket.socket | Upgraded, into: memoryview) -> int:
-    """Bytes read; 0 when the socket's wake-up time has passed with nothing to read."""
+    """Bytes read; 0 when the receive timeout passed with nothing to read."""
     try:
         size = sock.recv_into(into)
     except BlockingIOError:
@@ -351,7 +353,7 @@ def _receive(sock: socket.socket | Upgraded, into: memoryview) -> int:
 
 
 def _receive_after_rest(receive: Callable[..., int], buf: bytearray, rest: bytes) -> int:
-    """Reads behind the part of a frame that an earlier read left; returns the end of both."""
+    """Reads after the partial frame that an earlier read left; returns the end of both."""
     buf[: len(rest)] = rest
     size = receive(memoryview(buf)[len(rest) :])
     if not size:
@@ -360,7 +362,7 @@ def _receive_after_rest(receive: Callable[..., int], buf: bytearray, rest: bytes
 
 
 def _keep_rest(buf: bytearray, pos: int, end: int) -> int:
-    """Moves `buf[pos:end]`, a frame not yet whole, to the front; returns its length."""
+    """Moves `buf[pos:end]`, a partial frame, to the front; returns its length."""
     rest_bytes = end - pos
     if pos and rest_bytes:
         buf[:rest_bytes] = buf[pos:end]
@@ -368,7 +370,7 @@ def _keep_rest(buf: bytearray, pos: int, end: int) -> int:
 
 
 def _send_whole(send: Callable[[bytes | bytearray], int], data: bytes | bytearray) -> None:
-    # These writes are under 300 bytes on a connection whose last write was answered.
+    # These writes are under 300 bytes, and the last write on the connection was answered.
     if send(data) != len(data):
         raise BenchFailure("the server does not read: short write")
 

@@ -1,10 +1,9 @@
-"""Measures raw range reads (`GET /log/raw`) from the page cache: bytes a second, and what they cost
-the server.
+"""Measures raw range reads (`GET /log/raw`) from the page cache: bytes a second and server CPU.
 
-A fresh server gets a topic of 200-byte messages; then readers in one other process fetch it over
-and over, in ranges of so many messages, and throw the bytes away. Counted are the bytes that
-arrived and the server's CPU time from /proc. The target is 500 MB/s at under 20 % of a core: a
-reader that is faster than that makes the server busier, so the share is also given for 500 MB/s.
+A fresh server gets a topic of 200-byte messages. Then readers, each in its own process, fetch it
+again and again, in ranges of messages, and throw the bytes away. Counted are the bytes that arrived
+and the server's CPU time from /proc. The target is 500 MB/s at under 20 % of a core. A faster
+reader makes the server busier, so the share of a core is also given for 500 MB/s.
 
     python -m bench.nsqd.ranges              3 rounds, medians; JSON lines to results/ranges.jsonl
     python -m bench.nsqd.ranges --quick      a smoke run, its results kept apart
@@ -126,7 +125,7 @@ def measure(size: Size, *, readers: int, number: int) -> dict[str, Any]:
 
 def fill(server: Server, messages: int) -> None:
     sock = wire.connect(server.tcp_port)
-    command = wire.mpub(TOPIC, MESSAGES_PER_MPUB)
+    command = wire.mpub(TOPIC, [bytes(wire.BODY_BYTES)] * MESSAGES_PER_MPUB)
     for _ in range(messages // MESSAGES_PER_MPUB):
         sock.sendall(command)
         if wire.read_response(sock) != b"OK":
@@ -135,7 +134,7 @@ def fill(server: Server, messages: int) -> None:
 
 
 def read(port: int, size: Size, read_bytes: Any, index: int) -> None:
-    """A process: fetch ranges until killed."""
+    """Runs in a process: fetches ranges until it is killed."""
     sock = socket.create_connection(("127.0.0.1", port))
     buffer = memoryview(bytearray(_RECEIVE_BYTES))
     at = (index * size.messages_per_range) % size.messages
@@ -165,13 +164,13 @@ def _until_flowing(read_bytes: Any, loads: list[multiprocessing.Process]) -> Non
         if time.monotonic() > deadline_s or not all(load.is_alive() for load in loads):
             raise BenchFailure("no bytes came")
         time.sleep(0.01)
-    time.sleep(0.3)  # the first ranges fill windows and caches
+    time.sleep(0.3)  # the first ranges fill TCP windows and caches
 
 
 def _figures(
     server: Server, read_bytes: Any, loads: list[multiprocessing.Process]
 ) -> tuple[float, float, float, float, float]:
-    """Time, bytes, CPU time of the server, of the readers and of everybody."""
+    """Time, bytes, and CPU time of the server, of the readers and of the machine."""
     clients_s = sum(cpu_s(load.pid or 0) for load in loads)
     return time.monotonic(), sum(read_bytes), server.cpu_s(), clients_s, machine_busy_s()
 

@@ -1,9 +1,9 @@
-"""Load connections over TLS, snappy or deflate, behind the few methods of a socket that load uses.
+"""Load connections over TLS, snappy or deflate, with the few methods of a socket that load uses.
 
-A load client must cost less than the server it drives, so nothing is packed twice: a publisher's
-commands are compressed once, each on its own, and sent again and again (a snappy chunk, or a
-deflate block that refers to nothing before it, may stand anywhere in a stream); what a consumer
-says is not squeezed at all. Encrypting cannot be done beforehand. Knows no workloads.
+A load client must use less CPU than the server it drives, so nothing is compressed twice. A
+publisher compresses each command once and sends it again and again: a snappy chunk, or a deflate
+block that refers to nothing before it, is valid anywhere in a stream. A consumer does not compress
+what it sends. Encryption cannot be done beforehand. Knows no workloads.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _ASKED: dict[str, dict[str, Any]] = {
     DEFLATE: {"deflate": True, "deflate_level": DEFLATE_LEVEL},
 }
 _RECEIVE_BYTES = 1 << 18
-_SPARE_BYTES = 1 << 16  # by which a snappy chunk may exceed what was asked for
+_SPARE_BYTES = 1 << 16  # a snappy chunk may exceed the requested size by this much
 _RAW_DEFLATE_BITS = -15
 _FILE_MODE = 0o600
 
 
 class Upgraded:
-    """A connection past IDENTIFY and its upgrade."""
+    """A connection, after IDENTIFY and its upgrade."""
 
     def __init__(self, port: int, upgrade: str) -> None:
         self._upgrade = upgrade
@@ -49,11 +49,11 @@ class Upgraded:
                 self._layers.receive(self._sock.recv(_RECEIVE_BYTES))
         if self.read_response() != b"OK":
             raise BenchFailure(f"no OK after the upgrade to {upgrade}")
-        self.sendall(wire.NOP)  # a snappy stream begins with a mark, which this sends
+        self.sendall(wire.NOP)  # sends the mark that begins a snappy stream
         wire.set_wake_up(self._sock)
 
     def pack(self, command: bytes) -> bytes:
-        """The command as `send_packed` takes it."""
+        """The command in the form that `send_packed` takes."""
         if self._upgrade == SNAPPY:
             marked = Snappy().pack(command)
             return marked[10:]  # without the mark
@@ -73,7 +73,7 @@ class Upgraded:
         self._sock.sendall(self._layers.take())
 
     def recv_into(self, into: memoryview) -> int:
-        """As of a socket: BlockingIOError when nothing came for a while, 0 at the end."""
+        """Like socket.recv_into: BlockingIOError on timeout, 0 at the end."""
         while not (data := self._layers.read(len(into) - _SPARE_BYTES)):
             received = self._sock.recv(_RECEIVE_BYTES)
             if not received:
@@ -83,7 +83,7 @@ class Upgraded:
         return len(data)
 
     def recv(self, size: int) -> bytes:
-        """For frames read one by one, before there is any load: no more than one is on its way."""
+        """For frames read one by one before the load begins, when at most one is under way."""
         while not (data := self._layers.read(size)):
             self._layers.receive(self._sock.recv(_RECEIVE_BYTES))
         return data
@@ -92,7 +92,7 @@ class Upgraded:
         self._sock.settimeout(seconds)
 
     def read_response(self) -> bytes:
-        """One frame that came alone; raises if it is an error."""
+        """Reads the one frame under way; raises if it is not a response."""
         data = b""
         while len(data) < wire.FRAME_HEAD.size or len(data) < 4 + struct.unpack(">I", data[:4])[0]:
             data += self.recv(_RECEIVE_BYTES)
@@ -121,8 +121,8 @@ def _layers(upgrade: str) -> Layers:
 
 
 def tls_flags(directory: Path) -> Sequence[str]:
-    """Makes a certificate for a server, and the flags that name it."""
-    # Here, so that who measures nothing of TLS does not need the library.
+    """Creates a certificate for a server; returns the flags that name it."""
+    # Imported here, so that only the TLS workloads need the library.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

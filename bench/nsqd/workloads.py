@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from bench.kit.load_processes import Crew
+from bench.kit.load_processes import LoadProcesses
 from bench.kit.servers import METADATA_FILE, BenchFailure, Command, Server, machine_busy_s
 from bench.nsqd.load import (
     MPUB_MESSAGES,
@@ -49,8 +49,8 @@ from bench.nsqd.load import (
 from bench.nsqd.upgrades import DEFLATE, SNAPPY, TLS, tls_flags
 
 TOPIC, CHANNEL = "bench", "ch"
-# Commands in flight on each connection of an MPUB publisher: with one, a broker that works in
-# batches waits for its publishers a good part of the time, and the figure is theirs.
+# Commands in flight on each connection of an MPUB publisher. With one command, a broker that works
+# in batches often waits for its publishers, and the figure measures the publishers.
 MPUB_WINDOW = 4
 PUB_WINDOW = 50
 RDY_MAX = 2500
@@ -155,37 +155,37 @@ def run(workload: Workload, command: Command, size: Size, data_root: Path | None
 
 def measure(
     server: Server,
-    crew: Crew,
+    load: LoadProcesses,
     slots: Iterable[int],
     size: Size,
     *,
     backlog: int | None = None,
     channels: int = 1,
 ) -> Figure:
-    """Lets a connected crew go and takes the difference of two readings of everything.
+    """Starts connected load processes and takes the difference of two readings of everything.
 
     Nothing counts unless the server agrees: what the load saw acknowledged, or received on each
     of so many channels, must not be more than /stats says was taken in.
     """
     slots = list(slots)
-    crew.begin()
+    load.begin()
     if backlog is None:
-        crew.wait_until(server, slots, seconds=size.warmup_s)
+        load.wait_until(server, slots, seconds=size.warmup_s)
     else:
-        crew.wait_until(server, slots, messages=int(backlog * BACKLOG_FROM))
-    from_s, from_messages = time.perf_counter(), crew.total(slots)
-    from_broker, from_clients, from_busy = server.cpu_s(), crew.cpu_s(), machine_busy_s()
-    crew.wait_until(
+        load.wait_until(server, slots, messages=int(backlog * BACKLOG_FROM))
+    from_s, from_messages = time.perf_counter(), load.total(slots)
+    from_broker, from_clients, from_busy = server.cpu_s(), load.cpu_s(), machine_busy_s()
+    load.wait_until(
         server,
         slots,
         seconds=size.seconds,
         messages=None if backlog is None else int(backlog * BACKLOG_TO),
     )
-    elapsed_s, messages = time.perf_counter() - from_s, crew.total(slots) - from_messages
+    elapsed_s, messages = time.perf_counter() - from_s, load.total(slots) - from_messages
     broker_s = server.cpu_s() - from_broker
-    clients_s = [now - then for now, then in zip(crew.cpu_s(), from_clients, strict=True)]
+    clients_s = [now - then for now, then in zip(load.cpu_s(), from_clients, strict=True)]
     busy_s = machine_busy_s() - from_busy
-    crew.check(server)
+    load.check(server)
     if messages <= 0:
         raise BenchFailure("no message was counted")
     counted, stored = messages + from_messages, server.stored()
@@ -206,9 +206,9 @@ def measure(
 def preload(server: Server, topic: str, messages: int, *, documents: bool = False) -> None:
     """Queues messages by MPUB on two connections, until all are acknowledged and in /stats."""
     each = messages // 2 // MPUB_MESSAGES * MPUB_MESSAGES
-    with Crew() as crew:
+    with LoadProcesses() as load:
         slots = [
-            crew.hire(
+            load.add(
                 publish,
                 server.tcp_port,
                 topic,
@@ -219,9 +219,9 @@ def preload(server: Server, topic: str, messages: int, *, documents: bool = Fals
             )
             for _ in range(2)
         ]
-        crew.connect(server)
-        crew.begin()
-        crew.wait_until(server, slots, messages=2 * each)
+        load.connect(server)
+        load.begin()
+        load.wait_until(server, slots, messages=2 * each)
     stored = server.stored(topic)
     if stored != 2 * each:
         raise BenchFailure(f"{2 * each:,} acknowledged, server took in {stored:,}")
@@ -240,9 +240,9 @@ def run_pub_pipelined(server: Server, size: Size) -> Figure:
 def _publish(
     server: Server, size: Size, topics: Topics, *, messages_per_command: int, window: int
 ) -> Figure:
-    with Crew() as crew:
+    with LoadProcesses() as load:
         slots = [
-            crew.hire(
+            load.add(
                 publish,
                 server.tcp_port,
                 topics,
@@ -251,55 +251,55 @@ def _publish(
             )
             for _ in range(2)
         ]
-        crew.connect(server)
-        return measure(server, crew, slots, size)
+        load.connect(server)
+        return measure(server, load, slots, size)
 
 
 def run_upgraded_mpub(server: Server, size: Size, *, upgrade: str) -> Figure:
     topics = Topics(TOPIC, CHANNEL, server.http_port, messages_each=size.backlog // 2)
     how = {"messages_per_command": MPUB_MESSAGES, "window": MPUB_WINDOW}
-    with Crew() as crew:
+    with LoadProcesses() as load:
         slots = [
-            crew.hire(publish, server.tcp_port, topics, **how, upgrade=upgrade, documents=True)
+            load.add(publish, server.tcp_port, topics, **how, upgrade=upgrade, documents=True)
             for _ in range(2)
         ]
-        crew.connect(server)
-        return measure(server, crew, slots, size)
+        load.connect(server)
+        return measure(server, load, slots, size)
 
 
 def run_upgraded_sub(server: Server, size: Size, *, upgrade: str) -> Figure:
     server.create(TOPIC, CHANNEL)
     preload(server, TOPIC, size.backlog, documents=True)
     how = {"rdy": RDY_MAX, "upgrade": upgrade}
-    with Crew() as crew:
-        slots = [crew.hire(drain, server.tcp_port, TOPIC, CHANNEL, **how) for _ in range(2)]
-        crew.connect(server)
-        return measure(server, crew, slots, size, backlog=size.backlog)
+    with LoadProcesses() as load:
+        slots = [load.add(drain, server.tcp_port, TOPIC, CHANNEL, **how) for _ in range(2)]
+        load.connect(server)
+        return measure(server, load, slots, size, backlog=size.backlog)
 
 
 def run_pub_sync(server: Server, size: Size) -> Figure:
     server.create(TOPIC, CHANNEL)
-    with Crew() as crew:
-        slot = crew.hire(publish_in_turn, server.tcp_port, TOPIC, connections=50)
-        crew.connect(server)
-        return measure(server, crew, [slot], size)
+    with LoadProcesses() as load:
+        slot = load.add(publish_in_turn, server.tcp_port, TOPIC, connections=50)
+        load.connect(server)
+        return measure(server, load, [slot], size)
 
 
 def run_http_pub(server: Server, size: Size) -> Figure:
     server.create(TOPIC, CHANNEL)
-    with Crew() as crew:
-        slot = crew.hire(publish_http, server.http_port, TOPIC, connections=20)
-        crew.connect(server)
-        return measure(server, crew, [slot], size)
+    with LoadProcesses() as load:
+        slot = load.add(publish_http, server.http_port, TOPIC, connections=20)
+        load.connect(server)
+        return measure(server, load, [slot], size)
 
 
 def run_sub(server: Server, size: Size) -> Figure:
     server.create(TOPIC, CHANNEL)
     preload(server, TOPIC, size.backlog)
-    with Crew() as crew:
-        slots = [crew.hire(drain, server.tcp_port, TOPIC, CHANNEL, rdy=RDY_MAX) for _ in range(2)]
-        crew.connect(server)
-        return measure(server, crew, slots, size, backlog=size.backlog)
+    with LoadProcesses() as load:
+        slots = [load.add(drain, server.tcp_port, TOPIC, CHANNEL, rdy=RDY_MAX) for _ in range(2)]
+        load.connect(server)
+        return measure(server, load, slots, size, backlog=size.backlog)
 
 
 def run_rdy1(server: Server, size: Size) -> Figure:
@@ -311,10 +311,10 @@ def run_rdy1(server: Server, size: Size) -> Figure:
 def _drain_many(
     server: Server, size: Size, topic: str, backlog: int, *, rdy: int, consumers: int
 ) -> Figure:
-    with Crew() as crew:
-        slot = crew.hire(drain_many, server.tcp_port, topic, CHANNEL, rdy=rdy, consumers=consumers)
-        crew.connect(server)
-        return measure(server, crew, [slot], size, backlog=backlog)
+    with LoadProcesses() as load:
+        slot = load.add(drain_many, server.tcp_port, topic, CHANNEL, rdy=rdy, consumers=consumers)
+        load.connect(server)
+        return measure(server, load, [slot], size, backlog=backlog)
 
 
 def run_both(server: Server, size: Size) -> Figure:
@@ -330,9 +330,9 @@ def _end_to_end(server: Server, size: Size, *, publishers: int, groups: list[lis
     channels = [f"{CHANNEL}{index}" for index in range(len(groups))]
     server.create(TOPIC, *channels)
     lead = Lead(range(publishers), groups, messages_max=LEAD_MESSAGES)
-    with Crew() as crew:
+    with LoadProcesses() as load:
         for _ in range(publishers):
-            crew.hire(
+            load.add(
                 publish,
                 server.tcp_port,
                 TOPIC,
@@ -342,11 +342,11 @@ def _end_to_end(server: Server, size: Size, *, publishers: int, groups: list[lis
             )
         for channel, group in zip(channels, groups, strict=True):
             for slot in group:
-                hired = crew.hire(drain, server.tcp_port, TOPIC, channel, rdy=RDY_MAX)
-                assert hired == slot
-        crew.connect(server)
+                added = load.add(drain, server.tcp_port, TOPIC, channel, rdy=RDY_MAX)
+                assert added == slot
+        load.connect(server)
         slots = [slot for group in groups for slot in group]
-        return measure(server, crew, slots, size, channels=len(groups))
+        return measure(server, load, slots, size, channels=len(groups))
 
 
 def run_rss(server: Server, size: Size) -> Figure:
@@ -363,8 +363,8 @@ def run_rss(server: Server, size: Size) -> Figure:
 
 def run_latency(server: Server, size: Size) -> Figure:
     server.create(TOPIC, CHANNEL)
-    with Crew() as crew:
-        slot = crew.hire(
+    with LoadProcesses() as load:
+        slot = load.add(
             echo,
             server.tcp_port,
             TOPIC,
@@ -375,10 +375,10 @@ def run_latency(server: Server, size: Size) -> Figure:
             warmup_s=size.warmup_s,
             seconds=size.seconds,
         )
-        crew.connect(server)
-        figure = measure(server, crew, [slot], size)
-        crew.stop[0] = 1
-        found = crew.found()
+        load.connect(server)
+        figure = measure(server, load, [slot], size)
+        load.stop[0] = 1
+        found = load.found()
     # A paced load leaves the broker idle by design: there is nothing to be bound by.
     return replace(
         figure,

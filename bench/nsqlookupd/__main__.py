@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def measure(command: Command, scenario: str, options: argparse.Namespace) -> dict[str, float]:
-    """One server, one scenario."""
+    """Measures one server in one scenario."""
     found = {}
     topics_of = _topics_of(scenario, options.nodes, options.topics)
     with Nsqlookupd(command) as server, Fleet(server.tcp_port, topics_of=topics_of) as fleet:
@@ -178,7 +178,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench.nsqlookupd",
         description="Compare nsqlookupds with a fleet registered.",
     )
-    parser.add_argument("--peer", metavar="NSQLOOKUPD", help="another nsqlookupd, such as Go's")
+    parser.add_argument(
+        "--peer", metavar="NSQLOOKUPD", help="another nsqlookupd to compare with, such as Go's"
+    )
     parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="only this")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a phase")

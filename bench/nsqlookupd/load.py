@@ -1,7 +1,7 @@
-"""What an nsqlookupd has to bear: a fleet of nsqds that register, and consumers that ask.
+"""The load on an nsqlookupd: a fleet of nsqds that register, and consumers that ask.
 
-Everything is in one process and one thread, over epoll and blocking sockets, with as little work
-for each command as Python allows. Knows bytes of both protocols; must not know what is measured.
+All of it runs in one process and one thread, over epoll and blocking sockets, with as little work
+for each command as possible. Knows the bytes of both protocols; must not know what is measured.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 @dataclass
 class Node:
-    """A stand-in for one nsqd."""
+    """The connection of one simulated nsqd."""
 
     socket: socket.socket
     commands: list[bytes]
@@ -39,7 +39,7 @@ class Node:
 
 
 class Fleet:
-    """Nodes with topics of their own or all with the same; use as a context manager."""
+    """Simulated nsqds, each with its topics; use as a context manager."""
 
     def __init__(self, port: int, *, topics_of: Sequence[Sequence[str]]) -> None:
         self._nodes: list[Node] = []
@@ -71,7 +71,7 @@ class Fleet:
             node.socket.close()
 
     def register(self, *, unanswered_max: int) -> float:
-        """All topics of all nodes at the same time; returns the seconds it took."""
+        """Registers all topics of all nodes at the same time; returns the seconds it took."""
         poll = select.epoll()
         by_number = {node.socket.fileno(): node for node in self._nodes}
         for number in by_number:
@@ -101,7 +101,7 @@ class Fleet:
 
 @dataclass
 class Answers:
-    """What asking came to."""
+    """The latencies of a phase of requests."""
 
     seconds: float
     latencies_us: list[float] = field(repr=False)
@@ -116,7 +116,7 @@ class Answers:
 
 
 def ask(port: int, topics: Sequence[str], *, connections: int, seconds: float) -> Answers:
-    """/lookup of one topic after the other, over connections that are kept."""
+    """Asks /lookup for one topic after the other, over connections that stay open."""
     requests = [_request(topic) for topic in topics]
     poll = select.epoll()
     sockets: dict[int, socket.socket] = {}
@@ -160,7 +160,7 @@ def ask(port: int, topics: Sequence[str], *, connections: int, seconds: float) -
 
 
 def ask_anew(port: int, topics: Sequence[str], *, seconds: float) -> Answers:
-    """The same over a connection for each request, one after the other."""
+    """Does the same with a new connection for each request, one after the other."""
     requests = [_request(topic) for topic in topics]
     latencies: list[float] = []
     clock = time.perf_counter
@@ -195,7 +195,7 @@ def _send(node: Node, count: int) -> None:
 
 
 def _request(topic: str) -> bytes:
-    """As go-nsq asks."""
+    """The request that go-nsq sends."""
     return (
         f"GET /lookup?topic={topic} HTTP/1.1\r\n"
         "Host: 127.0.0.1:4161\r\n"

@@ -1,6 +1,6 @@
-"""One program a client library: publishes or consumes for a while, and prints how it went.
+"""One program for each client library: it publishes or consumes for a while and prints a result.
 
     python -m bench.clients.drivers.pumpline_driver mpub 127.0.0.1:4150 topic 3
 
-A process of its own for each library keeps gevent's patches and other people's event loops apart.
+Each library runs in its own process, so that gevent's patches and event loops do not mix.
 """

@@ -6,36 +6,36 @@ import asyncio
 
 import ansq
 
-from bench.clients.drivers.task import BATCH, BATCHES_UNDER_WAY, BODY, CHANNEL, IN_FLIGHT_MAX, Stint
+from bench.clients.drivers.task import BATCH, BATCHES_UNDER_WAY, BODY, CHANNEL, IN_FLIGHT_MAX, Task
 
 
-async def publish(stint: Stint) -> None:
-    writer = await ansq.create_writer(nsqd_tcp_addresses=[stint.address])
-    if stint.workload == "mpub":
+async def publish(task: Task) -> None:
+    writer = await ansq.create_writer(nsqd_tcp_addresses=[task.address])
+    if task.workload == "mpub":
 
         async def send(topic: str, bodies: list[bytes]) -> None:
             await writer.mpub(topic, *bodies)
 
-        await stint.publish(BATCHES_UNDER_WAY, send, [BODY] * BATCH, BATCH)
+        await task.publish(BATCHES_UNDER_WAY, send, [BODY] * BATCH, BATCH)
     else:
-        await stint.publish(stint.publishers, writer.pub, BODY, 1)
+        await task.publish(task.publishers, writer.pub, BODY, 1)
     await writer.close()
 
 
-async def consume(stint: Stint) -> None:
+async def consume(task: Task) -> None:
     reader = await ansq.create_reader(
-        topic=stint.topic, channel=CHANNEL, nsqd_tcp_addresses=[stint.address]
+        topic=task.topic, channel=CHANNEL, nsqd_tcp_addresses=[task.address]
     )
     for connection in reader.connections:
         await connection.rdy(IN_FLIGHT_MAX)
     async for message in reader.messages():
         await message.fin()
-        stint.count_consumed()
+        task.count_consumed()
 
 
 def main() -> None:
-    stint = Stint.from_arguments()
-    asyncio.run(consume(stint) if stint.workload.startswith("sub") else publish(stint))
+    task = Task.from_arguments()
+    asyncio.run(consume(task) if task.workload.startswith("sub") else publish(task))
 
 
 if __name__ == "__main__":

@@ -19,44 +19,44 @@ from bench.clients.drivers.task import (  # noqa: E402
     BODY,
     CHANNEL,
     IN_FLIGHT_MAX,
-    Stint,
+    Task,
 )
 
 
-def publish(stint: Stint, workers: int, send: Callable[..., Any], what: Any, count: int) -> None:
+def publish(task: Task, workers: int, send: Callable[..., Any], what: Any, count: int) -> None:
     def work() -> None:
-        while not stint.is_over:
-            send(stint.topic, what)
-            stint.messages += count
+        while not task.is_over:
+            send(task.topic, what)
+            task.messages += count
 
-    stint.begin()
+    task.begin()
     gevent.joinall([gevent.spawn(work) for _ in range(workers)], raise_error=True)
-    stint.report()
+    task.report()
 
 
-def consume(stint: Stint) -> None:
+def consume(task: Task) -> None:
     consumer = gnsq.Consumer(
-        stint.topic, CHANNEL, nsqd_tcp_addresses=[stint.address], max_in_flight=IN_FLIGHT_MAX
+        task.topic, CHANNEL, nsqd_tcp_addresses=[task.address], max_in_flight=IN_FLIGHT_MAX
     )
 
     @consumer.on_message.connect
     def handle(_: Any, message: Any) -> None:
-        stint.count_consumed()
+        task.count_consumed()
 
     consumer.start()
 
 
 def main() -> None:
-    stint = Stint.from_arguments()
-    if stint.workload == "sub":
-        consume(stint)
+    task = Task.from_arguments()
+    if task.workload == "sub":
+        consume(task)
         return
-    producer = gnsq.Producer([stint.address])
+    producer = gnsq.Producer([task.address])
     producer.start()
-    if stint.workload == "mpub":
-        publish(stint, BATCHES_UNDER_WAY, producer.multipublish, [BODY] * BATCH, BATCH)
+    if task.workload == "mpub":
+        publish(task, BATCHES_UNDER_WAY, producer.multipublish, [BODY] * BATCH, BATCH)
     else:
-        publish(stint, stint.publishers, producer.publish, BODY, 1)
+        publish(task, task.publishers, producer.publish, BODY, 1)
     os._exit(0)
 
 

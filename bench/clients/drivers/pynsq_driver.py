@@ -9,18 +9,18 @@ from typing import Any
 
 import nsq
 
-from bench.clients.drivers.task import BATCH, BATCHES_UNDER_WAY, BODY, CHANNEL, IN_FLIGHT_MAX, Stint
+from bench.clients.drivers.task import BATCH, BATCHES_UNDER_WAY, BODY, CHANNEL, IN_FLIGHT_MAX, Task
 
 
-async def connected(stint: Stint) -> Any:
-    writer = nsq.Writer([stint.address])
+async def connected(task: Task) -> Any:
+    writer = nsq.Writer([task.address])
     while not writer.conns:
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.2)  # it has no sign for being ready
     return writer
 
 
-async def publish(stint: Stint, workers: int, send: Callable[..., Any], what: Any, n: int) -> None:
+async def publish(task: Task, workers: int, send: Callable[..., Any], what: Any, n: int) -> None:
     """By callbacks, which is how it is meant to be used, and the fastest way."""
     done = asyncio.get_running_loop().create_future()
     under_way = workers
@@ -29,46 +29,46 @@ async def publish(stint: Stint, workers: int, send: Callable[..., Any], what: An
         nonlocal under_way
         if data != b"OK":
             raise RuntimeError(data)
-        stint.messages += n
-        if not stint.is_over:
-            send(stint.topic, what, callback=answered)
+        task.messages += n
+        if not task.is_over:
+            send(task.topic, what, callback=answered)
             return
         under_way -= 1
         if not under_way:
             done.set_result(None)
 
-    stint.begin()
+    task.begin()
     for _ in range(workers):
-        send(stint.topic, what, callback=answered)
+        send(task.topic, what, callback=answered)
     await done
-    stint.report()
+    task.report()
 
 
-async def consume(stint: Stint) -> None:
+async def consume(task: Task) -> None:
     def handle(_: Any) -> bool:
-        stint.count_consumed()
+        task.count_consumed()
         return True
 
     nsq.Reader(
-        topic=stint.topic,
+        topic=task.topic,
         channel=CHANNEL,
         message_handler=handle,
-        nsqd_tcp_addresses=[stint.address],
+        nsqd_tcp_addresses=[task.address],
         max_in_flight=IN_FLIGHT_MAX,
     )
     await asyncio.get_running_loop().create_future()
 
 
 async def main() -> None:
-    stint = Stint.from_arguments()
-    if stint.workload == "sub":
-        await consume(stint)
+    task = Task.from_arguments()
+    if task.workload == "sub":
+        await consume(task)
         return
-    writer = await connected(stint)
-    if stint.workload == "mpub":
-        await publish(stint, BATCHES_UNDER_WAY, writer.mpub, [BODY] * BATCH, BATCH)
+    writer = await connected(task)
+    if task.workload == "mpub":
+        await publish(task, BATCHES_UNDER_WAY, writer.mpub, [BODY] * BATCH, BATCH)
     else:
-        await publish(stint, stint.publishers, writer.pub, BODY, 1)
+        await publish(task, task.publishers, writer.pub, BODY, 1)
     os._exit(0)
 
 

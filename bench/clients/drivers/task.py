@@ -1,7 +1,7 @@
-"""What a driver is asked to do, and the line it prints at the end.
+"""The task of a driver, and the line it prints at the end.
 
-Every library gets the same: as many messages under way, of the same size, for as long. What is
-counted is what nsqd has confirmed, or what was finished.
+Every library gets the same task: the same number of messages in flight, of the same size, for the
+same time. Counted are messages that nsqd has confirmed, or that were finished.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 BODY = b"x" * 200
-PUBLISHERS = 100  # of single messages, each waiting for its answer
+PUBLISHERS = 100  # of single messages, each waits for its answer
 BATCH = 200  # messages in an MPUB
 BATCHES_UNDER_WAY = 4
 IN_FLIGHT_MAX = 2500
@@ -25,8 +25,8 @@ CHANNEL = "bench"
 
 
 @dataclass
-class Stint:
-    """Call `begin` when all is set up, count `messages`, and stop when `is_over`."""
+class Task:
+    """Call `begin` after the set-up, count `messages`, and stop when `is_over`."""
 
     workload: str
     address: str
@@ -39,7 +39,7 @@ class Stint:
     _until_s: float = 0.0
 
     @classmethod
-    def from_arguments(cls) -> Stint:
+    def from_arguments(cls) -> Task:
         workload, address, topic, seconds, messages_max = sys.argv[1:6]
         return cls(workload, address, topic, float(seconds), int(messages_max))
 
@@ -54,13 +54,13 @@ class Stint:
 
     @property
     def publishers(self) -> int:
-        """Of single messages."""
+        """How many publish single messages at the same time."""
         return PUBLISHERS if self.workload == "pub" else 1
 
     async def publish(
         self, workers: int, send: Callable[[str, Any], Awaitable[object]], what: Any, count: int
     ) -> None:
-        """All of it, with clients that are awaited; `what` is so many messages."""
+        """Does the whole task with an asyncio client; each `what` holds `count` messages."""
 
         async def work() -> None:
             while not self.is_over:
@@ -72,17 +72,17 @@ class Stint:
         self.report()
 
     def consumed(self) -> bool:
-        """Count a message, the first of which begins the stint; whether it was the last one."""
+        """Count a message; return whether it was the last. The first message begins the task."""
         if not self.messages:
             self.begin()
         self.messages += 1
-        # The clock costs a tenth of what our handler costs: not for every message.
+        # Reading the clock costs a tenth of our handler, so it is read every 256 messages.
         if self.messages >= self.messages_max:
             return True
         return self.messages % 256 == 0 and time.perf_counter() >= self._until_s
 
     def count_consumed(self) -> None:
-        """Count a message; after the last one report, and end the process."""
+        """Count a message; after the last one, report and end the process."""
         if self.consumed():
             self.report()
             os._exit(0)

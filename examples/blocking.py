@@ -1,4 +1,4 @@
-"""Without asyncio: lines of text into a topic, and out of it again.
+"""Publish and consume lines of text without asyncio.
 
 python examples/blocking.py 127.0.0.1:4150
 """

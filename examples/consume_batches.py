@@ -1,4 +1,4 @@
-"""Storing messages in a database, hundreds in a transaction, each of them once.
+"""Store messages in a database, hundreds in a transaction, each of them once.
 
 python examples/consume_batches.py 127.0.0.1:4150 orders.sqlite
 """
@@ -16,7 +16,7 @@ FILE = sys.argv[2] if len(sys.argv) > 2 else ":memory:"
 
 async def main() -> None:
     database = sqlite3.connect(FILE)
-    # NSQ delivers at least once: the id makes a second delivery harmless.
+    # NSQ delivers at least once. The id as primary key makes a second delivery harmless.
     database.execute("create table if not exists orders (id text primary key, body blob)")
     consumer = Consumer("orders", "archive", nsqd=NSQD, max_in_flight=2000)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop_soon)
@@ -25,7 +25,7 @@ async def main() -> None:
             rows = [(message.id, message.body) for message in batch]
             with database:
                 database.executemany("insert or ignore into orders values (?, ?)", rows)
-            batch.finish()  # stored, so nsqd may forget them
+            batch.finish()  # the rows are stored, so nsqd need not deliver them again
     [(count,)] = database.execute("select count(*) from orders")
     print(f"{count} orders stored")
 

@@ -1,4 +1,4 @@
-"""Handling orders: ten at a time, with retries, long ones, and a topic for those that fail.
+"""Handle orders: ten at a time, with retries, long ones, and a topic for those that fail.
 
 python examples/consume_handler.py 127.0.0.1:4150
 """
@@ -18,10 +18,10 @@ async def bill(message: Message) -> None:
     """Returning finishes the message; raising requeues it, and the consumer backs off."""
     order = json.loads(message.body)
     if order["customer"] is None and message.attempts < 2:
-        # Not the world's fault, just not there yet: look again soon, and let others go on.
+        # Only this order has to wait: try it again soon, and do not slow the others down.
         message.requeue(0.1, backoff=False)
         return
-    await asyncio.sleep(0.01)  # a database, say
+    await asyncio.sleep(0.01)  # stands for a call to a database
     print(f"order {order['number']} billed, attempt {message.attempts}")
 
 
@@ -39,7 +39,7 @@ async def main() -> None:
             max_in_flight=50,
             max_attempts=2,
             giving_up=keep,
-            auto_touch=True,  # for those that take longer than nsqd's --msg-timeout
+            auto_touch=True,  # a handler may take longer than nsqd's --msg-timeout
             options=ConsumerOptions(requeue_delay_s=0.1, backoff_multiplier_s=0.05),
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop_soon)

@@ -1,4 +1,4 @@
-"""Counting words out of messages, one message at a time, until it is told to stop.
+"""Count words in messages, one message at a time, until SIGTERM.
 
 python examples/consume_iterate.py 127.0.0.1:4150
 """
@@ -22,7 +22,7 @@ async def main() -> None:
             try:
                 line = message.body.decode()
             except UnicodeDecodeError as error:
-                # It will never be text: delivering it again helps nobody.
+                # This message will never be text, so finish it: a redelivery would fail again.
                 print(f"message {message.id} is left out: {error}")
             else:
                 words.update(line.split())

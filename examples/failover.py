@@ -1,4 +1,4 @@
-"""Several nsqds: the first that is up is used. What a failure tells, and what to do about it.
+"""Publish to several nsqds: the first that is up is used. Each failure says what is known.
 
 python examples/failover.py 127.0.0.1:4150 127.0.0.1:5150
 """
@@ -17,7 +17,7 @@ async def charge(producer: Producer, order: int) -> str:
     except NotSent as error:
         return f"order {order}: no nsqd has it, so it may be tried again elsewhere ({error})"
     except Unconfirmed as error:
-        # With retry_unconfirmed=False, a message is never sent a second time by itself.
+        # With retry_unconfirmed=False the producer never sends such a message again by itself.
         return f"order {order}: an nsqd may have it or not; look before charging again ({error})"
     except Refused as error:
         return f"order {order}: nsqd does not want it, and never will ({error.code})"

@@ -1,11 +1,11 @@
-"""Orders in NSQ, seen from Spark: run it cell by cell in an editor that knows `# %%`, or at once.
+"""Orders in NSQ, seen from Spark. Run it cell by cell in an editor that knows `# %%`, or at once.
 
     NSQD=127.0.0.1:4151 python examples/spark_orders.py
 
 It needs an nsqd of pumpline (its HTTP address), `pip install 'pumpline[spark]'` and Java 17.
 """
 
-# %% A session. Nothing has to be registered; any other Spark session will do as well.
+# %% A session. Nothing has to be registered; any other Spark session works as well.
 import os
 import tempfile
 import time
@@ -47,7 +47,7 @@ totals = spark.sql(
 )
 totals.show()
 
-# %% A stream into a Parquet table: each row once, whatever is killed in between.
+# %% A stream into a Parquet table: each row is there once, whatever is killed in between.
 stream = (
     spark.readStream.format("nsq")
     .options(nsqd=NSQD, subscribe=TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger=400)
@@ -63,7 +63,7 @@ for progress in stream.recentProgress:
 archived = spark.read.parquet(f"{HOME}/table")
 print(archived.count(), "rows archived in", HOME)
 
-# %% What is dear goes on to another topic, as a stream.
+# %% A stream that publishes expensive orders to another topic.
 dear = (
     spark.readStream.format("nsq")
     .options(nsqd=NSQD, subscribe=TOPIC, startingOffsets="earliest")

@@ -1,4 +1,4 @@
-"""A test of your own, with a real nsqd in the same process: the fixture `nsqd` is pumpline's.
+"""Tests with a real nsqd in the same process: the fixture `nsqd` comes with pumpline.
 
 pytest examples/test_orders.py
 """
@@ -8,7 +8,7 @@ from pumpline.testing import LocalNsqd
 
 
 def place_order(nsqd_address: str, number: int) -> None:
-    """What is to be tested: it publishes, in two topics."""
+    """The function under test: it publishes to two topics."""
     with Producer(nsqd_address) as producer:
         producer.publish("orders", b"%d" % number)
         producer.publish("reminders", b"%d" % number, defer=3600)

@@ -1,4 +1,4 @@
-"""Records of runs, one JSON object a line, and what they come to: medians, ratios, the table.
+"""Records of runs, one JSON object a line, and their summary: medians, ratios, the table.
 
 | key                     | meaning                                                             |
 |-------------------------|---------------------------------------------------------------------|
@@ -33,7 +33,7 @@ from bench.nsqd.workloads import WORKLOADS, Figure, Workload, middle
 
 Record = dict[str, Any]
 
-# Other work on the machine beyond this makes a run's figures doubtful.
+# If other work takes more cores than this, a run's figures are doubtful.
 OTHER_CORES_MAX = 0.2
 
 DEFINED = {workload.name: workload for workload in (*WORKLOADS, *GoClients(Path()).workloads())}

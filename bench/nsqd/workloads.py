@@ -1,4 +1,4 @@
-"""The workloads: what each does to a server, what it counts, and what it should reach.
+"""The workloads: the load of each, what it counts, and its target.
 
 | workload       | load                                                  | figure                 |
 |----------------|-------------------------------------------------------|------------------------|
@@ -19,8 +19,8 @@
 | idle           | 10,000 topics with a channel each, nothing else       | CPU, % of a core       |
 | consumers1000  | RDY 10, 1,000 consumers on a backlog, then 10         | rate with 1,000 / 10   |
 
-Messages are of 200 bytes. Knows load, servers and targets; must not know the table or the files
-that results go to.
+Messages have 200 bytes. Knows load, servers and targets; must not know the table or the files that
+results go to.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MPUB_WINDOW = 4
 PUB_WINDOW = 50
 RDY_MAX = 2500
 LEAD_MESSAGES = 200_000
-# A backlog is measured from the first share to the second, clear of both ends.
+# The shares of a backlog between which it is measured, to leave out both ends.
 BACKLOG_FROM, BACKLOG_TO = 0.1, 0.9
 SETTLE_S = 1.0
 LATENCY_PER_S = 5_000
@@ -92,7 +92,7 @@ class Figure:
     broker_cores: float | None = None
     client_cores: float | None = None
     client_cores_min: float | None = None
-    # What neither broker nor load used: other work on the machine, which spoils a comparison.
+    # CPU used by neither broker nor load: other work on the machine, which spoils a comparison.
     other_cores: float | None = None
     extra: Mapping[str, float] = field(default_factory=dict)
 
@@ -164,8 +164,8 @@ def measure(
 ) -> Figure:
     """Starts connected load processes and takes the difference of two readings of everything.
 
-    Nothing counts unless the server agrees: what the load saw acknowledged, or received on each
-    of so many channels, must not be more than /stats says was taken in.
+    The run counts only if the server agrees: the messages that the load saw acknowledged, or
+    received on each channel, must not be more than /stats says.
     """
     slots = list(slots)
     load.begin()
@@ -487,6 +487,6 @@ WORKLOADS = (
 
 
 def middle(figures: Iterable[float | None]) -> float | None:
-    """The median of what is there."""
+    """The median of the figures that are not None."""
     present = [figure for figure in figures if figure is not None]
     return statistics.median(present) if present else None

@@ -1,11 +1,11 @@
-"""python -m bench.nsqlookupd: nsqlookupd beside another one, with a whole fleet registered.
+"""Compares nsqlookupds with a whole fleet registered: `python -m bench.nsqlookupd`.
 
-| scenario | who has what                                                          |
+| scenario | topics of the nodes                                                   |
 |----------|-----------------------------------------------------------------------|
 | shared   | every node has the same topics: an answer of /lookup names every node |
-| own      | every node has topics of its own: an answer names one                 |
+| own      | every node has its own topics: an answer names one node               |
 
-Servers take turns; figures are medians over rounds. Each figure of a run goes into one JSON line:
+Servers take turns; figures are medians over rounds. Each run is one JSON line:
 
 | key                                         | meaning                                        |
 |---------------------------------------------|------------------------------------------------|

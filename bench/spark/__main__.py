@@ -1,10 +1,10 @@
 """Measures Spark over topics against Spark over Parquet, and against the way it is done today.
 
-`python -m bench.spark --peer-tools DIR` measures everything, `--help` says how. All of a run
-happens in one Spark session on this machine; what is compared takes turns within a round, after
-warm-up rounds that do not count: rates rise until the JIT compiler has settled. Records go to
-bench/results/spark.jsonl, one JSON object a line with the keys of `bench.kit.report`, pictures
-beside it.
+`python -m bench.spark --peer-tools DIR` measures everything; `--help` lists the options. A run uses
+one Spark session on this machine. The sides of a comparison take turns within a round, after
+warm-up rounds that do not count, because rates rise until the JIT compiler has settled. Records go
+to bench/results/spark.jsonl, one JSON object a line with the keys of `bench.kit.report`, with
+pictures beside it.
 
 | workload | ours | compared with | target |
 |---|---|---|---|
@@ -50,7 +50,7 @@ NSQD = Command("pumpline", (sys.executable, "-m", "pumpline.tools.nsqd"))
 
 @dataclass(frozen=True)
 class Target:
-    """What a workload is to reach; by ratio to its basis unless there is none."""
+    """The target of a workload: a ratio to its basis, or a value."""
 
     ratio_min: float | None = None
     value_min: float | None = None
@@ -89,7 +89,7 @@ class Bench:
         self._written = 0
 
     def prepare(self) -> None:
-        """The same rows in a topic and in a Parquet table."""
+        """Writes the same rows to a topic and to a Parquet table."""
         publish(self.server.tcp_port, TOPIC, self.rows, Documents())
         self.topic().write.parquet(self.parquet)
         assert self.spark.read.parquet(self.parquet).count() == self.rows
@@ -114,7 +114,7 @@ class Bench:
         self._stream(self.spark.readStream.schema(schema).parquet(self.parquet))
 
     def write_topic(self) -> None:
-        """To a new topic each time."""
+        """Writes to a new topic each time."""
         self._written += 1
         frame = self.spark.read.parquet(self.parquet).select("body")
         writer = frame.write.format("nsq").mode("append")
@@ -125,7 +125,7 @@ class Bench:
         publish(self.server.tcp_port, f"written-{self._written}", self.rows, Documents())
 
     def drop_written(self) -> None:
-        # On a connection of its own: the server's may have been idle for minutes.
+        # A new connection, because the server's own may have been idle for minutes.
         url = f"http://{self.address}/topic/delete?topic=written-{self._written}"
         with urlopen(Request(url, method="POST")) as answer:
             answer.read()
@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def carry_out(bench: Bench, options: argparse.Namespace, console: Console) -> Iterator[Record]:
-    """Yields a record for each thing measured, in turns."""
+    """Runs the workloads; yields a record for each measurement."""
     console.print(f"{bench.rows:,} rows of 200 bytes")
     bench.prepare()
     pairs: dict[str, list[tuple[str, Callable[[], None]]]] = {
@@ -191,7 +191,7 @@ def carry_out(bench: Bench, options: argparse.Namespace, console: Console) -> It
 
 
 def measured(work: Callable[[], None], rows: int) -> Record:
-    """Rows a second, and what else the machine was doing meanwhile."""
+    """Rows a second, and the CPU that other work took meanwhile."""
     clock = TreeClock()
     began_s = time.perf_counter()
     work()

@@ -1,4 +1,4 @@
-"""Load for bench.spark: rows to publish, publish-to-table times, and who else was at work."""
+"""Load for bench.spark: rows to publish, publish-to-table times, and CPU of other processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 class Documents:
-    """JSON of 200 bytes, no two alike: Parquet is not to win by finding repeats."""
+    """JSON of 200 bytes, no two alike, so that Parquet gains nothing from repeats."""
 
     def __init__(self) -> None:
         fields = (
@@ -42,14 +42,14 @@ class Documents:
         self._generator = np.random.default_rng(7)
 
     def mpub_body(self) -> bytes:
-        """A batch of new ones."""
+        """The body of an MPUB with a batch of new documents."""
         shape = (BATCH_ROWS, len(self._random))
         self._rows[:, self._random] = _HEX[self._generator.integers(0, 16, shape, np.uint8)]
         return BATCH_ROWS.to_bytes(4) + self._rows.tobytes()
 
 
 def publish(port: int, topic: str, rows: int, documents: Documents) -> None:
-    """By MPUB, with some in flight; documents are made before the clock of a rate would matter."""
+    """Publishes by MPUB, a few in flight; a measured topic gets bodies that were made before."""
     command = f"MPUB {topic}\n".encode()
     bodies = [documents.mpub_body() for _ in range(16)] if rows > BATCH_ROWS else []
     waiting = 0
@@ -68,8 +68,8 @@ def publish(port: int, topic: str, rows: int, documents: Documents) -> None:
 
 
 def latencies_s(spark: SparkSession, server: Server, home: Path) -> list[float]:
-    """From just before a publish to the commit that makes its row part of a Parquet table, with
-    publishes at random moments and nothing else to do."""
+    """Seconds from just before a publish to the commit that makes its row part of a Parquet table.
+    Publishes come at random moments, and nothing else is running."""
     url = f"http://127.0.0.1:{server.http_port}/topic/create?topic=latency"
     with urlopen(Request(url, method="POST")) as answer:
         answer.read()
@@ -101,8 +101,8 @@ def latencies_s(spark: SparkSession, server: Server, home: Path) -> list[float]:
 
 
 def _commits(table: Path) -> int:
-    """Batches that Spark's file sink has committed: `<batch>` or, every tenth, `<batch>.compact`
-    appear there whole."""
+    """How many batches Spark's file sink has committed. Each is a file `<batch>` or, every tenth,
+    `<batch>.compact`, which appears whole."""
     metadata = table / "_spark_metadata"
     if not metadata.exists():
         return 0
@@ -111,7 +111,7 @@ def _commits(table: Path) -> int:
 
 
 class TreeClock:
-    """CPU time that went to anything but this process and its descendants."""
+    """Measures the CPU time of all processes but this one and its descendants."""
 
     def __init__(self) -> None:
         self._busy_s = machine_busy_s()

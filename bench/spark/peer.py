@@ -22,8 +22,8 @@ TOPIC = "bench"
 
 
 def todays_way(spark: SparkSession, tools: Path, home: Path, rows: int) -> tuple[float, float]:
-    """Seconds from a full topic to a Parquet table with all its rows, and how many cores other
-    work took meanwhile."""
+    """Seconds from a full topic to a Parquet table with all its rows, and the cores that other work
+    took meanwhile."""
     command = Command("go", (str(tools / "nsqd"), f"--mem-queue-size={MEM_QUEUE}"))
     with (
         Server(command, data_root=home) as server,
@@ -59,7 +59,7 @@ def _nsq_to_file(tools: Path, port: int, files: Path) -> Iterator[None]:
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
-        process.terminate()  # it closes and moves its file
+        process.terminate()  # nsq_to_file then closes and moves its file
         process.wait(WAIT_S_MAX)
     finally:
         process.kill()

@@ -1,4 +1,4 @@
-"""What a run of bench.spark comes to: medians and ratios, and a picture of each workload.
+"""Medians and ratios of a run of bench.spark, and a picture of each workload.
 
 `python -m bench.spark.plot` draws the newest run in bench/results/spark.jsonl again.
 """
@@ -32,7 +32,7 @@ WIDTH, LEFT, RIGHT, TOP, BAR = 640, 170, 130, 56, 24
 
 @dataclass(frozen=True)
 class Row:
-    """One workload: ours, and what it is compared with."""
+    """One workload: our figure, and the one it is compared with."""
 
     workload: str
     unit: str

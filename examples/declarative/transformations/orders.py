@@ -1,6 +1,6 @@
 """A topic as a streaming table, and a view over it, in Spark's declarative pipelines.
 
-Spark keeps how far each table has read; a run reads what is new and ends.
+Spark remembers how far each table has read. A run reads what is new, and ends.
 """
 
 from pyspark import pipelines as dp
@@ -30,5 +30,5 @@ def orders() -> DataFrame:
 
 @dp.materialized_view
 def cities() -> DataFrame:
-    """What each city has ordered."""
+    """The amount that each city has ordered."""
     return spark.read.table("orders").groupBy("city").agg(F.sum("amount").alias("amount"))

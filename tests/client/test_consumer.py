@@ -1,7 +1,6 @@
 """A consumer and a real nsqd: iterating, answering, time, attempts and settings."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -10,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from pumpline.client import Consumer, ConsumerOptions, Message, Settings
+from pumpline.core.protocol.frames import ERROR, RESPONSE, encode_frame
 from tests.kit.auth_server import AuthorityServer, grant
 from tests.kit.certificates import Authority, client_context
 from tests.kit.client.consuming import CHANNEL, finish_all, left, numbered, publish, take, until
+from tests.kit.client.scripted import Client, scripted
 from tests.kit.daemons import Nsqd
 
 TOUCH_S = 0.01  # much less than any time a message has here
@@ -178,10 +179,10 @@ async def test_a_message_not_answered_in_time_is_written_off_and_comes_again(
     async with hasty_consumer(max_in_flight=1) as consumer:
         [late] = await take(consumer, 1)
         [again] = await take(consumer, 1)
-        assert (again.id, again.attempts) == (late.id, 2)
-        assert late.is_over
-        assert not late.finish()
         again.finish()
+        assert (again.id, again.attempts) == (late.id, 2)
+        await until(lambda: late.is_over)  # nsqd's timer started before ours
+        assert not late.finish()
     assert consumer.counters.expired == 1
     assert "1 messages were not answered within 0.3 s" in caplog.text
 
@@ -359,7 +360,8 @@ async def test_answers_of_one_moment_are_one_write(
     publish(nsqd, topic, numbered(100))
     async with new_consumer(max_in_flight=100) as consumer:
         messages = await take(consumer, 100)
-        [subscription] = consumer._subscriptions.values()
+        assert consumer._running is not None
+        [subscription] = consumer._running.subscriptions.by_address.values()
         assert subscription.connection is not None
         written: list[bytes] = []
         transport = subscription.connection._transport
@@ -415,15 +417,22 @@ async def test_settings_of_the_connection_hold(
 
 
 async def test_an_nsqd_that_refuses_the_subscription_is_tried_again(
-    nsqd: Nsqd, topic: str, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address)
-    consumer.channel = "no!good"  # past the check of names
-    with caplog.at_level(logging.WARNING):
-        async with consumer:
-            await until(lambda: "E_BAD_CHANNEL" in caplog.text)
-            consumer.channel = CHANNEL
-            await until(lambda: consumer.connections)
+    answers = [encode_frame(ERROR, b"E_BAD_CHANNEL no"), encode_frame(RESPONSE, b"OK")]
+
+    async def refuse_once(client: Client) -> None:
+        assert (await client.command()).startswith(b"SUB ")
+        client.send(answers.pop(0))
+        await client.gone()
+
+    async with (
+        scripted(refuse_once) as address,
+        Consumer("t", CHANNEL, nsqd=address, options=ConsumerOptions(stop_timeout_s=0)) as consumer,
+    ):
+        await until(lambda: consumer.connections)
+    assert answers == []
+    assert "E_BAD_CHANNEL" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ async def test_a_stop_waits_for_messages_of_an_nsqd_that_is_being_left(
         assert lookupd.http("POST", tombstone)[0] == 200
         await until(lambda: not consumer.connections)
         stopping = asyncio.create_task(consumer.stop())
-        while not consumer._is_over:
+        while not consumer._inbox.is_over:
             await asyncio.sleep(0)
         assert message.finish()
         await stopping

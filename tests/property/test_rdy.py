@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pumpline.client.consuming.rdy import INTERVAL_S, PROBE_SLOTS, Credit, Pool, fill
+from pumpline.client.consuming.rdy import INTERVAL_S, PROBE_SLOTS, Credit, RdyPool, fill
 
 CONNECTIONS_MAX = 8
 
@@ -28,7 +28,7 @@ class Stage:
 
     def __init__(self, max_in_flight: int) -> None:
         self.now = 100.0
-        self.pool = Pool(max_in_flight)
+        self.pool = RdyPool(max_in_flight)
         self.nodes: list[Node] = []
         self.sent = 0
 

@@ -4,8 +4,8 @@ A message is answered once: `finish`, `requeue`, or not at all, in which case ns
 again when its time is up. The first answer counts. Answers go out together, once an iteration of
 the event loop.
 
-Messages that came in one chunk share a `Delivery`, so that a message costs one small object, and
-counting and timing are done by the chunk. Knows no socket: a `Link` carries the answers.
+Messages that came in one chunk share an `Arrival`, so that a message costs one small object, and
+counting and timing are done by the chunk. Knows no socket: an `AnswerSender` sends the answers.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Record = tuple[int, int, bytes, bytes]
 """Publish time in nanoseconds, attempts, id, body."""
 
 
-class Link(Protocol):
+class AnswerSender(Protocol):
     """Where messages came from, and where their answers go."""
 
     finished: list[bytes]
@@ -29,17 +29,19 @@ class Link(Protocol):
     def call_from_thread(self, function: Callable[[], object]) -> None: ...
 
 
-class Delivery:
-    """Messages that came together, and until when they are ours."""
+class Arrival:
+    """Messages that came in one chunk, and until when they may be answered."""
 
-    __slots__ = ("ends_at", "expires_at", "is_over", "link", "messages", "outstanding")
+    __slots__ = ("ends_at", "expires_at", "is_over", "messages", "outstanding", "sender")
 
-    def __init__(self, link: Link, count: int, *, expires_at: float, ends_at: float) -> None:
-        self.link = link
+    def __init__(
+        self, sender: AnswerSender, count: int, *, expires_at: float, ends_at: float
+    ) -> None:
+        self.sender = sender
         self.outstanding = count  # not answered yet
         self.expires_at = expires_at
-        self.ends_at = ends_at  # no touch goes beyond this
-        self.is_over = False  # nsqd has them again, or its connection is lost
+        self.ends_at = ends_at  # touching cannot extend expires_at beyond this
+        self.is_over = False  # expired, or the connection is lost: nsqd delivers them again
         self.messages: list[Message] = []  # only if they are touched automatically
 
 
@@ -47,10 +49,10 @@ class Message:
     """`finish`, `requeue` and `touch` return False when it is too late: the message is answered
     already, has timed out, or came over a connection that is lost (nsqd will deliver it again)."""
 
-    __slots__ = ("_delivery", "_record", "is_answered")
+    __slots__ = ("_arrival", "_record", "is_answered")
 
-    def __init__(self, delivery: Delivery, record: Record) -> None:
-        self._delivery = delivery
+    def __init__(self, arrival: Arrival, record: Record) -> None:
+        self._arrival = arrival
         self._record = record
         self.is_answered = False
 
@@ -74,40 +76,42 @@ class Message:
 
     @property
     def is_over(self) -> bool:
-        """Whether nsqd will deliver it again, or has done so, whatever is answered now."""
-        return self._delivery.is_over and not self.is_answered
+        """Whether its time is up or its connection is lost: answers are not sent any more, and nsqd
+        delivers it again. Our timer starts when the message arrives and nsqd's when it is sent, so
+        the new delivery can come a moment before this becomes true."""
+        return self._arrival.is_over and not self.is_answered
 
     def finish(self) -> bool:
         """Done: nsqd forgets it."""
-        delivery = self._delivery
-        if self.is_answered or delivery.is_over:
+        arrival = self._arrival
+        if self.is_answered or arrival.is_over:
             return False
         self.is_answered = True
-        delivery.outstanding -= 1
-        finished = delivery.link.finished
+        arrival.outstanding -= 1
+        finished = arrival.sender.finished
         if not finished:
-            delivery.link.flush_soon()
+            arrival.sender.flush_soon()
         finished.append(self._record[2])
         return True
 
     def requeue(self, delay_s: Delay | None = None, *, backoff: bool = True) -> bool:
         """Not now: nsqd delivers it again after the delay (seconds or a timedelta), by default the
-        consumer's requeue_delay_s times its attempts. `backoff` says that the whole consumer should
-        hold back, as something is wrong with the world and not just with this message."""
+        consumer's requeue_delay_s times its attempts. `backoff` means that the fault is not in this
+        message alone, for example in a database: the whole consumer slows down."""
         delay_ms = None if delay_s is None else milliseconds(delay_s)
-        delivery = self._delivery
-        if self.is_answered or delivery.is_over:
+        arrival = self._arrival
+        if self.is_answered or arrival.is_over:
             return False
         self.is_answered = True
-        delivery.outstanding -= 1
-        delivery.link.requeue(self._record, delay_ms, backoff=backoff)
+        arrival.outstanding -= 1
+        arrival.sender.requeue(self._record, delay_ms, backoff=backoff)
         return True
 
     def touch(self) -> bool:
-        """Still at it: its time starts anew."""
-        if self.is_answered or self._delivery.is_over:
+        """Still at work on it: its time starts again."""
+        if self.is_answered or self._arrival.is_over:
             return False
-        self._delivery.link.touch(self)
+        self._arrival.sender.touch(self)
         return True
 
     def __repr__(self) -> str:
@@ -119,16 +123,16 @@ class ThreadMessage(Message):
 
     __slots__ = ("is_passed_on",)
 
-    def __init__(self, delivery: Delivery, record: Record) -> None:
-        super().__init__(delivery, record)
-        self.is_passed_on = False  # it will be answered
+    def __init__(self, arrival: Arrival, record: Record) -> None:
+        super().__init__(arrival, record)
+        self.is_passed_on = False  # an answer is on its way to the event loop
 
     def finish(self) -> bool:
         return self._answer(super().finish)
 
     def requeue(self, delay_s: Delay | None = None, *, backoff: bool = True) -> bool:
         if delay_s is not None:
-            milliseconds(delay_s)  # a wrong one is told here, and not where nobody sees it
+            milliseconds(delay_s)  # raises here if it is not a delay; no caller sees it later
         requeue = super().requeue
         return self._answer(lambda: requeue(delay_s, backoff=backoff))
 
@@ -141,9 +145,9 @@ class ThreadMessage(Message):
         return is_in_time
 
     def _pass_on(self, answer: Callable[[], bool]) -> bool:
-        if self.is_passed_on or self.is_answered or self._delivery.is_over:
+        if self.is_passed_on or self.is_answered or self._arrival.is_over:
             return False
-        self._delivery.link.call_from_thread(answer)
+        self._arrival.sender.call_from_thread(answer)
         return True
 
 

@@ -58,7 +58,7 @@ class Credit:
         return self.peak > 0 and self.rdy - self.peak <= max(1, self.rdy // 4)
 
 
-class Pool:
+class RdyPool:
     """All connections of a consumer. After any event, ask `changes` once `due_at` has come."""
 
     def __init__(self, max_in_flight: int, *, interval_s: float = INTERVAL_S) -> None:
@@ -134,7 +134,7 @@ class Pool:
             self.due_at = now
 
     def changes(self, now: float) -> list[Credit]:
-        """The connections whose RDY is another now: send each its `rdy`."""
+        """The connections whose RDY has changed: send each its `rdy`."""
         if now < self.due_at:
             return []
         if self._must_share or now >= self._turn_at + self.interval_s:

@@ -1,6 +1,7 @@
-"""RDY and backoff at work: the two sans-IO machines on an event loop, with their timers.
+"""Sends RDY: runs the RDY pool and the backoff, two sans-IO machines, on an event loop.
 
-Told what is received and answered, and says which RDY to send to whom. Knows no sockets.
+It is told what was received and answered, keeps the timers of both machines, and calls a connection
+back when its RDY has changed. Knows no sockets.
 """
 
 import asyncio
@@ -9,13 +10,13 @@ from collections.abc import Callable
 from math import inf
 
 from pumpline.client.consuming.backoff import Backoff, Phase
-from pumpline.client.consuming.rdy import Credit, Pool
+from pumpline.client.consuming.rdy import Credit, RdyPool
 
 logger = logging.getLogger("pumpline.client")
 
 
-class Flow:
-    def __init__(self, pool: Pool, backoff: Backoff) -> None:
+class RdySender:
+    def __init__(self, pool: RdyPool, backoff: Backoff) -> None:
         self._pool = pool
         self._backoff = backoff
         self._senders: dict[Credit, Callable[[], None]] = {}
@@ -29,7 +30,7 @@ class Flow:
         return self._backoff.level > 0
 
     def add(self, credit: Credit, send_rdy: Callable[[], None]) -> None:
-        """`send_rdy` is called whenever the credit's RDY is another."""
+        """`send_rdy` is called whenever the credit's RDY has changed."""
         self._senders[credit] = send_rdy
         now = self._loop.time()
         self._pool.add(credit, now)

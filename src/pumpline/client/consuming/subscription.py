@@ -1,33 +1,34 @@
 """One nsqd of a consumer: connects, subscribes, and connects again when that ends.
 
-Carries the answers of its messages, counts what is in flight, and writes off what was not
-answered in time, which nsqd has taken back by then. Knows nothing of handlers or discovery; what
-it receives goes to its `Owner`.
+Sends the answers to its messages, counts messages in flight, and writes off those that were not
+answered in time, because nsqd delivers them again. Knows nothing of handlers or discovery; messages
+go to `on_messages` of its terms.
 """
 
 import asyncio
 import logging
+import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
 
 from pumpline.client.connection.connection import Connection
 from pumpline.client.connection.settings import Settings
-from pumpline.client.consuming.message import Delivery, Message, Record
+from pumpline.client.consuming.message import Arrival, Message, Record
+from pumpline.client.consuming.options import ConsumerOptions
 from pumpline.client.consuming.rdy import RDY_MAX, Credit
-from pumpline.client.consuming.rdy_sender import Flow
+from pumpline.client.consuming.rdy_sender import RdySender
 from pumpline.client.delay import milliseconds
 from pumpline.client.errors import ConnectionClosed, PumplineError, ServerError
 from pumpline.core.protocol import commands
 
-RECONNECT_MIN_S = 0.25  # doubles up to RECONNECT_MAX_S while nothing comes of it
+RECONNECT_MIN_S = 0.25  # doubles up to RECONNECT_MAX_S with each connection that did not last
 RECONNECT_MAX_S = 30.0
-FLOOD_FACTOR = 4  # times the highest RDY: more in flight than any mishap explains
+FLOOD_FACTOR = 4  # times the highest RDY: with more in flight, nsqd ignores RDY
 FLOOD_SPARE = 1000
 CLS_TIMEOUT_S = 5.0  # for nsqd to say that no more will come
-STEADY_S = 10.0  # a connection that lasted so long was a good one: start from the beginning
+STEADY_S = 10.0  # after a connection that lasted so long, pauses start from the minimum
 
 logger = logging.getLogger("pumpline.client")
 
@@ -48,48 +49,56 @@ class Counters:
     """Answers that nsqd did not accept."""
 
 
-class Owner(Protocol):
-    """What a subscription asks of its consumer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionTerms:
+    """What all subscriptions of a consumer have in common."""
 
     topic: str
     channel: str
     settings: Settings
-    counters: Counters
+    options: ConsumerOptions
     auto_touch: bool
-
-    def messages_received(self, delivery: Delivery, records: list[Record]) -> None: ...
-    def requeue_delay_s(self, attempts: int) -> float: ...
-    def connection_ended(self) -> None: ...
-    def random(self) -> float: ...
+    counters: Counters
+    on_messages: Callable[[Arrival, list[Record]], None]
 
 
 class Subscription:
-    def __init__(self, address: str, owner: Owner, flow: Flow) -> None:
+    def __init__(
+        self,
+        address: str,
+        terms: SubscriptionTerms,
+        rdy_sender: RdySender,
+        *,
+        on_connection_end: Callable[[], None],
+    ) -> None:
+        """`on_connection_end`: it was lost, or could not be opened, and will be tried again."""
         self.address = address
         self.finished: list[bytes] = []
         self.credit = Credit(RDY_MAX)
         self.connection: Connection | None = None  # while subscribed
         self.task: asyncio.Task[None]  # of run
-        self._owner = owner
-        self._flow = flow
+        self._terms = terms
+        self._counters = terms.counters
+        self._rdy_sender = rdy_sender
+        self._on_connection_end = on_connection_end
         self._loop = asyncio.get_running_loop()
-        self._deliveries: deque[Delivery] = deque()  # the next to be looked at is the first
-        self._last: deque[Delivery] = deque()  # those that no touch makes last any longer
+        self._arrivals: deque[Arrival] = deque()  # in order of expires_at
+        self._last: deque[Arrival] = deque()  # those that no touch can extend, in the same order
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._sweep_at = inf
         self._timeout_s = self._timeout_max_s = inf
         self._ended = asyncio.Event()
-        self._answered = asyncio.Event()  # all of it, while leaving
+        self._answered = asyncio.Event()  # all messages, after it has left
         self._rdy_highest = 0
         self._is_leaving = False
         self._left: asyncio.Future[bytes] | None = None
         self._from_threads: deque[Callable[[], object]] = deque()
         self._is_woken = False
 
-    # -- its life -----------------------------------------------------------------------------
+    # -- connecting ---------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until it is cancelled, or has left."""
+        """Stay subscribed until it is cancelled, or has left."""
         pause_s = RECONNECT_MIN_S
         try:
             while True:
@@ -99,29 +108,29 @@ class Subscription:
                     await self._ended.wait()
                 except PumplineError as error:
                     logger.warning("%s", self._say(error))
-                except Exception:  # the root of a task: the other nsqds are to go on
+                except Exception:  # the root of a task: the other nsqds must go on
                     logger.exception("%s", self.address)
                 if self._is_leaving:
                     return
-                self._owner.connection_ended()
+                self._on_connection_end()
                 if self._loop.time() - started_at > STEADY_S:
                     pause_s = RECONNECT_MIN_S
-                await asyncio.sleep(pause_s * (0.5 + self._owner.random()))
+                await asyncio.sleep(pause_s * (0.5 + random.random()))
                 pause_s = min(pause_s * 2, RECONNECT_MAX_S)
         finally:
             if self.connection is not None:
                 self.connection.abort(None)
 
     def leave(self) -> None:
-        """Asks nsqd for no more messages. Those that come before it agrees still come."""
+        """Ask nsqd for no more messages. Some may still come before it confirms."""
         if not self._is_leaving:
             self._is_leaving = True
-            self._flow.remove(self.credit)
+            self._rdy_sender.remove(self.credit)
             if self.connection is not None:
                 self._left = self.connection.request(commands.CLS)
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits until messages in hand are answered, having left."""
+        """Having left, wait until messages in hand are answered."""
         if self._left is None:
             return
         try:
@@ -148,16 +157,16 @@ class Subscription:
 
     async def _subscribe(self) -> None:
         self._ended.clear()
-        owner = self._owner
+        terms = self._terms
         connection = await Connection.open(
             self.address,
-            owner.settings,
+            terms.settings,
             on_messages=self._receive,
             on_error=self._refuse,
             on_close=self._end,
         )
         try:
-            await connection.request(commands.sub(owner.topic, owner.channel))
+            await connection.request(commands.sub(terms.topic, terms.channel))
             if connection.is_closed or self._is_leaving:
                 raise ConnectionClosed(f"nsqd closed the connection: {connection.reason}")
         except BaseException:
@@ -168,22 +177,22 @@ class Subscription:
         self._timeout_max_s = max(granted.max_msg_timeout_ms / 1000, self._timeout_s)
         self.connection = connection
         self.credit = Credit(max(1, granted.max_rdy_count))
-        owner.counters.connects += 1
-        logger.info("%s: subscribed to %s/%s", self.address, owner.topic, owner.channel)
-        self._flow.add(self.credit, self._send_rdy)
+        self._counters.connects += 1
+        logger.info("%s: subscribed to %s/%s", self.address, terms.topic, terms.channel)
+        self._rdy_sender.add(self.credit, self._send_rdy)
 
     def _end(self, connection: Connection, reason: Exception | None) -> None:
         if self.connection is connection:
             self.connection = None
-            self._flow.remove(self.credit)
+            self._rdy_sender.remove(self.credit)
             if reason is not None and not self._is_leaving:
                 text = "%s; %d messages in flight will be delivered again"
                 logger.warning(text, self._say(reason), self.credit.in_flight)
-            for deliveries in (self._deliveries, self._last):
-                for delivery in deliveries:
-                    self._owner.counters.expired += delivery.outstanding
-                    delivery.is_over = True
-                deliveries.clear()
+            for arrivals in (self._arrivals, self._last):
+                for arrival in arrivals:
+                    self._counters.expired += arrival.outstanding
+                    arrival.is_over = True
+                arrivals.clear()
             self.finished.clear()
             self._sweep_soon(inf)
             self._answered.set()
@@ -205,17 +214,17 @@ class Subscription:
             connection.abort(ConnectionClosed(text))
             return
         now = self._loop.time()
-        for deliveries in (self._deliveries, self._last):
-            while deliveries and not deliveries[0].outstanding:
-                deliveries.popleft()
-        delivery = self._new_delivery(len(records), now, now + self._timeout_max_s)
-        self._owner.counters.received += len(records)
-        self._flow.received(self.credit, len(records), now)
-        self._owner.messages_received(delivery, records)
+        for arrivals in (self._arrivals, self._last):
+            while arrivals and not arrivals[0].outstanding:
+                arrivals.popleft()
+        arrival = self._new_arrival(len(records), now, now + self._timeout_max_s)
+        self._counters.received += len(records)
+        self._rdy_sender.received(self.credit, len(records), now)
+        self._terms.on_messages(arrival, records)
 
     def _refuse(self, connection: Connection, error: ServerError) -> None:
-        """Mostly an answer that came too late, which is no news."""
-        self._owner.counters.refused += 1
+        """nsqd sent an error; mostly for an answer that came too late."""
+        self._counters.refused += 1
         logger.log(logging.ERROR if error.fatal else logging.INFO, "%s", self._say(error))
 
     def flush_soon(self) -> None:
@@ -227,60 +236,60 @@ class Subscription:
             return
         self.finished = []
         now = self._loop.time()
-        self._owner.counters.finished += len(ids)
-        self._flow.succeeded(now)
+        self._counters.finished += len(ids)
+        self._rdy_sender.succeeded(now)
         self._count_answered(len(ids), now)
         self.connection.write(b"FIN %b\n" % b"\nFIN ".join(ids))
-        self.connection.flush()  # it is the end of an iteration already
+        self.connection.flush()  # this already runs at the end of a loop iteration
 
     def requeue(self, record: Record, delay_ms: int | None, *, backoff: bool) -> None:
         if self.connection is None:
             return
         now = self._loop.time()
         if delay_ms is None:
-            delay_ms = milliseconds(self._owner.requeue_delay_s(record[1]))
-        self._owner.counters.requeued += 1
+            delay_ms = milliseconds(self._terms.options.requeue_delay_of(record[1]))
+        self._counters.requeued += 1
         if backoff:
-            self._flow.failed(now)
+            self._rdy_sender.failed(now)
         else:
-            self._flow.passed(now)
+            self._rdy_sender.passed(now)
         self._count_answered(1, now)
         self.connection.write(commands.req(record[2], delay_ms))
 
     def touch(self, message: Message) -> None:
-        """The message leaves those it came with, as its time is another now."""
+        """Give the message an arrival of its own: it expires later than those it came with."""
         if self.connection is None:
             return
-        old = message._delivery
+        old = message._arrival
         old.outstanding -= 1
-        message._delivery = self._new_delivery(1, self._loop.time(), old.ends_at)
-        if self._owner.auto_touch:
-            message._delivery.messages = [message]
+        message._arrival = self._new_arrival(1, self._loop.time(), old.ends_at)
+        if self._terms.auto_touch:
+            message._arrival.messages = [message]
         self._send_touch(message)
 
     def call_from_thread(self, function: Callable[[], object]) -> None:
-        # Waking the loop is a system call: once for all that come before it looks.
+        # Waking the loop is a system call, so one wake-up serves all functions queued before it.
         self._from_threads.append(function)
         if not self._is_woken:
             self._is_woken = True
             self._loop.call_soon_threadsafe(self._call_from_threads)
 
     def _call_from_threads(self) -> None:
-        self._is_woken = False  # before looking: what comes from now on wakes it again
+        self._is_woken = False  # first: a function that is appended from now on wakes it again
         while self._from_threads:
             self._from_threads.popleft()()
 
-    def _new_delivery(self, count: int, now: float, ends_at: float) -> Delivery:
+    def _new_arrival(self, count: int, now: float, ends_at: float) -> Arrival:
         expires_at = min(now + self._timeout_s, ends_at)
-        delivery = Delivery(self, count, expires_at=expires_at, ends_at=ends_at)
-        self._keep(delivery)
-        look_at = self._look_at(delivery)
+        arrival = Arrival(self, count, expires_at=expires_at, ends_at=ends_at)
+        self._keep(arrival)
+        look_at = self._look_at(arrival)
         if look_at < self._sweep_at:
             self._sweep_soon(look_at)
-        return delivery
+        return arrival
 
     def _count_answered(self, count: int, now: float) -> None:
-        self._flow.answered(self.credit, count, now)
+        self._rdy_sender.answered(self.credit, count, now)
         if self._is_leaving:
             self._look_answered()
 
@@ -290,61 +299,61 @@ class Subscription:
 
     # -- time ---------------------------------------------------------------------------------
 
-    def _keep(self, delivery: Delivery) -> None:
-        """Until it is answered, or its time is up. Each of the two is in order of time by itself:
-        nobody may have to wait behind one that has longer."""
-        is_last = delivery.expires_at >= delivery.ends_at
-        (self._last if is_last else self._deliveries).append(delivery)
+    def _keep(self, arrival: Arrival) -> None:
+        """Keep it until it is answered or expires. Each of the two queues is in order of
+        expires_at, so a sweep only looks at their heads."""
+        is_last = arrival.expires_at >= arrival.ends_at
+        (self._last if is_last else self._arrivals).append(arrival)
 
-    def _look_at(self, delivery: Delivery) -> float:
+    def _look_at(self, arrival: Arrival) -> float:
         """When to touch its messages, or to write them off."""
-        if self._owner.auto_touch and delivery.expires_at < delivery.ends_at:
-            return delivery.expires_at - self._timeout_s / 2
-        return delivery.expires_at
+        if self._terms.auto_touch and arrival.expires_at < arrival.ends_at:
+            return arrival.expires_at - self._timeout_s / 2
+        return arrival.expires_at
 
     def _sweep_soon(self, at: float) -> None:
-        """At inf, never."""
+        """Sweep at this time; never if it is inf."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self._sweep_timer = None if at == inf else self._loop.call_at(at, self._sweep)
         self._sweep_at = at
 
     def _sweep(self) -> None:
-        now = max(self._loop.time(), self._sweep_at)  # timers may be early by a hair
-        expired = self._sweep_some(self._deliveries, now) + self._sweep_some(self._last, now)
-        heads = [self._look_at(each[0]) for each in (self._deliveries, self._last) if each]
+        now = max(self._loop.time(), self._sweep_at)  # timers fire early by the clock's resolution
+        expired = self._sweep_some(self._arrivals, now) + self._sweep_some(self._last, now)
+        heads = [self._look_at(each[0]) for each in (self._arrivals, self._last) if each]
         self._sweep_soon(min(heads, default=inf))
         if expired:
-            self._owner.counters.expired += expired
+            self._counters.expired += expired
             text = "%s: %d messages were not answered within %g s, and will be delivered again"
             logger.warning(text, self.address, expired, self._timeout_s)
             self._count_answered(expired, now)
 
-    def _sweep_some(self, deliveries: deque[Delivery], now: float) -> int:
-        """How many messages have had their time."""
+    def _sweep_some(self, arrivals: deque[Arrival], now: float) -> int:
+        """Touch or write off what is due; return how many messages were written off."""
         expired = 0
-        while deliveries:
-            delivery = deliveries[0]
-            if delivery.outstanding:
-                if self._look_at(delivery) > now:
+        while arrivals:
+            arrival = arrivals[0]
+            if arrival.outstanding:
+                if self._look_at(arrival) > now:
                     break
-                if now < delivery.expires_at:
-                    self._touch_all(deliveries.popleft(), now)
+                if now < arrival.expires_at:
+                    self._touch_all(arrivals.popleft(), now)
                     continue
-                delivery.is_over = True
-                expired += delivery.outstanding
-            deliveries.popleft()
+                arrival.is_over = True
+                expired += arrival.outstanding
+            arrivals.popleft()
         return expired
 
-    def _touch_all(self, delivery: Delivery, now: float) -> None:
-        delivery.messages = [m for m in delivery.messages if not m.is_answered]
-        delivery.expires_at = min(now + self._timeout_s, delivery.ends_at)
-        for message in delivery.messages:
-            if message._delivery is delivery:
+    def _touch_all(self, arrival: Arrival, now: float) -> None:
+        arrival.messages = [m for m in arrival.messages if not m.is_answered]
+        arrival.expires_at = min(now + self._timeout_s, arrival.ends_at)
+        for message in arrival.messages:
+            if message._arrival is arrival:
                 self._send_touch(message)
-        self._keep(delivery)
+        self._keep(arrival)
 
     def _send_touch(self, message: Message) -> None:
         assert self.connection is not None
-        self._owner.counters.touched += 1
+        self._counters.touched += 1
         self.connection.write(commands.touch(message._record[2]))

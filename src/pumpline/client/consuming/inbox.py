@@ -1,0 +1,115 @@
+"""Messages that have arrived and that nobody has taken yet; at most max_in_flight of them.
+
+Takers wait here in turn. A message that is no longer good is never handed out: one that timed out
+while it waited is dropped, because nsqd delivers it again, and one with too many attempts goes to
+`give_up`. Knows nothing of connections; messages come by `receive`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import repeat
+
+from pumpline.client.consuming.handling import put_back
+from pumpline.client.consuming.message import Arrival, Batch, Message, Record
+
+
+class Inbox:
+    def __init__(
+        self, *, attempts_max: int, auto_touch: bool, give_up: Callable[[Message], None]
+    ) -> None:
+        self.message_type: type[Message] = Message
+        self.ready: deque[Message] = deque()
+        self.attempts_max = attempts_max
+        self.is_over = False  # no more messages will be handed out
+        self._auto_touch = auto_touch
+        self._give_up = give_up
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    def receive(self, arrival: Arrival, records: list[Record]) -> None:
+        messages = list(map(self.message_type, repeat(arrival), records))
+        if self._auto_touch:
+            arrival.messages = messages
+        if self.is_over:
+            put_back(messages)
+        else:
+            self.ready += messages
+            self._wake()
+
+    async def take(self) -> Message | None:
+        """The next message; None when there will be no more."""
+        ready = self.ready
+        while ready or await self._wait():
+            message = ready.popleft()
+            if message._record[1] <= self.attempts_max and not message._arrival.is_over:
+                if ready and self._waiters:
+                    self._wake()
+                return message
+            self.reject(message)
+        return None
+
+    async def take_batch(self, size_max: int, wait_s: float) -> Batch | None:
+        """Messages at hand, up to size_max; wait_s is how long it may wait to become full."""
+        message = await self.take()
+        if message is None:
+            return None
+        batch = Batch([message])
+        self._fill(batch, size_max)
+        if wait_s and len(batch) < size_max:
+            await self._fill_up(batch, size_max, wait_s)
+        return batch
+
+    def reject(self, message: Message) -> None:
+        """Deal with a message that is not to be handed out."""
+        if not message._arrival.is_over:
+            self._give_up(message)
+
+    def end(self) -> None:
+        """Hand out no more, and put back what nobody has taken."""
+        self.is_over = True
+        put_back(list(self.ready))
+        self.ready.clear()
+        while self._waiters:
+            self._wake()
+
+    def _fill(self, batch: Batch, size_max: int) -> None:
+        while self.ready and len(batch) < size_max:
+            message = self.ready.popleft()
+            if message._record[1] <= self.attempts_max and not message._arrival.is_over:
+                batch.append(message)
+            else:
+                self.reject(message)
+
+    async def _fill_up(self, batch: Batch, size_max: int, wait_s: float) -> None:
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    while len(batch) < size_max and await self._wait():
+                        self._fill(batch, size_max)
+        except asyncio.CancelledError:
+            self.ready.extendleft(reversed(batch))  # nobody will get this batch
+            raise
+
+    async def _wait(self) -> bool:
+        """Wait for a message; False when there will be no more."""
+        while not self.ready:
+            if self.is_over:
+                return False
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled() and self.ready:
+                    self._wake()  # another one, in place of this one
+                raise
+        return True
+
+    def _wake(self) -> None:
+        """Wake one taker; it wakes the next one if there are more messages."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return

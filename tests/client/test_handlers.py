@@ -61,7 +61,7 @@ async def test_a_handler_that_returns_finishes_its_message(
         "awaitable": begin_async,
     }
     threads = False if form in ("on the loop", "awaitable") else None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await consumer.run(handlers[form], concurrency=3, threads=threads)
     assert sorted(bodies) == sorted(numbered(500))
     assert left(nsqd, topic) == 0
@@ -125,7 +125,7 @@ async def test_a_handler_that_raises_requeues_backs_off_and_resumes(
             loop.call_later(0.01, stop_when_done)
 
     with caplog.at_level(logging.INFO):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await consumer.run(handle, threads=threads)
     assert left(nsqd, topic) == 0
     assert sum(len(each) for each in attempts.values()) == 53
@@ -339,7 +339,7 @@ async def test_a_handler_that_waits_for_its_own_end_is_told(
         consumer.stop_soon()
         await consumer.stop()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await consumer.run(handle)
     assert "call stop_soon" in caplog.text
     assert left(nsqd, topic) == 1

@@ -23,7 +23,7 @@ def topic_stats(nsqd: Nsqd, topic: str) -> dict[str, int]:
 
 
 async def connected(producer: Producer, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(producer.connected) != count:
             await asyncio.sleep(0.001)
 
@@ -449,7 +449,7 @@ async def test_closing_does_not_wait_for_those_who_go_on_publishing(nsqd: Nsqd, 
     publishing = asyncio.gather(*(go_on() for _ in range(20)), return_exceptions=True)
     while confirmed < 100:
         await asyncio.sleep(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await producer.close()
         outcomes = await publishing
     assert {str(each) for each in outcomes} == {"not sent: the producer is closed"}

@@ -8,7 +8,7 @@ from tests.kit.crash.killable_nsqd import create_channel, drain
 
 def second_nsqd(command: list[str]) -> tuple[int, str]:
     """Runs another daemon with the same flags to its end: its exit code and what it said."""
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return ended.returncode, ended.stderr
 
 

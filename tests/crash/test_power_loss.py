@@ -201,9 +201,9 @@ def test_losses_of_power_under_load_lose_nothing_acknowledged(
             load.consume(*channel)
         for verb in ("mpub", "pub", "dpub"):
             load.publish(verb, TOPICS)
-        ledger.await_acknowledged(ledger.acknowledged_count + 200, timeout_s=10)
+        ledger.await_acknowledged(ledger.acknowledged_count + 200, timeout_s=60)
         run.power.remember_cursors()
-        ledger.await_acknowledged(ledger.acknowledged_count + rng.randrange(1, 2000), timeout_s=10)
+        ledger.await_acknowledged(ledger.acknowledged_count + rng.randrange(1, 2000), timeout_s=60)
         run.power.await_unsynced()
         killed_s = time.time()
         run.power.cut(cursors=cursors)

@@ -111,7 +111,7 @@ def test_touched_message_stays_owned_while_an_untouched_one_times_out(
         client.take_events_for(TOUCH_INTERVAL_S)
         return attempts_of(b"left alone") == [1, 2, 3]
 
-    wait_until(touch_until_the_other_timed_out_twice, timeout_s=20)
+    wait_until(touch_until_the_other_timed_out_twice, timeout_s=60)
     client.touch(touched)
     client.finish(client.deliveries[-1])
     client.finish(touched)

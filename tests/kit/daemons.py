@@ -27,13 +27,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote
 
+from tests.kit.ports import HeldPort
+
 COMMAND_VARIABLE = "PUMPLINE_TEST_NSQD"
 DEFAULT_COMMAND = (sys.executable, "-m", "pumpline.tools.nsqd")
 LOOKUPD_COMMAND_VARIABLE = "PUMPLINE_TEST_NSQLOOKUPD"
 LOOKUPD_DEFAULT_COMMAND = (sys.executable, "-m", "pumpline.tools.nsqlookupd")
-START_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 20.0
-IO_TIMEOUT_S = 10.0
+# Nobody waits this long when all is well; a busy machine may need much of it.
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+IO_TIMEOUT_S = 60.0
 POLL_S = 0.01
 LOG_TAIL_CHARS = 2000
 
@@ -43,7 +46,7 @@ MESSAGE_HEADER = struct.Struct(">qH16s")
 T = TypeVar("T")
 
 
-def wait_until(predicate: Callable[[], T], timeout_s: float = 10.0) -> T:
+def wait_until(predicate: Callable[[], T], timeout_s: float = 60.0) -> T:
     """Polls until the predicate is true, and returns what it gave."""
     deadline = time.monotonic() + timeout_s
     while not (outcome := predicate()):
@@ -54,7 +57,7 @@ def wait_until(predicate: Callable[[], T], timeout_s: float = 10.0) -> T:
 
 
 class Daemon:
-    """A process on loopback ports of its own choice; a context manager that starts and stops it."""
+    """A process on loopback ports of its own; a context manager that starts and stops it."""
 
     program = ""
     command_variable = ""
@@ -65,6 +68,7 @@ class Daemon:
         self.log_path = log_path
         self.tcp_port = 0
         self.http_port = 0
+        self._ports: tuple[HeldPort, HeldPort] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start_bytes = 0
 
@@ -93,7 +97,11 @@ class Daemon:
         return f"127.0.0.1:{self.http_port}"
 
     def start(self, *, tcp_port: int = 0, http_port: int = 0) -> Self:
+        """On ports that stay its own until the object is gone, or on those that are given."""
         assert not self.is_running, f"{self.program} is already running"
+        self._ports = self._ports or (HeldPort(), HeldPort())
+        tcp_port = tcp_port or self._ports[0].number
+        http_port = http_port or self._ports[1].number
         command = [
             *(shlex.split(os.environ.get(self.command_variable, "")) or self.default_command),
             f"--tcp-address=127.0.0.1:{tcp_port}",
@@ -128,7 +136,7 @@ class Daemon:
         """Stops it if it runs, and starts it on the same ports, so that clients find it again."""
         if self.is_running:
             self.stop()
-        return self.start(tcp_port=self.tcp_port, http_port=self.http_port)
+        return self.start()
 
     def log_text(self) -> str:
         """Everything written by all runs with this log file."""

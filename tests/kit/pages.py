@@ -11,15 +11,16 @@ of the page. A `curl` that only looks is repeated for a while until it shows wha
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.kit.ports import HeldPort
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 POLL_S = 0.01
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PORTS = re.compile(r"\b4(?:15[0-2]|16[01]|17[01]|25[01])\b")
@@ -47,7 +48,7 @@ class Reader:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._ports: dict[str, str] = {}
+        self._ports: dict[str, HeldPort] = {}
         self._log = directory / "nsqd.stderr"
         self._nsqd: subprocess.Popen[bytes] | None = None
         self._others: list[subprocess.Popen[bytes]] = []
@@ -133,18 +134,11 @@ class Reader:
 
     def _free_for(self, match: re.Match[str]) -> str:
         if match[0] not in self._ports:
-            self._ports[match[0]] = str(_free_port())
-        return self._ports[match[0]]
+            self._ports[match[0]] = HeldPort()
+        return str(self._ports[match[0]].number)
 
 
 def _end(daemon: subprocess.Popen[bytes]) -> None:
     if daemon.poll() is None:
         daemon.send_signal(signal.SIGTERM)
         daemon.wait(TIMEOUT_S)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

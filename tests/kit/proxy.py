@@ -86,7 +86,7 @@ class Proxy:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until it is true; looked at whenever a connection comes, goes or forwards."""
-        async with asyncio.timeout(10), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(condition)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from pumpline.web.server import HttpServer
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 READ_BYTES_MAX = 64 * 1024
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

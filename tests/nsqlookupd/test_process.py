@@ -13,7 +13,7 @@ import pytest
 from tests.kit.daemons import Nsqlookupd, wait_until
 from tests.kit.nsqlookupd.peer import OK, Peer
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 LINE = re.compile(r"\[nsqlookupd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} ([A-Z]+): (.*)")
 LOOPBACK = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
 

@@ -32,7 +32,7 @@ async def until(condition: Callable[[], object], timeout_s: float = 10.0) -> Non
 async def finish_all(consumer: Consumer, count: int) -> list[bytes]:
     """Bodies of the next so many messages, each finished."""
     bodies = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for message in consumer:
             bodies.append(message.body)
             message.finish()
@@ -44,7 +44,7 @@ async def finish_all(consumer: Consumer, count: int) -> list[bytes]:
 async def take(consumer: Consumer, count: int) -> list[Message]:
     """The next so many messages, not answered."""
     taken: list[Message] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for message in consumer:
             taken.append(message)
             if len(taken) == count:

@@ -43,14 +43,14 @@ class Owner:
         self.closed.set()
 
     async def received(self, count: int) -> list[Message]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.messages) < count:
                 self._news.clear()
                 await self._news.wait()
         return self.messages
 
     async def complained(self) -> list[ServerError]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self.errors:
                 self._news.clear()
                 await self._news.wait()

@@ -23,7 +23,7 @@ class KillableNsqd(Nsqd):
 
     def again(self) -> Self:
         """Starts it on the same ports after a kill."""
-        return self.start(tcp_port=self.tcp_port, http_port=self.http_port)
+        return self.start()
 
     def act(self, path: str, **params: str) -> None:
         """POSTs an admin action, which must succeed."""

@@ -73,7 +73,7 @@ class Load:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive(), thread.name
 
     def _start(self, target: Callable[..., None], *args: object) -> None:

@@ -16,7 +16,7 @@ CHANNEL = "ch"
 LAST = b"last"
 READY = 100
 PER_TURN = 5
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 Publish = Callable[[list[bytes]], None]
 

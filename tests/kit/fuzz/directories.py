@@ -27,7 +27,7 @@ SENTINEL = b"sentinel"
 METADATA = "nsqd.dat"
 MANIFEST = "topic.json"
 
-_DRAIN_S = 20.0
+_DRAIN_S = 60.0
 _READY = 2000
 _HOUR_MS = 3_600_000
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
-CLOSE_S = 20.0  # for nsqd to close a connection on which nothing more will come
+CLOSE_S = 60.0  # for nsqd to close a connection on which nothing more will come
 ANSWER_S = 0.05  # for something to come that can be answered
 LINGER_S = 0.1  # of silence
 _RECEIVE_BYTES = 1 << 16

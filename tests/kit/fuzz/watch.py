@@ -13,7 +13,7 @@ from tests.kit.daemons import Nsqd, wait_until
 # after a prefix, and the generators do not know the words.
 ALARMS = ("Traceback (most recent call last)", "panic in HTTP", "Logging error", " FATAL: ")
 GROWTH_BYTES_MAX = 100 << 20
-SETTLE_S = 20.0
+SETTLE_S = 60.0
 
 
 class Watch:

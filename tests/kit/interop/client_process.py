@@ -27,8 +27,8 @@ CLIENTS = (*PYTHON_CLIENTS, "nsqjs")
 DEFLATE_CLIENTS = ("gnsq", "nsqjs")
 
 # Generous: a Go nsqd notices timeouts and delays on a young channel up to 5 s late.
-EVENT_TIMEOUT_S = 20.0
-EXIT_TIMEOUT_S = 10.0
+EVENT_TIMEOUT_S = 60.0
+EXIT_TIMEOUT_S = 60.0
 STDERR_TAIL_CHARS = 2000
 
 

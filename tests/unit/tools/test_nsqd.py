@@ -16,7 +16,7 @@ from pumpline import __version__
 from pumpline.core.text.lines import Lines
 from pumpline.tools.daemon import LineFormatter
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} ([A-Z]+): (.*)")
 
 # Serves nothing: stands where the broker does, so that only the daemon's own part is seen.

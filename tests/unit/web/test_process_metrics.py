@@ -6,7 +6,7 @@ import time
 from pumpline.web import process_metrics
 from pumpline.web.process_metrics import LoopDelay
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 STALL_S = 0.02
 
 

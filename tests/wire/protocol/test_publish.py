@@ -231,7 +231,7 @@ def test_dpub_comes_due_on_time_on_a_new_channel(connect: Connect, topic: str) -
     consumer.subscribe(topic, "ch", ready=10)
     for delay_ms in (300, 100, 200):
         assert producer.request(dpub(topic, delay_ms, b"%d" % delay_ms)) == OK
-    assert bodies(consumer.message(timeout_s=4.0) for _ in range(3)) == [b"100", b"200", b"300"]
+    assert bodies(consumer.message() for _ in range(3)) == [b"100", b"200", b"300"]
 
 
 def test_publishing_is_counted_for_the_connection(nsqd: Nsqd, connect: Connect, topic: str) -> None:

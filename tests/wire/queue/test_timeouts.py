@@ -16,7 +16,7 @@ from tests.kit.wire.session import FRAME_ERROR, OK, Connect, Message, Session
 LEASE_S = 0.5
 LEASE_CEILING_S = 1.0
 DELAY_CEILING_S = 0.3
-LATE_S = 4.0  # of a busy machine; the original may take 5
+LATE_S = 20.0  # of a busy machine; the original may take 5
 
 NSQD_FLAGS = ("--msg-timeout=500ms", "--max-msg-timeout=1s", "--max-req-timeout=300ms")
 
@@ -99,7 +99,7 @@ def test_touch_cannot_hold_a_message_for_ever(connect: Connect, topic: str) -> N
         try:
             redelivered.append(session.message(timeout_s=LEASE_S / 5))
         except TimeoutError:
-            assert time.monotonic() - before_s < 10.0, "still held"
+            assert time.monotonic() - before_s < LATE_S, "still held"
     assert redelivered[0] == message._replace(attempts=2)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.kit.daemons import Nsqd, wait_until
 from tests.kit.wire.web import ask
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 INTERVAL = "200ms"
 
 

@@ -16,7 +16,7 @@ NSQD = Identity(
 )
 INTRODUCTION = identity(tcp_port=4160, http_port=4161, hostname="host")
 NEVER_S = 3600.0
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -164,7 +164,7 @@ class Daemon:
             connection.close()
 
     def _data_flags(self) -> list[str]:
-        """Where its data is, of a daemon that has any."""
+        """Where its data is, of a daemon that has any, and where else it may listen."""
         return []
 
     def _end(self, signal_number: signal.Signals) -> int:
@@ -196,7 +196,10 @@ class Nsqd(Daemon):
         return super().start(tcp_port=tcp_port, http_port=http_port)
 
     def _data_flags(self) -> list[str]:
-        return [f"--data-path={self.data_path}"]
+        # With a certificate it listens for HTTPS, too: on 4152, if nobody says where.
+        secured = any(flag.startswith("--tls-cert") for flag in self.flags)
+        https = ["--https-address=127.0.0.1:0"] if secured else []
+        return [f"--data-path={self.data_path}", *https]
 
     def stats(self, topic: str | None = None) -> dict[str, Any]:
         query = "" if topic is None else f"&topic={quote(topic)}"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pumpline.client import Consumer, ConsumerOptions, Message, Settings
-from pumpline.core.protocol.frames import OK, encode_message
+from pumpline.core.messages.frame import encode_message
+from pumpline.core.protocol.frames import OK
 from tests.kit.client.consuming import CHANNEL, finish_all, left, numbered, publish, take, until
 from tests.kit.daemons import Nsqd, Nsqlookupd
 from tests.kit.proxy import DOWN, Proxy

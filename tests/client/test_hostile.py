@@ -6,7 +6,8 @@ import json
 import pytest
 
 from pumpline.client import Consumer, Message, Producer, Refused, Unconfirmed
-from pumpline.core.protocol.frames import ERROR, OK, RESPONSE, encode_frame, encode_message
+from pumpline.core.messages.frame import encode_message
+from pumpline.core.protocol.frames import ERROR, OK, RESPONSE, encode_frame
 from tests.client.test_discovery import answering, with_length
 from tests.kit.client.consuming import CHANNEL, finish_all, publish, until
 from tests.kit.client.scripted import Client, scripted

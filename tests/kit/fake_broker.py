@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from pumpline.core.protocol.frames import MESSAGE_OVERHEAD_BYTES
+from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.log.directory import Directory
 from pumpline.log.files import FilePool
 from pumpline.log.log import Log

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pumpline.core.messages.batches import Batch, Builder, read_batch
-from pumpline.core.protocol.frames import MESSAGE_OVERHEAD_BYTES, encode_message
+from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES, encode_message
 from pumpline.log import ranges
 from pumpline.log.files import FilePool
 from pumpline.log.log import Log

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from pumpline.core.messages.batches import HEADER_BYTES, BadBatch, ShortBatch, read_batch
+from pumpline.core.messages.frame import encode_message
 from pumpline.core.messages.publish_tokens import split_tokens
-from pumpline.core.protocol.frames import encode_message
 from tests.kit.logs import BASE_ID, TIMESTAMP_NS, batch_of, bytes_of
 
 bodies = st.lists(st.binary(max_size=30), min_size=1, max_size=12)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumpline.core.messages.batches import Builder
-from pumpline.core.protocol.frames import encode_message
+from pumpline.core.messages.frame import encode_message
 from pyspark_nsq.errors import Damaged
 from pyspark_nsq.reading.decode import BODY_BYTES_MAX, COLUMN_TYPES, ROWS_MAX, Decoder, locate
 from tests.kit.logs import BASE_ID, TIMESTAMP_NS, batch_of, bytes_of

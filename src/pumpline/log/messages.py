@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pumpline.core.messages.batches import Batch
-from pumpline.core.protocol.frames import MESSAGE_OVERHEAD_BYTES
+from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.log import recovery
 from pumpline.log.ranges import Selection, open_range
 from pumpline.log.segment import OFFSET_END

@@ -19,6 +19,7 @@ from pumpline.log.recovery import Damage
 from pumpline.log.segment import Segment, seek_batch
 
 if TYPE_CHECKING:
+    # A log makes its readers, and a reader asks its log for segments and blocks.
     from pumpline.log.log import Log
 
 BLOCK_BYTES = 512 * 1024

@@ -34,7 +34,7 @@ from pumpline.core.messages.batches import (
     frames_fit,
 )
 from pumpline.core.messages.crc import crc32
-from pumpline.core.protocol.frames import ID_BYTES, MESSAGE_OVERHEAD_BYTES
+from pumpline.core.messages.frame import ID_BYTES, MESSAGE_OVERHEAD_BYTES
 from pyspark_nsq.errors import Damaged
 
 ROWS_MAX = 8192  # in a record batch

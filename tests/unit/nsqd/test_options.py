@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from pumpline.core.messages.batches import BATCH_BYTES_MAX, FULL_BYTES
-from pumpline.core.protocol.frames import MESSAGE_OVERHEAD_BYTES
+from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.core.text import flags
 from pumpline.core.text.flags import LogLevel, OptionsError
 from pumpline.nsqd.options import (

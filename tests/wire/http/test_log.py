@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from pumpline.core.messages.batches import Batch
-from pumpline.core.protocol.frames import MESSAGE_OVERHEAD_BYTES
+from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from tests.kit.daemons import Nsqd
 from tests.kit.logs import batches_in
 from tests.kit.wire.admin import act

@@ -24,8 +24,8 @@ from bisect import bisect_right
 from struct import Struct
 
 from pumpline.core.messages.crc import crc32
+from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES, patch_attempts
 from pumpline.core.messages.publish_tokens import TOKEN_BYTES
-from pumpline.core.protocol.frames import MESSAGE_OVERHEAD_BYTES, patch_attempts
 
 HEADER = Struct(">IIQqqII")
 HEADER_BYTES = HEADER.size  # 40

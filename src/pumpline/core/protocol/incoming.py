@@ -7,7 +7,7 @@ once, when its last byte is there, so that a large one costs no more than its si
 
 from struct import Struct
 
-from pumpline.core.protocol.frames import MESSAGE, MESSAGE_OVERHEAD_BYTES
+from pumpline.core.messages.frame import MESSAGE, MESSAGE_OVERHEAD_BYTES
 
 Message = tuple[int, int, bytes, bytes]
 """Publish time in nanoseconds, attempts, id, body."""

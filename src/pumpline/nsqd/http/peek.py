@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from pumpline.core.messages.frame import ID_BYTES
 from pumpline.core.messages.ids import offset_of
-from pumpline.core.protocol.frames import ID_BYTES
 from pumpline.log import ranges
 from pumpline.log.messages import Filter, Looked, Message, look
 from pumpline.nsqd.http.log import LogEndpoints, check_offset, log_id, log_of, number, parsed_time

@@ -3,6 +3,7 @@ after its line, which it returns: none has a body."""
 
 from typing import TYPE_CHECKING
 
+from pumpline.core.messages.frame import ID_BYTES
 from pumpline.core.messages.ids import offset_of
 from pumpline.core.protocol.errors import (
     E_BAD_CHANNEL,
@@ -14,7 +15,7 @@ from pumpline.core.protocol.errors import (
     E_TOUCH_FAILED,
     ProtocolError,
 )
-from pumpline.core.protocol.frames import CLOSE_WAIT, ID_BYTES, OK
+from pumpline.core.protocol.frames import CLOSE_WAIT, OK
 from pumpline.core.text.names import go_quote, is_valid_name
 from pumpline.nsqd.protocol.arguments import (
     STATE_CLOSING,

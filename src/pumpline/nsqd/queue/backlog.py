@@ -12,14 +12,14 @@ Messages are counted exactly; bytes are taken from the index of the segments, wh
 every 64 KiB, and between points as if all messages were of a size.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 from pumpline.core.messages.batches import Batch
 from pumpline.core.text.settings import DROP_OLDEST, TopicSettings
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.queue.channel import Channel
-    from pumpline.nsqd.queue.topic import Topic
+from pumpline.log.log import Log
+from pumpline.log.ring import Ring
+from pumpline.nsqd.queue.channel import Channel
 
 BACKLOG_FULL = "backlog full"  # how a refusal begins
 
@@ -27,8 +27,29 @@ _UNBOUNDED = 1 << 63
 _ROUNDS_MAX = 8  # to come below max_bytes: each round takes the mean size of what is left
 
 
+class BoundedTopic(Protocol):
+    """A topic, as seen from here."""
+
+    log: Log | Ring
+    ephemeral: bool
+    pumped: int
+    refused_count: int
+    overflow_count: int
+
+    @property
+    def channels(self) -> Mapping[str, Channel]: ...
+
+    @property
+    def visible_end(self) -> int: ...
+
+    @property
+    def low(self) -> int: ...
+
+    def forget_below(self, end: int) -> int: ...
+
+
 class Backlog:
-    def __init__(self, topic: "Topic", settings: TopicSettings) -> None:
+    def __init__(self, topic: BoundedTopic, settings: TopicSettings) -> None:
         self._topic = topic
         self._log = topic.log
         self._drops = settings.when_full == DROP_OLDEST
@@ -36,7 +57,7 @@ class Backlog:
         self._bytes_max = settings.max_bytes or _UNBOUNDED
 
     @classmethod
-    def of(cls, topic: "Topic", settings: TopicSettings) -> "Backlog | None":
+    def of(cls, topic: BoundedTopic, settings: TopicSettings) -> "Backlog | None":
         """None: no bound."""
         bounded = settings.max_depth is not None or settings.max_bytes is not None
         return cls(topic, settings) if bounded and not topic.ephemeral else None
@@ -73,7 +94,7 @@ class Backlog:
             if self._bytes_max < _UNBOUNDED:
                 self._drop_bytes(channel, end)
 
-    def _drop_bytes(self, channel: "Channel", end: int) -> None:
+    def _drop_bytes(self, channel: Channel, end: int) -> None:
         for _ in range(_ROUNDS_MAX):
             over_bytes = self._bytes_of(channel, end) - self._bytes_max
             left = _unfinished(channel, end)
@@ -83,7 +104,7 @@ class Backlog:
             if not self._drop(channel, -(-over_bytes // mean_bytes), end):
                 return
 
-    def _drop(self, channel: "Channel", count: int, end: int) -> int:
+    def _drop(self, channel: Channel, count: int, end: int) -> int:
         dropped = channel.delivery.drop(count, end)
         channel.overflow_count += dropped
         channel.note_change()
@@ -100,7 +121,7 @@ class Backlog:
 
     # -- measures -----------------------------------------------------------------------------
 
-    def _channels(self) -> "list[Channel]":
+    def _channels(self) -> list[Channel]:
         return [each for each in self._topic.channels.values() if each.cursor_file is not None]
 
     def _depth(self, end: int) -> int:
@@ -115,7 +136,7 @@ class Backlog:
         """Without channels: what is kept for the first one, unless holds are all there is."""
         return max(self._topic.pumped, self._topic.low)
 
-    def _bytes_of(self, channel: "Channel", end: int) -> int:
+    def _bytes_of(self, channel: Channel, end: int) -> int:
         """Exact for what was never delivered, by the mean size for the rest."""
         log = self._log
         following = channel.delivery.next
@@ -125,7 +146,7 @@ class Backlog:
         return log.bytes_from(following) + others * mean_bytes
 
 
-def _unfinished(channel: "Channel", end: int) -> int:
+def _unfinished(channel: Channel, end: int) -> int:
     channel.settle()
     finished = channel.delivery.finished
     return max(end - finished.low - finished.above, 0)

@@ -12,7 +12,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Set
-from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import Batch
 from pumpline.core.messages.delivery import NEVER_NS, Delivery, Span, joined
@@ -23,11 +22,10 @@ from pumpline.nsqd.queue.consumer import EXITING, NOT_IN_FLIGHT, NOT_OWNED, Chan
 from pumpline.nsqd.queue.dead_letters import DeadLetters
 from pumpline.nsqd.queue.expiry import Expiry
 from pumpline.nsqd.queue.latency import new_latency
+from pumpline.nsqd.queue.source import Source
 from pumpline.nsqd.queue.tick import TimerHandle
-from pumpline.nsqd.queue.topology import Delivered, Tiers, is_topology_aware
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.tiers import Tiers
+from pumpline.nsqd.queue.topology import Delivered, is_topology_aware
 
 _NS_PER_S = 1_000_000_000
 
@@ -35,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Channel:
-    def __init__(self, topic: "Topic", name: str, delivery: Delivery, *, paused: bool) -> None:
+    def __init__(self, topic: Source, name: str, delivery: Delivery, *, paused: bool) -> None:
         self.topic = topic
         self.name = name
         self.ephemeral = is_ephemeral(name)

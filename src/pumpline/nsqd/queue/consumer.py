@@ -10,6 +10,7 @@ from pumpline.core.messages.delivery import Leases
 from pumpline.nsqd.queue.topology import Locality
 
 if TYPE_CHECKING:
+    # A channel and its consumers know each other: a connection goes from one to the other.
     from pumpline.nsqd.queue.channel import Channel
 
 Buffer = bytes | bytearray | memoryview

@@ -25,18 +25,15 @@ the originals.
 import logging
 from base64 import b64encode
 from collections import deque
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from pumpline.core.messages.batches import Batch
-from pumpline.core.protocol.frames import MESSAGE_OVERHEAD_BYTES
+from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.core.text.settings import FORM_BODY
 from pumpline.log.reader import Reader
 from pumpline.log.ring import RingReader
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.source import SourceReader
 
 LETTERS_PER_TICK = 256
 LETTERS_BYTES_PER_TICK = 4 << 20
@@ -59,7 +56,7 @@ class Letter(msgspec.Struct, omit_defaults=True):
 class DeadLetters:
     """A channel's. Waiting offsets are as many as may be in flight, at most."""
 
-    def __init__(self, channel: "Channel") -> None:
+    def __init__(self, channel: SourceReader) -> None:
         self.count = 0  # written
         self.failures = 0
         self._channel = channel
@@ -115,7 +112,7 @@ class DeadLetters:
         channel = self._channel
         name = channel.topic.settings.dead_letters_of(channel.topic.name)
         try:
-            target = channel.topic.owner.topic(name)
+            target = channel.topic.letterbox()
         except OSError as error:
             channel.topic.disk.health.failed(error, f"topic {name}")
             self._again(offsets, str(error))

@@ -2,19 +2,12 @@
 
 A message is too old `message_ttl` after it was published, or after it was due if it was published
 with a delay. What a consumer has in flight is not touched. A channel nobody consumes from would
-keep old messages on disk for ever, so the pass of `broker.retention` lets go of whole segments too;
+keep old messages on disk for ever, so the pass of `queue.retention` lets go of whole segments too;
 it looks at no message, so it waits for the longest delay there may be as well.
 """
 
-import os
-from itertools import pairwise
-from typing import TYPE_CHECKING
-
 from pumpline.core.messages.batches import Batch
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.queue.channel import Channel
-    from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.source import SourceReader
 
 BATCHES_MAX = 500  # in a row; of small ones from the page cache: 5 ms
 
@@ -24,7 +17,7 @@ class Expiry:
 
     __slots__ = ("_batches", "_channel", "count")
 
-    def __init__(self, channel: "Channel") -> None:
+    def __init__(self, channel: SourceReader) -> None:
         self.count = 0  # messages passed over
         self._channel = channel
         self._batches = 0  # since the last pause
@@ -59,22 +52,3 @@ class Expiry:
             self.count += dropped
             self._channel.note_change()
         return dropped
-
-
-def expire_segments(topic: "Topic", now_ns: int) -> int:
-    """Let all channels pass segments with nothing but old messages; returns how many messages."""
-    old_ns = topic.ttl_ns + topic.options.max_req_timeout_ns
-    end = 0
-    for segment, following in pairwise(topic.log.segments):
-        try:
-            written_ns = os.stat(segment.path).st_mtime_ns
-        except FileNotFoundError:
-            break
-        if now_ns - written_ns < old_ns:
-            break
-        end = following.first
-    if not end:
-        return 0
-    if not topic.channels:
-        return topic.forget_below(end)
-    return sum(channel.expiry.drop_below(end) for channel in topic.channels.values())

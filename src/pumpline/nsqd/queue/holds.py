@@ -7,34 +7,44 @@ bytes and no more: beyond that it is *dropped*. A dropped hold pins nothing, but
 to its owner; a commit that brings it back under its limit revives it.
 """
 
-import asyncio
 import logging
 from collections.abc import Iterable
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from pumpline.log.holds import StoredHold, write_holds
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.queue.topic import Topic
+from pumpline.log.holds import StoredHold
+from pumpline.log.log import Log
+from pumpline.log.ring import Ring
+from pumpline.nsqd.storage.disk import Disk
+from pumpline.nsqd.storage.holds import HoldsWriter
 
 HOLDS_MAX = 1000  # of a topic
 
 _LOG = logging.getLogger(__name__)
 
 
+class HeldTopic(Protocol):
+    """A topic, as seen from here."""
+
+    name: str
+    log: Log | Ring
+    disk: Disk
+
+    @property
+    def visible_end(self) -> int: ...
+
+
 class Holds:
     """The holds of one topic, by name; few topics have any."""
 
-    __slots__ = ("_saved", "_saving", "_topic", "_version", "by_name", "dropped_count")
+    __slots__ = ("_topic", "_version", "_writer", "by_name", "dropped_count")
 
-    def __init__(self, topic: "Topic") -> None:
+    def __init__(self, topic: HeldTopic) -> None:
         self._topic = topic
         self.by_name: dict[str, StoredHold] = {}
         self.dropped_count = 0
         self._version = 0  # counts changes
-        self._saved = 0  # the version on disk
-        self._saving: asyncio.Lock | None = None
+        self._writer: HoldsWriter | None = None
 
     @property
     def low(self) -> int | None:
@@ -96,19 +106,12 @@ class Holds:
         return 0 < hold.bytes_max < self.pinned_bytes(hold)
 
     async def save(self) -> None:
-        """Return when what is here now is on disk; OSError when it cannot be.
-
-        While one write is under way all others wait, and share the next.
-        """
-        wanted = self._version
-        if self._saving is None:
-            self._saving = asyncio.Lock()
-        async with self._saving:
-            if self._saved >= wanted:
-                return
-            version = self._version
+        """Return when what is here now is on disk; OSError when it cannot be."""
+        if self._writer is None:
             topic = self._topic
             path = topic.disk.directory.topic_path(topic.name)
-            stored = [copy(hold) for hold in self.by_name.values()]
-            await asyncio.to_thread(write_holds, path, topic.log.base_id, stored)
-            self._saved = version
+            self._writer = HoldsWriter(path, topic.log.base_id, read=self._read)
+        await self._writer.save(self._version)
+
+    def _read(self) -> tuple[int, list[StoredHold]]:
+        return self._version, [copy(hold) for hold in self.by_name.values()]

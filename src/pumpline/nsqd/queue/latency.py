@@ -13,13 +13,10 @@ oldest unfinished message forgets the older half of them, and takes no samples o
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from pumpline.core.messages.delivery import Span
 from pumpline.core.text.histogram import Histogram
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.options import Options
+from pumpline.nsqd.options import Options
 
 NOTES_MAX = 65_536
 _NOTES_MIN = 1024  # below this it is not worth to look for what can be forgotten
@@ -115,7 +112,7 @@ class Latency:
         self._look_at = max(2 * len(self._ends), _NOTES_MIN)
 
 
-def new_latency(options: "Options") -> Latency | None:
+def new_latency(options: Options) -> Latency | None:
     if not options.e2e_processing_latency_percentile:
         return None
     return Latency(options.e2e_processing_latency_window_time_ns)

@@ -16,16 +16,34 @@ without any effect here; deleting the topic forgets everything.
 import os
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from pumpline.log.log import Log
 from pumpline.log.publish_tokens import Entry, PublishTokenFile
+from pumpline.log.ring import Ring
 from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.publish_tokens import StoredPublishTokens
 
-if TYPE_CHECKING:
-    from pumpline.nsqd.queue.topic import Topic
-
 FILED_AT_ONCE = 1000  # tokens that are in the log only, after which they are filed
+
+
+class TokenTopic(Protocol):
+    """A topic, as seen from here."""
+
+    name: str
+    log: Log | Ring
+    disk: Disk
+    ephemeral: bool
+    exiting: bool
+
+    @property
+    def visible_end(self) -> int: ...
+
+    def put_token(self, token: bytes) -> int:
+        """What was put last came with this token; returns the offset after it."""
+
+    def ticket(self) -> Ticket: ...
 
 
 class PublishTokens:
@@ -44,7 +62,7 @@ class PublishTokens:
         "repeat_count",
     )
 
-    def __init__(self, topic: "Topic", *, count_max: int) -> None:
+    def __init__(self, topic: TokenTopic, *, count_max: int) -> None:
         self.repeat_count = 0  # publishes answered without publishing
         self.forgotten_count = 0  # tokens, to make room for newer ones
         self._topic = topic

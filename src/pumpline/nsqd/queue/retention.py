@@ -9,8 +9,8 @@ A fully consumed newest segment is closed once it is old enough, so that idle to
 import logging
 import os
 import time
+from itertools import pairwise
 
-from pumpline.nsqd.queue.expiry import expire_segments
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.queue.topics import Topics
 
@@ -51,7 +51,7 @@ class Retention:
         settings, options = topic.settings, self._topics.options
         time_ns = _first(settings.retention_time_ns, options.retention_time_ns)
         bytes_max = _first(settings.retention_bytes, options.retention_bytes)
-        if topic.ttl_ns and (expired := expire_segments(topic, now_ns)):
+        if topic.ttl_ns and (expired := _expire_segments(topic, now_ns)):
             _LOG.info("TOPIC(%s): passed over %d messages that are too old", topic.name, expired)
         low = topic.low
         consumed = log.consumed(low)
@@ -70,6 +70,25 @@ class Retention:
             age_ns = _age_ns(log.segments[-1].path, now_ns)
             if age_ns >= max(time_ns, _IDLE_NS_MIN):
                 log.roll()
+
+
+def _expire_segments(topic: Topic, now_ns: int) -> int:
+    """Let all channels pass segments with nothing but old messages; returns how many messages."""
+    old_ns = topic.ttl_ns + topic.options.max_req_timeout_ns
+    end = 0
+    for segment, following in pairwise(topic.log.segments):
+        try:
+            written_ns = os.stat(segment.path).st_mtime_ns
+        except FileNotFoundError:
+            break
+        if now_ns - written_ns < old_ns:
+            break
+        end = following.first
+    if not end:
+        return 0
+    if not topic.channels:
+        return topic.forget_below(end)
+    return sum(channel.expiry.drop_below(end) for channel in topic.channels.values())
 
 
 def _first(value: int | None, otherwise: int) -> int:

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from pumpline.core.messages.batches import FULL_BYTES, Batch, Builder
 from pumpline.core.messages.delivery import Delivery
+from pumpline.core.messages.frame import encode_message
 from pumpline.core.messages.kernels import mpub, pubs
-from pumpline.core.protocol.frames import encode_message
 from pumpline.core.text.names import is_ephemeral
 from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
 from pumpline.log.cursor import CursorFile
@@ -181,6 +181,10 @@ class Topic:
         builder = self._builders[-1]
         builder.tokens += token
         return builder.end
+
+    def letterbox(self) -> "Topic":
+        """The topic for dead letters, created if need be; OSError when it cannot be."""
+        return self.owner.topic(self.settings.dead_letters_of(self.name))
 
     def ticket(self) -> Ticket:
         """The outcome of what was put in this tick."""

@@ -20,6 +20,7 @@ from pumpline.log.holds import StoredHold
 from pumpline.nsqd.protocol.connection import Connection
 from pumpline.nsqd.queue.consumer import Consumer
 from pumpline.nsqd.queue.latency import Latency
+from pumpline.nsqd.queue.source import Source
 from pumpline.nsqd.queue.topology import Locality
 from pumpline.nsqd.security.tls import go_cipher_name, go_version_name
 from pumpline.nsqd.stats.memory import Memory, MemoryStats
@@ -230,7 +231,7 @@ def _channel_stats(channel: "Channel", in_memory: int, selection: Selection) -> 
     )
 
 
-def _latency_stats(topic: "Topic", latencies: list[Latency]) -> LatencyStats:
+def _latency_stats(topic: Source, latencies: list[Latency]) -> LatencyStats:
     """Of all `latencies` together."""
     if not latencies:
         return LatencyStats()

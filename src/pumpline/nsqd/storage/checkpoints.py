@@ -12,22 +12,35 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
+from pumpline.core.messages.delivery import Delivery
 from pumpline.log import cursor
 from pumpline.log.cursor import CursorFile
 from pumpline.log.log import Later, Offload
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.queue.channel import Channel
 
 CHECKPOINT_S = 0.1
 
 _LOG = logging.getLogger(__name__)
 
 
+class Checkpointed(Protocol):
+    """A channel, as seen from here."""
+
+    delivery: Delivery
+    cursor_file: CursorFile | None
+    changed: bool  # since the last checkpoint
+    deleted: bool
+
+    def settle(self) -> None: ...
+
+    def note_change(self) -> None: ...
+
+    def remove_cursor(self) -> None: ...
+
+
 class _Write(NamedTuple):
-    channel: "Channel"
+    channel: Checkpointed
     file: CursorFile
     data: bytes
     snapshot: bool
@@ -50,7 +63,7 @@ class Checkpoints:
         self._offload = offload
         self._later = later
         self._wall_ahead_ns = wall_ahead_ns
-        self._changed: dict[Channel, None] = {}
+        self._changed: dict[Checkpointed, None] = {}
         self._scheduled = False
         self._under_way: list[_Write] = []
         self._files = threading.Lock()
@@ -60,7 +73,7 @@ class Checkpoints:
         """How old the oldest change is that a kill would undo; 0 if there is none."""
         return max(self._clock_s() - min(self._since_s, self._under_way_since_s), 0.0)
 
-    def add(self, channel: "Channel") -> None:
+    def add(self, channel: Checkpointed) -> None:
         """The channel's state changed; it says so once, until the next checkpoint."""
         if not self._changed:
             self._since_s = self._clock_s()
@@ -74,12 +87,12 @@ class Checkpoints:
             write.channel.note_change()
         self._settle(self._write_all(self._collect()))
 
-    def write_first(self, channel: "Channel", file: CursorFile) -> None:
+    def write_first(self, channel: Checkpointed, file: CursorFile) -> None:
         """Write a new channel's cursor at once: it must not miss messages after a crash."""
         write = self._snapshot(channel, file)
         cursor.write(file.path, write.data, snapshot=True)
 
-    def forget(self, channel: "Channel") -> None:
+    def forget(self, channel: Checkpointed) -> None:
         """The channel is deleted, and so is its cursor."""
         with self._files:
             channel.deleted = True
@@ -141,7 +154,7 @@ class Checkpoints:
                 writes.append(_Write(channel, file, data, snapshot=False, number=number))
         return writes
 
-    def _snapshot(self, channel: "Channel", file: CursorFile) -> _Write:
+    def _snapshot(self, channel: Checkpointed, file: CursorFile) -> _Write:
         state = channel.delivery.snapshot()
         data = cursor.encode(state, wall_ahead_ns=self._wall_ahead_ns())
         number = file.note_snapshot(data)

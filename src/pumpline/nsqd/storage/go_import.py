@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 from pumpline.core.messages.batches import FULL_BYTES, Builder
 from pumpline.core.messages.delivery import Delivery, Journal, Pending
-from pumpline.core.protocol.frames import encode_message
+from pumpline.core.messages.frame import encode_message
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
 from pumpline.log.directory import DirectoryError, Import, Manifest, TopicMetadata

@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pumpline.core.messages.delivery import Delivery, restore
+from pumpline.core.messages.frame import ID_AT, ID_BYTES
 from pumpline.core.messages.ids import new_base
-from pumpline.core.protocol.frames import ID_BYTES
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
 from pumpline.log.directory import Manifest, TopicMetadata
@@ -30,7 +30,6 @@ from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.publish_tokens import StoredPublishTokens, load_publish_tokens
 
 _LOG = logging.getLogger(__name__)
-_ID_AT = 18
 
 
 class StoredCursor(NamedTuple):
@@ -127,5 +126,5 @@ def _base_in_log(path: str) -> int | None:
         batch = first_batch(os.path.join(path, name), first)
         if batch is not None:
             with suppress(ValueError):
-                return int(bytes(batch.frames[_ID_AT : _ID_AT + ID_BYTES]), 16) - batch.first
+                return int(bytes(batch.frames[ID_AT : ID_AT + ID_BYTES]), 16) - batch.first
     return None

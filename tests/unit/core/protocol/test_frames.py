@@ -2,6 +2,7 @@
 
 import pytest
 
+from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES, encode_message, patch_attempts
 from pumpline.core.protocol import frames
 from pumpline.core.protocol.errors import E_BAD_TOPIC, E_FIN_FAILED, E_INVALID, ProtocolError
 
@@ -13,11 +14,11 @@ def test_replies_are_a_size_a_type_and_their_text() -> None:
 
 
 def test_a_message_is_its_time_attempts_id_and_body() -> None:
-    message = frames.encode_message(
+    message = encode_message(
         timestamp_ns=0x0102030405060708, attempts=0x1122, message_id=0xABC, body=b"body"
     )
     assert message == (b"\0\0\0\x22\0\0\0\2\1\2\3\4\5\6\7\10\x11\x220000000000000abcbody")
-    assert len(message) == frames.MESSAGE_OVERHEAD_BYTES + 4
+    assert len(message) == MESSAGE_OVERHEAD_BYTES + 4
 
 
 @pytest.mark.parametrize(
@@ -25,10 +26,10 @@ def test_a_message_is_its_time_attempts_id_and_body() -> None:
 )
 def test_attempts_are_set_in_place_and_wrap(attempts: int, shown: int) -> None:
     def message(count: int) -> bytes:
-        return frames.encode_message(timestamp_ns=5, attempts=count, message_id=6, body=b"b")
+        return encode_message(timestamp_ns=5, attempts=count, message_id=6, body=b"b")
 
     patched = bytearray(message(1))
-    frames.patch_attempts(patched, attempts)
+    patch_attempts(patched, attempts)
     assert patched == message(shown)
 
 

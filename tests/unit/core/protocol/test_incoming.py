@@ -5,8 +5,8 @@ from struct import pack
 
 import pytest
 
+from pumpline.core.messages.frame import encode_message as encode
 from pumpline.core.protocol.frames import CLOSE_WAIT, ERROR, HEARTBEAT, OK, RESPONSE, encode_frame
-from pumpline.core.protocol.frames import encode_message as encode
 from pumpline.core.protocol.incoming import Frame, FrameError, Incoming, Message
 
 

@@ -203,7 +203,7 @@ async def test_commits_that_come_together_share_their_writes(
         written.append(stored[0].offset)
         write_holds(directory, base_id, stored)
 
-    monkeypatch.setattr("pumpline.nsqd.queue.holds.write_holds", write)
+    monkeypatch.setattr("pumpline.nsqd.storage.holds.write_holds", write)
 
     async def commit(offset: int) -> None:
         topic.holds.commit(hold, offset, NOW_NS)
@@ -226,7 +226,7 @@ async def test_a_write_that_fails_is_done_again_by_the_next(
         raise OSError("no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr("pumpline.nsqd.queue.holds.write_holds", fail)
+        patch.setattr("pumpline.nsqd.storage.holds.write_holds", fail)
         with pytest.raises(OSError, match="no space"):
             await topic.holds.save()
     await topic.holds.save()

@@ -182,7 +182,7 @@ async def test_uneven_nsqds_are_all_drained_and_the_limit_holds(
         if len(in_hand) == 1665:
             consumer.stop_soon()
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await consumer.run(handle, concurrency=20)
     assert [left(nsqd, topic) for nsqd in three_nsqds] == [0, 0, 0]
     # RDY that is lowered does not call back what is under way already.

@@ -134,7 +134,7 @@ async def test_an_nsqd_that_never_answers_cls_is_left_all_the_same(
         consumer = Consumer(topic, CHANNEL, nsqd=deaf)
         consumer.start()
         await until(lambda: consumer.connections)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await consumer.stop()
 
 

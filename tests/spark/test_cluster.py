@@ -21,7 +21,7 @@ from tests.kit.spark.topics import publish
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(580)]
 
 HOME = Path(pyspark.__file__).parent
-START_S_MAX = 60
+START_S_MAX = 120
 RUN_S_MAX = 250
 WORKER = ("--cores", "1", "--memory", "600m", "--host", "127.0.0.1", "--webui-port", "0")
 

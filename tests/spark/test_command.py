@@ -56,7 +56,7 @@ def test_a_pipeline_that_is_interrupted_while_spark_starts_leaves_no_java_behind
     try:
         wait_until(lambda: starts_spark(process), 60)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)  # until nobody has its output open
+        said, _ = process.communicate(timeout=240)  # until nobody has its output open
     finally:
         process.kill()
     assert process.returncode == 130

@@ -28,7 +28,7 @@ from tests.kit.spark.streams import addresses
 from tests.kit.spark.topics import end_of, repeats
 
 QUICK = Connecting(request_timeout_s=5, retry_s=0.3)
-PATIENT = Connecting(request_timeout_s=5, retry_s=20)
+PATIENT = Connecting(request_timeout_s=5, retry_s=120)
 
 
 def chunk_of(topic: str, *bodies: bytes) -> Chunk:

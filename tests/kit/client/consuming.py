@@ -23,7 +23,7 @@ def numbered(count: int, name: str = "m") -> list[bytes]:
     return [f"{name}-{number}".encode() for number in range(count)]
 
 
-async def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():
             await asyncio.sleep(0.002)

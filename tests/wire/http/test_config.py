@@ -84,7 +84,7 @@ def test_options_are_told(nsqd: Nsqd, name: str) -> None:
 
 def test_given_options_are_told(nsqd: Nsqd) -> None:
     assert ask(nsqd, "GET", "/config/data_path").body.decode() == str(nsqd.data_path)
-    assert ask(nsqd, "GET", "/config/http_address").body == b"127.0.0.1:0"
+    assert ask(nsqd, "GET", "/config/http_address").body.decode() == nsqd.http_address
     assert ask(nsqd, "GET", "/config/broadcast_http_port").json() == nsqd.http_port
     assert ask(nsqd, "GET", "/config/broadcast_tcp_port").json() == nsqd.tcp_port
     assert ask(nsqd, "GET", "/config/e2e_processing_latency_percentiles").json() == [0.99, 0.5]

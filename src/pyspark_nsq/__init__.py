@@ -1,4 +1,4 @@
-"""NSQ topics as Spark tables: `spark.read.format("nsq")`, with nothing to register.
+"""NSQ topics as Spark tables: `spark.read.format("nsq")`. Nothing has to be registered.
 
 Spark imports every installed module named `pyspark_*` and registers its `DefaultSource`.
 """

@@ -1,7 +1,7 @@
-"""The columns of a topic, in Spark's terms, and which of them a read was asked for.
+"""The columns of a topic as Spark types, and the Arrow schema of the columns that a read wants.
 
-Spark does not prune the columns of Python sources: a user who wants fewer says so by schema, as in
-`.schema("offset BIGINT, body BINARY")`, and what is left out is never decoded.
+Spark does not prune the columns of Python sources. A user who needs fewer columns gives a schema,
+as in `.schema("offset BIGINT, body BINARY")`; other columns are never decoded.
 """
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ SCHEMA = StructType([StructField(name, kind, False) for name, kind in SPARK_TYPE
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow form of the columns asked for; Spark wants it equal down to what may be null."""
+    """The Arrow schema for these columns. It must equal Spark's, including nullability."""
     fields = []
     for wanted in schema.fields:
         kind = SPARK_TYPES.get(wanted.name)

@@ -1,20 +1,20 @@
-"""What can go wrong between Spark and the nodes, each as one exception with one sentence.
+"""The exceptions of this source, each with a text of one sentence.
 
 Spark shows the text of an exception to the user, so the text names the option, topic, node and
-offset it is about, and what to do.
+offset concerned, and what to do.
 """
 
 
 class NsqError(Exception):
-    """Something the user has to know; the text says what and where."""
+    """Superclass of all others; the text says what is wrong and where."""
 
 
 class BadOption(NsqError):
-    """An option is unknown, missing or has a value that makes no sense."""
+    """An option is unknown, missing, or has an invalid value."""
 
 
 class BadColumns(NsqError):
-    """The columns asked for, or to be written, are not what a topic has."""
+    """The columns to read or to write are not the columns of a topic."""
 
 
 class Unreachable(NsqError):
@@ -22,7 +22,7 @@ class Unreachable(NsqError):
 
 
 class Untrusted(NsqError):
-    """A node and this side will not trust each other, today or in a minute."""
+    """TLS fails for a reason that trying again does not mend."""
 
 
 class UnknownTopic(NsqError):
@@ -30,7 +30,7 @@ class UnknownTopic(NsqError):
 
 
 class DataLoss(NsqError):
-    """Rows that should be read are no longer there."""
+    """Rows that the read needs are no longer on the node."""
 
 
 class Damaged(NsqError):

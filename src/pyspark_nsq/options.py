@@ -1,7 +1,7 @@
-"""The options of `format("nsq")`: what a user may say, checked before anything is asked of a node.
+"""The options of `format("nsq")`: parsed and checked before any node is asked.
 
-Names are those of Spark's Kafka source where it has the thing. Spark hands options over with names
-in lower case, so names are matched without regard to case. Knows texts and their limits; must not
+Names are those of Spark's Kafka source where it has the same option. Spark passes option names in
+lower case, so names are compared without regard to case. Knows texts and their limits; must not
 know nodes, sockets or Spark.
 """
 
@@ -30,9 +30,9 @@ WRITE_NAMES = (
     "nsqd topic writeId chunkBytes chunkRows requestTimeoutMs retryForMs accessToken "
     "accessTokenFile tlsCaFile tlsCertFile tlsKeyFile"
 ).split()
-# Spark hands these to a source or sink too, for itself.
+# Spark passes these on to sources and sinks, too, but they are Spark's own.
 SPARKS_OWN_NAMES = frozenset({"checkpointlocation", "queryname", "serialization.format"})
-# What other sources and tools call it.
+# Names that other sources and tools use for the same thing.
 OTHER_NAMES = {
     "path": "subscribe",
     "topics": "subscribe",
@@ -48,7 +48,7 @@ OTHER_NAMES = {
     "channel": "hold",
 }
 
-FETCH_BYTES = 4 << 20  # 8 MiB is slower: it no longer stays in the cache
+FETCH_BYTES = 4 << 20  # 8 MiB is slower: it does not stay in the processor's cache
 FETCH_BYTES_RANGE = (64 << 10, 512 << 20)
 CHUNK_BYTES = 1 << 20  # 2 MiB costs nsqd half as much CPU again, and is a tenth slower
 CHUNK_BYTES_RANGE = (1 << 10, 512 << 20)
@@ -56,7 +56,7 @@ CHUNK_ROWS = 20_000
 REQUEST_TIMEOUT_MS = 30_000
 RETRY_FOR_MS = 60_000
 INTEGER_MAX = (1 << 63) - 1
-TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # what may stand in the header (RFC 6750)
+TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # the characters allowed in the header (RFC 6750)
 TOKEN_CHARS = "A-Z a-z 0-9 -._~+/="
 
 _MS_PER_S = 1000
@@ -116,7 +116,7 @@ class ReadOptions:
 
     @property
     def subscription(self) -> str:
-        """What is read, for error texts."""
+        """A description of the topics, for error texts."""
         if self.pattern is not None:
             return f"topics like {self.pattern}"
         return "topic " + ", ".join(self.topics)
@@ -133,7 +133,7 @@ class WriteOptions:
 
 
 def check_names(options: Mapping[str, str]) -> None:
-    """BadOption for a name that neither reading nor writing knows, with what was probably meant."""
+    """Raise BadOption for an unknown name, with the name that was probably meant."""
     known = {name.lower(): name for name in (*READ_NAMES, *WRITE_NAMES)}
     for given in options:
         name = given.lower()
@@ -200,7 +200,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
 
 
 class _Given:
-    """What the user said, by name, in whatever case."""
+    """The options that the user gave; names in any case."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}

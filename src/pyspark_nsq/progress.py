@@ -1,7 +1,7 @@
-"""Lag: rows published and not yet read, out of a query's progress.
+"""Lag: how many published rows a stream has not read yet, computed from its progress.
 
-Spark's Python sources cannot report metrics of their own, but they can say what the newest offset
-is: `sources[n].latestOffset` in `query.lastProgress`. Lag is how far that is beyond `endOffset`.
+Spark's Python sources cannot report metrics of their own, but they report the newest offsets:
+`sources[n].latestOffset` in `query.lastProgress`. Lag is the distance from `endOffset` to there.
 """
 
 import json
@@ -21,7 +21,7 @@ Progress = _HasJson | Mapping[str, object] | str
 
 
 def lag(progress: Progress) -> int:
-    """Rows that the query had not read when `progress` was made.
+    """How many rows the query had not read when it reported `progress`.
 
     >>> lag(query.lastProgress)  # doctest: +SKIP
     0
@@ -38,7 +38,7 @@ def lag_by_log(progress: Progress) -> dict[tuple[str, str], int]:
         try:
             latest, end = _positions(source["latestOffset"]), _positions(source["endOffset"])
         except (NsqError, KeyError):
-            continue  # of another source, or nothing read yet
+            continue  # another kind of source, or nothing was read yet
         lags.update(rows_between(end, latest))
     return lags
 

@@ -1,7 +1,7 @@
-"""A Spark session on this machine, set up for this source, and one sentence when Java is missing.
+"""Makes a Spark session with settings that suit this source, and says what to install without Java.
 
-Nobody needs this module to use `format("nsq")`; it has the settings that were worth something when
-measured, for tests, examples and the pipelines.
+`format("nsq")` works in any session; tests, examples and pipelines use this one. Its settings are
+those that made a difference when measured.
 """
 
 import os
@@ -35,11 +35,11 @@ SETTINGS = {
 
 
 class JavaMissing(NsqError):
-    """There is no Java that Spark could run on."""
+    """No Java is installed, or it is too old for Spark."""
 
 
 def require_java() -> None:
-    """JavaMissing, with what to install, unless Spark will find a Java it can run on."""
+    """Raise JavaMissing, with what to install, unless there is a Java that Spark can use."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.access(java, os.X_OK):
@@ -54,7 +54,7 @@ def require_java() -> None:
 
 
 def main() -> None:
-    """`python -m pyspark_nsq.session`: is there a Java for Spark?"""
+    """`python -m pyspark_nsq.session` checks whether there is a Java for Spark."""
     try:
         require_java()
     except JavaMissing as error:
@@ -64,9 +64,9 @@ def main() -> None:
 def local_session(
     name: str, *, master: str = "local[*]", settings: dict[str, str] | None = None
 ) -> SparkSession:
-    """The session of this process, made if there is none."""
+    """The session of this process; a new one if there is none yet."""
     require_java()
-    # Spark would start whatever python3 comes first in PATH.
+    # Without these, Spark starts the first python3 in PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):

@@ -1,4 +1,4 @@
-"""The data source: what Spark finds under the name `nsq`."""
+"""The data source that Spark registers as `nsq`, and the documentation of its options."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ from pyspark_nsq.reading.stream import StreamReader
 
 
 class DefaultSource(DataSource):
-    """NSQ topics as tables, in batch and in streams, and as a place to write to.
+    """Reads NSQ topics as tables, in batches and streams, and writes rows to topics.
 
     Columns: `topic STRING, node STRING, offset BIGINT, timestamp TIMESTAMP, id STRING,
     attempts INT, body BINARY`. (node, topic, offset) is the identity of a row. A schema given by the
@@ -82,7 +82,7 @@ class DefaultSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
         check_names(self.options)
-        # Told when the DataFrame is made rather than when it is used, where that can be known.
+        # Wrong options are reported when the DataFrame is made, not only when it is used.
         if any(name.lower().startswith("subscribe") for name in self.options):
             parse_read(self.options, streaming=False)
 
@@ -100,11 +100,13 @@ class DefaultSource(DataSource):
         return StreamReader(parse_read(self.options, streaming=True), arrow_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from pyspark_nsq.writing import sink  # costs a process that only reads 60 ms
+        from pyspark_nsq.writing import (
+            sink,
+        )  # late: 60 ms that reading does without
 
         options = parse_write(self.options)
         sink.check_columns(schema, options, overwrite=overwrite)
-        if options.write_id is None:  # with a name it is a step of something that can wait
+        if options.write_id is None:  # a named write is part of a pipeline, which waits for nodes
             sink.check_nodes(options)
         return sink.BatchWriter(options)
 

@@ -1,4 +1,4 @@
-"""Sparing Spark's Python workers a look for garbage that cannot be there."""
+"""Keeps garbage collection in Spark's Python workers short."""
 
 import gc
 from functools import cache
@@ -6,6 +6,9 @@ from functools import cache
 
 @cache
 def freeze_gc() -> None:
-    """Once in a process. Spark's worker looks for garbage after each task, among all modules and
-    classes: 20 to 40 ms, as long as decoding 60 MB. What is there by now is not looked at again."""
+    """Exclude all objects made so far from garbage collection, once in a process.
+
+    Spark's worker runs a full collection after each task, over all modules and classes: 20 to
+    40 ms, as long as decoding 60 MB takes.
+    """
     gc.freeze()

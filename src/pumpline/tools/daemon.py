@@ -1,4 +1,4 @@
-"""What every daemon's main does alike: flags, config file, log lines, event loop, signals, exit.
+"""What the main programs of all daemons share: flags, config file, log, event loop, signals, exit.
 
 A log line is `<prefix>YYYY/MM/DD HH:MM:SS.uuuuuu <LEVEL>: <text>` on stderr, in local time, as
 NSQ's are. Knows nothing of what a daemon serves.
@@ -29,7 +29,7 @@ EXIT_USAGE = 2
 STDLIB_LEVELS_PER_LEVEL = 10  # logging counts DEBUG 10 to CRITICAL 50, NSQ 1 to 5
 FATAL = logging.CRITICAL
 
-_GC_THRESHOLDS = (50_000, 20, 100)  # a batch is a few objects: collecting often finds nothing
+_GC_THRESHOLDS = (50_000, 20, 100)  # a batch is a few objects, so frequent collections find nothing
 _LEVEL_WORDS = {logging.CRITICAL: "FATAL"}
 
 log = logging.getLogger("pumpline")
@@ -44,7 +44,7 @@ class LineFormatter(logging.Formatter):
         super().__init__()
         self.prefix = prefix
         self._second = -1
-        self._start = ""  # of all lines of that second
+        self._start = ""  # what all lines of that second begin with
 
     def format(self, record: logging.LogRecord) -> str:
         second = int(record.created)
@@ -66,7 +66,7 @@ class ConfigFileError(Exception):
 
 
 def read_flags(program: str, table: Sequence[Flag], argv: Sequence[str], examples: str) -> Parsed:
-    """The flags given. Asked for help, or given nonsense, says so and exits as Go tools do."""
+    """Parse the flags. For --help and wrong flags print the usage and exit, as Go's tools do."""
     try:
         parsed = flags.parse(table, argv)
     except flags.HelpRequested:
@@ -75,7 +75,7 @@ def read_flags(program: str, table: Sequence[Flag], argv: Sequence[str], example
     except flags.FlagError as error:
         text = flags.usage(program, table, examples=examples)
         meant = f": did you mean --{error.meant}?" if error.meant else ""
-        # Again at the end, as the usage is longer than a screen.
+        # The error is repeated at the end, as the usage is longer than a screen.
         print(f"{error}\n{text}\n{error}{meant}", file=sys.stderr)
         raise SystemExit(EXIT_USAGE) from None
     if parsed.rest:
@@ -101,7 +101,7 @@ def read_config(path: str) -> dict[str, object]:
 
 def log_to_stderr(prefix: str, level: LogLevel, *, stream: TextIO | None = None) -> None:
     """Send all log lines to stderr: ours from `level` on, the libraries' from WARNING on."""
-    # What no log line shows need not be found out: a third of a line's cost.
+    # Do not collect what no log line shows: that is a third of the cost of a line.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -112,27 +112,27 @@ def log_to_stderr(prefix: str, level: LogLevel, *, stream: TextIO | None = None)
 
 
 class DaemonServer(Protocol):
-    """What a daemon consists of, once it runs."""
+    """A daemon's server, as this module sees it."""
 
     async def start(self) -> None:
-        """StartupError if it cannot begin; `close` is called all the same."""
+        """Raise StartupError if it cannot start; `close` is called in any case."""
 
     async def close(self) -> None: ...
 
     def reload(self) -> bool:
-        """Read again what may have changed, as SIGHUP asks for; whether there is any such thing."""
+        """Read changed files again, on SIGHUP; return whether there are any to read."""
 
 
 @runtime_checkable
 class Drains(Protocol):
-    """A server that has something to bring to an end before it closes."""
+    """A server that lets its clients finish before it closes."""
 
     @property
     def drain_wanted(self) -> asyncio.Event:
-        """Set when others than a signal want it to stop; there once it has started."""
+        """Set when something other than a signal asks it to stop; exists after `start`."""
 
     async def drain(self, hurry: asyncio.Event) -> None:
-        """Return when everything is in order, or `hurry` is set."""
+        """Return when clients have finished, or when `hurry` is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,10 +141,10 @@ class Program(Generic[Options]):
     options: type[Options]
     examples: str
     new_server: Callable[[Options], DaemonServer]
-    """Called on the event loop; imports what it needs only then, so that --version, --help and a
+    """Called on the event loop. It imports the server only then, so that --version, --help and a
     wrong flag are answered at once."""
     log_name: str  # in the last log line
-    build: str = ""  # to be told with the version
+    build: str = ""  # shown with the version
 
     @property
     def name(self) -> str:
@@ -219,7 +219,7 @@ async def _until_stopped(new_server: Callable[[], DaemonServer]) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_stop, number)
-    # NSQ dies of a SIGHUP with its memory unwritten; log rotation scripts send it all the same.
+    # A SIGHUP ends Go's nsqd without writing its memory to disk; log rotation scripts send it.
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     try:
         await server.start()

@@ -1,7 +1,7 @@
 """`pumpline pipeline`: the data pipelines on Spark, by name.
 
-The pipelines are in pyspark_nsq.pipelines, each a program of its own. This finds them, and says in
-one sentence what to install when Spark cannot run.
+The pipelines are programs in pyspark_nsq.pipelines. This finds them by name, and says in one
+sentence what to install if Spark cannot run.
 """
 
 import sys
@@ -57,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if (sentence := lacking()) is not None:
         print(sentence, file=sys.stderr)
         return EXIT_FAILED
-    # Spark takes a second to import: only when it is used.
+    # Importing Spark takes a second, so it is imported only here.
     command = import_module("pyspark_nsq.pipelines.running.command")
     code: int = command.main(import_module(f"pyspark_nsq.pipelines.{name}"), arguments[1:])
     return code
 
 
 def lacking() -> str | None:
-    """What to install so that pipelines can run, as far as Python is concerned."""
+    """The sentence on which Python packages are missing; None if none is."""
     absent = [name for name in NEEDED if find_spec(name) is None]
     if not absent:
         return None

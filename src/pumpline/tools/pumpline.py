@@ -12,7 +12,7 @@ from pumpline import NSQ_VERSION, __version__
 from pumpline.tools.daemon import EXIT_OK, EXIT_USAGE
 
 COMMANDS = {
-    "demo": "see it work: a broker, a producer and consumers on this machine",
+    "demo": "see it work: brokers, a kill -9, consumers and a Spark table",
     "pipeline": "archive, query, transform and replay topics on Spark",
     "nsqd": "the broker: takes, keeps and delivers messages",
     "nsqlookupd": "the directory: tells consumers which nsqd has a topic",

@@ -1,6 +1,6 @@
-"""Bounds: from what the user said to offsets of the logs there are, checked against them.
+"""Turns the bounds that the user gave into offsets of each log, and checks them against the logs.
 
-All of it happens while Spark plans, so that a wrong offset is an error before any task runs.
+This happens while Spark plans, so that a wrong offset is an error before any task runs.
 """
 
 import logging
@@ -23,8 +23,11 @@ _LOG = logging.getLogger(__name__)
 
 
 def complete_survey(nodes: Nodes, options: ReadOptions) -> Survey:
-    """A survey in which nobody is silent and every topic asked for exists; else an error, as rows
-    would be missing that the user expects. With failOnDataLoss=false a silent node is a warning."""
+    """Survey the nodes; raise an error if one does not answer, or a topic exists on no node.
+
+    Otherwise rows would be missing without notice. With failOnDataLoss=false a node that does not
+    answer is only a warning.
+    """
     survey = nodes.survey()
     if survey.silent:
         texts = "; ".join(survey.silent.values())
@@ -52,7 +55,7 @@ def offsets_at(bound: Bound, survey: Survey, nodes: Nodes, options: ReadOptions)
 
 
 def _check_named(offsets: Mapping[str, Mapping[str, int]], survey: Survey) -> None:
-    """Everything named must be there: a misspelt node would be read from somewhere else."""
+    """Raise BadOption for a topic or node that does not exist: it may be misspelt."""
     for topic, by_node in offsets.items():
         for node in by_node:
             if (topic, node) not in survey.logs:

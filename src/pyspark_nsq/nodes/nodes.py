@@ -1,8 +1,8 @@
-"""The nodes: which there are, what logs they have, and the holds on them.
+"""The nodes of a read: finds them, asks which logs they have, and places holds on them.
 
-Nodes come from the `nsqd` option, from nsqlookupd, or both; one that was seen is kept, so that an
-nsqlookupd out of order disturbs nobody. A survey asks all of them at once. Knows the HTTP API of
-nsqd and nsqlookupd; must not know Spark, or what is done with the answers.
+Nodes come from the `nsqd` option, from nsqlookupd, or both. A node that was found once is kept, so
+a failing nsqlookupd does not interrupt a stream. A survey asks all nodes at the same time. Knows
+the HTTP API of nsqd and nsqlookupd; must not know Spark, or what the answers are used for.
 """
 
 import logging
@@ -20,7 +20,7 @@ from pyspark_nsq.nodes.positions import Key
 from pyspark_nsq.options import ReadOptions
 
 THREADS_MAX = 16
-TOPICS_ASKED_ONE_BY_ONE_MAX = 8  # a node with thousands of topics need not list them all
+TOPICS_ASKED_ONE_BY_ONE_MAX = 8  # for more, a node lists all its topics instead
 SERVER_ERROR = 500  # and above
 DISCOVERY_S = 1.0  # between two questions to nsqlookupd
 
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """A log as its node described it."""
+    """What a node says about one of its logs."""
 
     topic: str
     node: str
@@ -51,7 +51,7 @@ class LogState:
 
 @dataclass(slots=True)
 class Survey:
-    """What all nodes said: their logs of the topics wanted, their names, and who is silent."""
+    """The answers of all nodes: logs of the wanted topics, names, and which do not answer."""
 
     logs: dict[Key, LogState] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)  # address by node
@@ -59,7 +59,7 @@ class Survey:
 
 
 class Nodes:
-    """All nodes of a read. Made where it is used: it has sockets, so it is never pickled."""
+    """All nodes of a read. It has sockets, so it cannot be pickled: make it where it is used."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -104,7 +104,7 @@ class Nodes:
         return _integer(answer, "offset", state.address)
 
     def missing(self, survey: Survey) -> UnknownTopic | None:
-        """What to say when topics asked for are on no node at all."""
+        """The error for wanted topics that are on no node; None if all are on some node."""
         have = {topic for topic, _ in survey.logs}
         if self._pattern is not None:
             if have:
@@ -121,7 +121,7 @@ class Nodes:
         return UnknownTopic(f"topic '{lacking[0]}' is not on {self._all(survey)}{hint}")
 
     def create_hold(self, state: LogState, offset: int) -> int:
-        """Pins the log from `offset` on, unless the hold is there; returns where it stands."""
+        """Create the hold at `offset` unless it exists; return the offset at which it stands."""
         query: dict[str, object] = {
             "topic": state.topic,
             "hold": self._options.hold,
@@ -134,7 +134,7 @@ class Nodes:
         return place if isinstance(place, int) else offset
 
     def commit_holds(self, offsets: Mapping[Key, int], addresses: Mapping[str, str]) -> list[Key]:
-        """Moves holds on, all nodes at once; those that could not be moved are returned."""
+        """Move holds forward, on all nodes at once; return those that could not be moved."""
         by_address: dict[str, list[Key]] = {}
         failed: list[Key] = []
         for key in offsets:
@@ -163,7 +163,7 @@ class Nodes:
         return True
 
     def _describe(self, address: str) -> tuple[str, list[LogState]]:
-        """A node's name, and its logs of the topics wanted."""
+        """The node's name, and its logs of the wanted topics."""
         topics = self._options.topics
         if self._pattern is not None or len(topics) > TOPICS_ASKED_ONE_BY_ONE_MAX:
             return self._describe_all(address)
@@ -211,7 +211,7 @@ class Nodes:
         return ", ".join(sorted(survey.names)) or "any node"
 
     def _discover(self) -> None:
-        """Brings what nodes are known up to date."""
+        """Add nodes from the options, and at most every DISCOVERY_S those that nsqlookupds know."""
         for address in self._options.nsqd:
             if address not in self._known:
                 self._known[address] = NodeConnection(address, self._options.connecting)
@@ -232,7 +232,7 @@ class Nodes:
         self._discovered_s = now_s
 
     def _look_up(self, address: str) -> list[str]:
-        """Addresses of the nodes that one nsqlookupd knows."""
+        """The addresses of the nodes that one nsqlookupd knows."""
         connection = NodeConnection(address, self._options.connecting)
         try:
             if self._pattern is not None:
@@ -262,7 +262,7 @@ class Nodes:
         return answer if isinstance(answer, dict) else {}
 
     def _at(self, address: str) -> NodeConnection:
-        """By the address it was found at, or the one it has gone on to with TLS."""
+        """The connection for an address: where the node was found, or its TLS address."""
         found = self._known.get(address)
         if found is None:
             found = next(c for c in self._known.values() if c.address == address)
@@ -271,7 +271,7 @@ class Nodes:
     def _at_once(
         self, addresses: Mapping[str, object], work: Callable[[str], T]
     ) -> dict[str, T | Unreachable]:
-        """Does the work for each address, in threads; each address is one thread's alone."""
+        """Do the work for all addresses at once, each in one thread."""
 
         def outcome(address: str) -> T | Unreachable:
             try:
@@ -284,7 +284,7 @@ class Nodes:
 
 def _explained(error: NodeRefused) -> NsqError:
     if error.status >= SERVER_ERROR:
-        return Unreachable(str(error))  # starting, stopping or out of order: for now
+        return Unreachable(str(error))  # starting, stopping or failing: it may answer later
     if error.status == 404:
         return NsqError(
             f"{error}: it has no /log API, so it is not a pumpline nsqd (or 'nsqd' names a port "
@@ -313,7 +313,7 @@ def _integer(answer: Mapping[str, object], name: str, address: str) -> int:
 
 
 def _producers(answer: object) -> list[str]:
-    """HTTP addresses out of /lookup or /nodes."""
+    """The HTTP addresses in an answer of /lookup or /nodes."""
     producers = answer.get("producers") if isinstance(answer, dict) else None
     found: list[str] = []
     for producer in producers if isinstance(producers, list) else ():

@@ -1,13 +1,13 @@
-"""Positions: how far a stream has read each log, as Spark keeps it in its checkpoint.
+"""Positions: how far a stream has read each log, in the form that Spark keeps in its checkpoint.
 
     {"orders": {"10.0.0.5:4150": {"log": "1f0a...", "offset": 4711, "row_bytes": 240}}}
 
-By topic and node. `log` is the log's own id: a topic deleted and created again has another, so old
-offsets cannot be taken for new ones. `row_bytes` is what a row weighed on average when the batch
-that ends there was planned: a batch that is repeated has to be cut into the same partitions, or a
-sink could not tell its rows from others, and the node's own average has changed by then. Spark
-compares positions as texts; keys are sorted so that equal ones are equal. Pure: knows numbers, not
-nodes.
+The keys are topic and node. `log` is the id of the log: a topic that was deleted and created again
+has a new one, so old offsets are not mistaken for new ones. `row_bytes` is the average size of a
+row when the batch that ends there was planned: a repeated batch must be cut into the same
+partitions, or a sink could not recognise its rows, and the node's average has changed since. Spark
+compares positions as texts, so keys are sorted: equal positions give equal texts. Knows numbers;
+must not know nodes.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from pyspark_nsq.errors import NsqError
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One past the last row that was read of a log."""
+    """Where reading of a log goes on: one past the last offset that was read."""
 
     log: str
     offset: int
@@ -39,7 +39,7 @@ def to_json(positions: Positions) -> Json:
 
 
 def from_json(value: Mapping[str, object]) -> Positions:
-    """NsqError when this is not what to_json gave, as with another source's checkpoint."""
+    """Raise NsqError if to_json did not write this; the checkpoint may be another source's."""
     positions: Positions = {}
     try:
         for topic, nodes in value.items():
@@ -58,8 +58,11 @@ def from_json(value: Mapping[str, object]) -> Positions:
 
 
 def rows_between(start: Positions, end: Positions) -> dict[Key, int]:
-    """Rows to read of each log that has any. A log that is new in `end` has none yet: it enters
-    with the place where its reading begins, which is thereby in the checkpoint."""
+    """How many rows there are to read of each log that has any.
+
+    A log that is new in `end` has none yet. Its position in `end` is where reading begins; the
+    checkpoint has it from this batch on.
+    """
     rows: dict[Key, int] = {}
     for key, place in end.items():
         before = start.get(key)
@@ -69,9 +72,9 @@ def rows_between(start: Positions, end: Positions) -> dict[Key, int]:
 
 
 def limited(start: Positions, end: Positions, rows_max: int) -> Positions:
-    """As far towards `end` as `rows_max` rows go, shared by the logs in proportion to their lag.
+    """The positions `rows_max` rows further, at most at `end`; logs share them by their lag.
 
-    At least one row is read when there is any, so that a small limit cannot stop the stream.
+    At least one row is read if there is any, so that a small limit cannot stop the stream.
     """
     lags = rows_between(start, end)
     total = sum(lags.values())
@@ -79,7 +82,7 @@ def limited(start: Positions, end: Positions, rows_max: int) -> Positions:
         return end
     shares = {key: rows * rows_max // total for key, rows in lags.items()}
     spare = rows_max - sum(shares.values())
-    for key in sorted(lags, key=lambda key: (-lags[key], key)):  # rounding leaves some over
+    for key in sorted(lags, key=lambda key: (-lags[key], key)):  # rounding down leaves some
         if not spare:
             break
         if shares[key] < lags[key]:

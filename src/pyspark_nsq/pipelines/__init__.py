@@ -1,4 +1,5 @@
 """Pipelines over topics: small PySpark programs to run (`pumpline pipeline NAME`), read and change.
 
-Each module named after a pipeline is one: `arguments` says what can be asked of it, `run` does it.
+Each module here is a program: `arguments` defines its command line, `run` does the work. The rooms
+below have what they share.
 """

@@ -1,8 +1,8 @@
-"""Keeps topics for ever: a Parquet table by topic, date and hour, every message in it exactly once.
+"""Archives topics in a Parquet table by topic, date and hour, with every message exactly once.
 
-JSON bodies become the column `event`, by a schema that is given or inferred; a field that is new
-becomes a column. Messages that do not parse go to a quarantine table, with the reason. The body is
-kept as it was published. With --dedupe, of messages with the same key only the first is kept.
+JSON bodies become the column `event`, by a schema that is given or inferred; new fields become new
+columns. Messages that do not parse go to a quarantine table, with the reason. The body is kept as
+it was published. With --dedupe, only the first of the messages with the same key is kept.
 """
 
 import json
@@ -45,9 +45,9 @@ EXAMPLES = """
 """
 
 PARQUET = "parquet"
-DUPLICATES = "numDroppedDuplicateRows"  # as Spark calls it in its progress
-HOLD = "hold.txt"  # in the checkpoint: the hold's name
-HOLD_BEFORE = "archive"  # of all archives, when none had a name of its own
+DUPLICATES = "numDroppedDuplicateRows"  # the name in Spark's progress
+HOLD = "hold.txt"  # the file in the checkpoint with the name of the hold
+HOLD_BEFORE = "archive"  # the hold of every archive, in checkpoints without that file
 HOLD_MARK_BYTES = 4
 
 
@@ -65,23 +65,23 @@ class Table(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Archive:
-    """One table and its quarantine, and what is done with a batch of messages."""
+    """One table and its quarantine, and how a batch of messages gets into them."""
 
     spark: SparkSession
     table: Table
     quarantine: Table
     checkpoint: str
-    schema: StructType | None = None  # of the events, if it is not to be inferred
-    hints: StructType = field(default_factory=StructType)  # types of some fields, when it is
+    schema: StructType | None = None  # of the events; None to infer it
+    hints: StructType = field(default_factory=StructType)  # types for an inferred schema
     is_json: bool = True
     keeps_body: bool = True
     dedupe: str | None = None  # a JSON path
     watermark: str = "1 hour"
     quarantined: int = 0
-    hold: str | None = ""  # its name; None for one of this archive's own
+    hold: str | None = ""  # the name of the hold; "" for no hold, None for a name of its own
 
     def start(self, options: dict[str, str], *, every: str, once: bool) -> StreamingQuery:
-        self.checkpoint = Storage(self.spark, self.checkpoint).root  # whoever reads it, and where
+        self.checkpoint = Storage(self.spark, self.checkpoint).root  # absolute, with its scheme
         query_id = checkpoint_id(self.spark, self.checkpoint)
         self.table.claim(self.checkpoint, query_id)
         self.quarantine.claim(self.checkpoint, query_id)
@@ -101,7 +101,7 @@ class Archive:
         return writer.start()
 
     def add(self, messages: DataFrame, batch: int) -> None:
-        """A batch of messages into the table; the same batch again changes nothing."""
+        """Add a batch of messages to the table; a repeated batch changes nothing."""
         query_id = str(checkpoint_id(self.spark, self.checkpoint))
         whence = {"query_id": query_id, "checkpoint": self.checkpoint}
         rows = placed(messages)
@@ -109,7 +109,7 @@ class Archive:
             self._add_raw(batch, rows, whence)
             return
         if self.schema is None:
-            rows = rows.persist()  # read twice: for its schema, and by it
+            rows = rows.persist()  # read twice: to infer the schema, and to parse
         schema = self._schema(rows, batch)
         both = events.parsed(rows, schema).persist()
         try:
@@ -126,7 +126,7 @@ class Archive:
         if self.dedupe is None:
             self.table.append(batch, rows, **whence)
             return
-        # Read whether the table takes them or has them: the stream's state moves on by that.
+        # Count even if the table has the batch: only reading updates the state of --dedupe.
         rows = rows.persist()
         try:
             rows.count()
@@ -145,7 +145,7 @@ class Archive:
         )
 
     def note(self) -> str:
-        """For who watches."""
+        """What to show beside the progress."""
         parts = [f"{self.quarantined:,} quarantined"] if self.is_json else []
         if self.table.compacted_files:
             parts.append(f"{self.table.compacted_files:,} small files put together")
@@ -165,8 +165,8 @@ class Archive:
     def _first_only(self, messages: DataFrame) -> DataFrame:
         if self.dedupe is None:
             return messages
-        # By the time of reading, not of publishing: what a node that was away brings back is late,
-        # and a watermark on its own time would drop it.
+        # The watermark is on the time of reading, not of publishing: messages of a node that was
+        # away come late, and would be dropped.
         keyed = messages.withColumn("_key", key_of(self.dedupe)).withColumn(
             "_read_at", F.current_timestamp()
         )
@@ -176,8 +176,8 @@ class Archive:
 
 
 def kept_hold(checkpoint: Storage, *, is_new: bool) -> str:
-    """The name of an archive's hold. Noted in the checkpoint, as it has to stay when that is moved;
-    one without a note is of a time when all holds had one name."""
+    """The name of an archive's hold. It is kept in the checkpoint, so that it stays the same when
+    the checkpoint is moved. An older checkpoint without the file uses HOLD_BEFORE."""
     name = checkpoint.read_text(HOLD)
     if name is None:
         name = hold_of(checkpoint.root) if is_new else HOLD_BEFORE
@@ -186,9 +186,9 @@ def kept_hold(checkpoint: Storage, *, is_new: bool) -> str:
 
 
 def hold_of(checkpoint: str) -> str:
-    """A name that no other checkpoint gives, and that tells which it is."""
+    """A name that is unique to the checkpoint, and contains the name of the table."""
     directory = checkpoint.rstrip("/").removesuffix(f"/{CHECKPOINT}").rpartition("/")[2]
-    # The same path is on other machines too, where it is a file of their own.
+    # A local path may exist on other machines, too, so the host is part of it.
     where = f"{gethostname()} {checkpoint}" if checkpoint.startswith("file:") else checkpoint
     mark = blake2b(where.encode(), digest_size=HOLD_MARK_BYTES).hexdigest()
     room = NAME_CHARS_MAX - len(f"archive--{mark}")

@@ -40,7 +40,7 @@ def measured(messages: DataFrame, window: str, watermark: str) -> DataFrame:
     size = F.octet_length("body")
     late_ms = (F.unix_micros(F.current_timestamp()) - F.unix_micros("timestamp")) / _US_PER_MS
     shares = [F.lit(share) for share in PERCENTILES]
-    # A column of its own: the clock may not appear inside an aggregate.
+    # In a column of its own: current_timestamp() is not allowed inside an aggregate.
     timed = messages.withColumn("_late_ms", late_ms)
     grouped = timed.withWatermark("timestamp", watermark).groupBy(
         F.window("timestamp", window), "topic"
@@ -70,12 +70,12 @@ def measured(messages: DataFrame, window: str, watermark: str) -> DataFrame:
 
 @dataclass(slots=True)
 class FinalWindows:
-    """Final windows, into a table and a topic; a batch that is repeated changes nothing."""
+    """Writes final windows to a table and a topic; a repeated batch changes nothing."""
 
     spark: SparkSession
     checkpoint: str
     table: ParquetTable | None
-    target: dict[str, str]  # of the topic; empty for none
+    target: dict[str, str]  # options for writing to the topic; empty for no topic
 
     def add(self, windows: DataFrame, batch: int) -> None:
         query_id = str(checkpoint_id(self.spark, self.checkpoint))
@@ -144,7 +144,7 @@ def run(arguments: Namespace, console: Console) -> int:
             queries.append(command.triggered(writer, arguments).start())
         if not arguments.quiet:
             show = partial(_show, console=console)
-            # Without the hold: it would follow what is shown, ahead of what is kept.
+            # Without the hold: it would move with what is shown, ahead of what is kept.
             holds = ("hold", "holdbytesmax") if keeps else ()
             shown_of = {name: v for name, v in options.items() if name.lower() not in holds}
             windows = _windows(spark, shown_of, arguments)

@@ -1,10 +1,10 @@
-"""Publishes again what was published: a part of a topic, or of an archived table, to a topic.
+"""Publishes a part of a topic, or of an archived table, again to a topic.
 
 The part is chosen by time (--since, --until), by offsets and by a condition in SQL (--where), and
-is fixed when the replay begins. It goes out in steps, each a range of offsets of one log, and a
-file (--state) says which are done: the same command again goes on with the first that is not. The
-step that a kill interrupts is sent again, cut the same way and with the same tokens, by which nodes
-know what of it they have (one that knows no tokens has that part twice).
+is fixed when the replay begins. It is published in steps, each a range of offsets of one log. A
+file (--state) counts the steps that are done; the same command goes on with the next. A step that a
+kill interrupts is published again, cut the same way and with the same publish tokens, so that nodes
+skip what they have (a Go nsqd, which knows no tokens, gets that part twice).
 """
 
 import hashlib
@@ -38,8 +38,8 @@ EXAMPLES = """
 """
 
 STEP_ROWS = 200_000
-PARTITIONS = 2  # of a step; fixed, so that a step sent again is cut the same way
-STEP_S = 1.0  # of a replay with a rate
+PARTITIONS = 2  # of a step; fixed, so that a repeated step is cut the same way
+STEP_S = 1.0  # duration of a step when there is a --rate
 NS_PER_US = 1000
 
 
@@ -56,17 +56,17 @@ class ReplayRange:
 
 @dataclass(slots=True)
 class Plan:
-    """What is replayed; kept in the state file. `done` counts steps, `rows` messages published."""
+    """The contents of the state file. `done` counts steps, `rows` published messages."""
 
-    id: str  # of the command, and the moment it was first given
+    id: str  # a hash of the command, and the time of its first start
     ranges: list[ReplayRange]
     step_rows: int
     done: int = 0
     rows: int = 0
-    arrow: dict[str, str] = field(default_factory=dict)  # settings of Spark that cut a step
+    arrow: dict[str, str] = field(default_factory=dict)  # settings that cut a step
 
     def steps(self) -> Iterator[ReplayRange]:
-        """Those that are not done."""
+        """The steps that are not done."""
         first = self.done
         for whole in self.ranges:
             count = -(-(whole.end - whole.start) // self.step_rows)
@@ -88,7 +88,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: Path, command: str) -> "Plan":
-        """NsqError if it is not a state, or that of another command."""
+        """Raise NsqError if it is not a state file, or belongs to another command."""
         try:
             value = json.loads(path.read_text())
             plan = cls(**{**value, "ranges": [ReplayRange(**entry) for entry in value["ranges"]]})
@@ -103,7 +103,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Where rows come from. `table` is read if there is one, else the nodes."""
+    """The source of the rows: `table`, or the nodes if it is None."""
 
     spark: SparkSession
     options: dict[str, str]
@@ -131,8 +131,8 @@ class Replay:
         ]
 
     def rows(self, step: ReplayRange) -> DataFrame:
-        """Bodies of a step, always in the same order and the same partitions. A table may have
-        an offset twice, of a topic that was created again; no id is."""
+        """The bodies of a step, always in the same order and partitions. They are sorted by id,
+        too: a table has an offset twice if the topic was deleted and created again."""
         mine = (F.col("topic") == step.topic) & (F.col("node") == step.node)
         mine = mine & F.col("offset").between(step.start, step.end - 1)
         rows = self._live(step) if self.table is None else self.table
@@ -159,7 +159,7 @@ class Replay:
                 f"{where} is gone, or was deleted and created again since it was planned"
             )
         on = [node for _, node in logs]
-        # Of the other nodes nothing: from their end to their end.
+        # Nothing from the other nodes: their range begins and ends at their end.
         starts, ends = dict.fromkeys(on, OFFSET_LATEST), dict.fromkeys(on, OFFSET_LATEST)
         starts[step.node], ends[step.node] = step.start, step.end
         reader = self.spark.read.format("nsq").options(**own).option("subscribe", step.topic)
@@ -202,7 +202,7 @@ def run(arguments: Namespace, console: Console) -> int:
         plan = Plan(mark, source.ranges(), rows, arrow=arrow_settings(spark))
         plan.save(path)
     for setting, value in plan.arrow.items():
-        spark.conf.set(setting, value)  # or a step that is sent again might be cut another way
+        spark.conf.set(setting, value)  # so that a repeated step is cut the same way
     with Stop(interrupts=True) as stop:
         finished = publish(source, plan, target, path, rate=arguments.rate, stop=stop, on=console)
     how = "done" if finished else "stopped; the same command goes on from here"
@@ -222,7 +222,7 @@ def publish(
     stop: Stop,
     on: Console,
 ) -> bool:
-    """Does the steps that are not done; whether all are, in the end."""
+    """Publish the steps that are not done; return whether all are done at the end."""
     bar = Progress(
         TextColumn("replay"),
         BarColumn(),
@@ -284,7 +284,7 @@ def _json(column: str) -> Column:
 
 
 def _name(arguments: Namespace) -> str:
-    """The same for the same command, however it is run and lets itself in."""
+    """A hash of the command, without the flags that do not change what is published."""
     how = ("rate", "state", "master", "conf", "option", "access_token_file")
     said = {name: value for name, value in vars(arguments).items() if name not in how}
     return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=4).hexdigest()

@@ -1,9 +1,10 @@
-"""SQL over live topics and archived tables together: history and what came a moment ago, once each.
+"""SQL over archived tables and live topics together, with every row once.
 
-Every topic is a view of its name (with _ for what a name cannot have): rows of the table that the
-archive pipeline keeps, and of the nodes what is not in it yet. NAME_quarantine has what does not
-parse, in the same way. Without --table it is the nodes' logs alone, without --nsqd and --lookupd
-the table alone. Without a query, statements are read from standard input, each ending with ;.
+Every topic is a view of its name (with _ for characters that SQL names cannot have). It has the
+rows of the archived table, and from the nodes the rows that are not in the table yet.
+NAME_quarantine has what does not parse, from both. Without --table a view has the nodes' logs only,
+without --nsqd and --lookupd the table only. Without a query, statements are read from standard
+input; each ends with ;.
 """
 
 import csv
@@ -42,7 +43,7 @@ def view_name(topic: str) -> str:
 
 
 def views(spark: SparkSession, options: dict[str, str], tables: list[str]) -> list[str]:
-    """Makes a view of every topic there is in the tables and options; their names."""
+    """Create a view for every topic of the tables and options; return their names."""
     is_live = "nsqd" in options or "lookupd" in options
     if not is_live and not tables:
         raise BadOption("say what to ask: --table DIR, or --nsqd with --topic")
@@ -68,11 +69,11 @@ def views(spark: SparkSession, options: dict[str, str], tables: list[str]) -> li
 
 
 class Views:
-    """What there is to ask, by name; two with one name would be one too few."""
+    """The views by name; two views with the same name are an error."""
 
     def __init__(self) -> None:
         self.rows: dict[str, DataFrame] = {}
-        self._whence: dict[str, str] = {}  # by the name in lower case: to Spark both are one
+        self._whence: dict[str, str] = {}  # by the name in lower case, as Spark ignores case
 
     def add(self, name: str, rows: DataFrame, whence: str) -> None:
         other = self._whence.setdefault(name.lower(), whence)
@@ -116,7 +117,7 @@ def run(arguments: Namespace, console: Console) -> int:
     console.print(f"views: {', '.join(views(spark, options, arguments.table))}", highlight=False)
     for statement in statements(sys.stdin):
         try:
-            views(spark, options, arguments.table)  # what is there by now
+            views(spark, options, arguments.table)  # with what has been published since
             _show(spark.sql(statement), arguments)
         except (NsqError, PySparkException) as error:
             if not sys.stdin.isatty():
@@ -126,7 +127,7 @@ def run(arguments: Namespace, console: Console) -> int:
 
 
 def statements(lines: Iterator[str]) -> Iterator[str]:
-    """What is between semicolons at the ends of lines."""
+    """The statements in the lines; a semicolon at the end of a line ends one."""
     text = ""
     for line in lines:
         text += line
@@ -162,7 +163,7 @@ def _show(result: DataFrame, arguments: Namespace) -> None:
 
 
 def _text(value: object) -> str:
-    """As a person or a spreadsheet would have it; nothing for NULL."""
+    """A value as text for a person or a spreadsheet; empty for NULL."""
     if isinstance(value, bytes | bytearray):
         return value.decode(errors="replace")
     return "" if value is None else str(value)

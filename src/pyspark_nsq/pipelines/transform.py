@@ -1,10 +1,10 @@
-"""Takes a topic through SQL into another topic, as a stream.
+"""Runs a SQL query over a topic as a stream, and publishes the result to another topic.
 
 The query reads from `input`, which has the columns of a topic, `text` (the body as a string) and
-`event` (the body as JSON, by --schema, or by what the topic had when it was first started). If its
-result has a column `body`, that is published; otherwise the whole row is, as JSON. A column `topic`
-in the result says where to, unless --to does. Each row is published once: a batch that is repeated
-after a crash is known by its tokens (`outbox`).
+`event` (the body as JSON, with the fields of --schema, or of a schema inferred at the first start).
+If the result has a column `body`, that is published, otherwise the whole row as JSON. A column
+`topic` in the result names the target, unless --to does. Each row is published once: nodes
+recognise a batch that is repeated after a crash by its publish tokens (`outbox`).
 """
 
 import json
@@ -33,12 +33,12 @@ EXAMPLES = """
       --sql "SELECT concat('orders_', lower(event.city)) AS topic, event.* FROM input"
 """
 
-SCHEMA = "event_schema.json"  # beside Spark's own in the checkpoint
+SCHEMA = "event_schema.json"  # in the checkpoint
 OUTBOX = "outbox"
 
 
 def published(result: DataFrame, to: str | None) -> DataFrame:
-    """The result as messages: `body`, and `topic` unless all go to one."""
+    """The result as messages: `body`, and `topic` unless all go to the same."""
     if to is None and "topic" not in result.columns:
         raise BadOption("say where to publish: --to TOPIC, or a column topic in the query")
     wanted = [] if to else [F.col("topic").cast("string").alias("topic")]
@@ -87,8 +87,8 @@ def run(arguments: Namespace, console: Console) -> int:
 
 
 def kept_schema(spark: SparkSession, options: dict[str, str], state: Storage) -> StructType:
-    """As it was inferred at the first start: by another one, a batch that is repeated after a crash
-    would have other rows."""
+    """The schema that was inferred at the first start. With another schema, a batch that is
+    repeated after a crash would have other rows."""
     text = state.read_text(SCHEMA)
     if text is not None:
         return StructType.fromJson(json.loads(text))
@@ -106,13 +106,13 @@ def _asked(spark: SparkSession, sql: str, schema: StructType) -> DataFrame:
 
 
 def _straight(result: DataFrame, state: Storage, target: dict[str, str]) -> DataStreamWriter:
-    """To the nodes: a batch that is repeated is the same."""
+    """Publish directly to the nodes: a repeated batch has the same rows."""
     writer = result.writeStream.format("nsq").options(**target)
     return writer.option("checkpointLocation", state.root)
 
 
 def _by_outbox(result: DataFrame, state: Storage, target: dict[str, str]) -> DataStreamWriter:
-    """By way of files, as it might be another."""
+    """Write each batch to files first: computed again, it might have other rows."""
 
     def publish(rows: DataFrame, batch: int) -> None:
         spark = rows.sparkSession

@@ -1,4 +1,4 @@
-"""Batch reads: everything between two bounds, fixed when Spark plans the query."""
+"""Batch reads: all rows between two bounds, which are fixed when Spark plans the query."""
 
 from collections.abc import Iterator
 
@@ -42,6 +42,6 @@ class BatchReader(DataSourceReader):
         return [*split(ranges, partitions_min=options.partitions_min, rows_max=rows_max)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes up a partition of its own when there is none to read.
+        # Spark passes a partition of its own if there is none to read.
         ranges = partition.ranges if isinstance(partition, RangePartition) else ()
         return read_ranges(ranges, self._options, self._schema)

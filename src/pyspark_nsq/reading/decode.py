@@ -1,8 +1,8 @@
-"""From raw batches to Arrow columns, with no Python per row.
+"""Decodes raw batches into Arrow columns, without Python code for each row.
 
-A node sends whole batches (format: `pumpline.core.messages.batches`). One walk over the batch
-headers checks lengths and checksums; everything about single messages is then array
-arithmetic over `starts` and `stops`, the places of the message frames in the buffer:
+A node sends whole batches (format: `pumpline.core.messages.batches`). One pass over the batch
+headers checks lengths and checksums. Everything about single messages is array arithmetic over
+`starts` and `stops`, the places of the message frames in the buffer:
 
 | column    | from                                                                        |
 |-----------|-----------------------------------------------------------------------------|
@@ -13,10 +13,10 @@ arithmetic over `starts` and `stops`, the places of the message frames in the bu
 | id        | 16 bytes at 18 of each frame                                                |
 | body      | from 34 to the end of each frame                                            |
 
-Unaligned fields are read through views with a stride of one byte; the heads of all frames at once,
-as going to each row is what costs. Bodies are copied by `take` on a binary array whose even
-elements are the bodies and whose odd ones are all that is between them.
-Knows the format and Arrow; must not know HTTP, options or Spark.
+Unaligned fields are read through array views with a stride of one byte. The fields of a frame's
+head are read together, as each access to a row costs a cache miss. Bodies are copied by `take` on a
+binary array whose even elements are the bodies and whose odd ones are the bytes between them. Knows
+the format and Arrow; must not know HTTP, options or Spark.
 """
 
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ Heads = NDArray[np.void]
 
 @dataclass(slots=True)
 class Rows:
-    """Where the messages of one answer are: offsets, and frames from `starts` to `stops`."""
+    """The messages of one answer: their offsets, and their frames from `starts` to `stops`."""
 
     offsets: Places
     starts: Places
@@ -97,7 +97,7 @@ class Decoder:
         self._where = f"topic {topic} on {node}"
 
     def record_batches(self, data: memoryview, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """The rows in order, in record batches of bounded size. None of them keeps `data`."""
+        """The rows in order, in record batches of bounded size that do not refer to `data`."""
         first = 0
         while first < len(rows):
             last = min(first + ROWS_MAX, len(rows))
@@ -109,7 +109,7 @@ class Decoder:
             first = last
 
     def rows(self, data: memoryview) -> Rows:
-        """Finds all messages in whole batches; Damaged when they are not valid."""
+        """Find all messages in whole batches; raise Damaged if a batch is not valid."""
         try:
             return locate(data)
         except Damaged as error:
@@ -138,7 +138,7 @@ class Decoder:
 
 
 def locate(data: memoryview) -> Rows:
-    """Checks every batch in `data` and finds every message."""
+    """Check every batch in `data`, and find every message."""
     if len(data) >= _OFFSETS_END:
         raise Damaged(f"{len(data):,} bytes at once are more than can be decoded")
     ats, firsts, counts = _walk(data)
@@ -162,7 +162,7 @@ def locate(data: memoryview) -> Rows:
 
 
 def _walk(data: memoryview) -> tuple[list[int], list[int], list[int]]:
-    """Where each batch begins, its first offset and its count, once its checksum was seen right."""
+    """The place, first offset and count of each batch, after checking lengths and checksum."""
     ats: list[int] = []
     firsts: list[int] = []
     counts: list[int] = []
@@ -200,7 +200,7 @@ def _walk(data: memoryview) -> tuple[list[int], list[int], list[int]]:
 
 
 def _fields(data: memoryview, kind: str, places: Places) -> NDArray[np.generic]:
-    """The values at these places, aligned or not; a copy."""
+    """A copy of the values at these places, which need not be aligned."""
     dtype = np.dtype(kind)
     count = len(data) - dtype.itemsize + 1
     view: NDArray[np.generic] = np.ndarray((count,), dtype, data, 0, (1,))
@@ -212,12 +212,12 @@ def _heads(data: memoryview, starts: Places) -> Heads:
 
 
 def _numbers(kind: pa.DataType, numbers: NDArray[np.generic]) -> pa.Array:
-    """Not by `pa.array`, which imports pandas: 0.4 s in a new worker."""
+    """Like `pa.array`, which would import pandas: 0.4 s in a new worker."""
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _texts(joined: bytes, *, size: int) -> pa.Array:
-    """Texts that are all of the same size."""
+    """An array of texts that all have the same size."""
     count = len(joined) // size
     ends = np.arange(0, size * (count + 1), size, dtype=np.int32)
     return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(joined))

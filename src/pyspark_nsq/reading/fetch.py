@@ -1,8 +1,8 @@
-"""Fetching: raw batches of a range, from a node into one buffer that is used again and again.
+"""Fetches the raw batches of a range from a node over HTTP, into one buffer that is used again.
 
-The next answer is asked for before the present one is handed out, so the node reads and sends while
-the caller decodes. A node that is lost is tried again, from the last offset that came whole, until
-it has been silent for `retry_s`. Knows /log/raw; must not know what is in the bytes.
+The next request is sent before an answer is handed out, so the node reads and sends while the
+caller decodes. If the connection is lost, the rest is requested again until the node has not
+answered for `retry_s`. Knows /log/raw; must not know what is in the bytes.
 """
 
 import logging
@@ -16,7 +16,7 @@ from pyspark_nsq.nodes.connection import NodeConnection
 from pyspark_nsq.options import ReadOptions
 from pyspark_nsq.reading.plan import LogRange
 
-ANSWER_BYTES_MAX = BATCH_BYTES_MAX + (1 << 29)  # a batch is sent whole, whatever was asked for
+ANSWER_BYTES_MAX = BATCH_BYTES_MAX + (1 << 29)  # batches are sent whole, even larger ones
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
 SERVER_ERROR = 500  # and above: worth another try
@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Answer:
-    """Whole batches that hold [start, stop), good until the next answer is asked for."""
+    """Whole batches that contain [start, stop); valid until the next answer is taken."""
 
     data: memoryview
     start: int
@@ -45,8 +45,8 @@ class Fetcher:
         self._where = f"topic {wanted.topic} on {wanted.node}"
 
     def answers(self) -> Iterator[Answer]:
-        """All of the range in order. DataLoss when some of it is gone: Retired, if what is left can
-        be read by a new Fetcher."""
+        """The whole range in order. Raise DataLoss if a part is gone: Retired if the rest can be
+        read by a new Fetcher."""
         at = self._range.start
         asked = False
         while at < self._range.end:
@@ -57,7 +57,7 @@ class Fetcher:
         self._connection.close()
 
     def _answer(self, at: int, *, asked: bool) -> Answer:
-        """One answer from `at` on, however often that has to be asked for."""
+        """One answer from `at` on; the request is repeated if need be."""
         silent_since_s = time.monotonic()
         pause_s = RETRY_FIRST_S
         while True:
@@ -85,7 +85,7 @@ class Fetcher:
         try:
             self._send(at)
         except Unreachable:
-            return False  # it will be asked again, and waited for
+            return False  # _answer sends it again
         return True
 
     def _send(self, at: int) -> None:
@@ -135,7 +135,7 @@ class Fetcher:
 
 
 class Retired(DataLoss):
-    """The oldest rows of a range are gone; reading may go on at `first`, if the node told it."""
+    """The oldest rows of a range are gone; reading can go on at `first`, if the node named it."""
 
     def __init__(self, text: str, *, first: int | None) -> None:
         super().__init__(text)

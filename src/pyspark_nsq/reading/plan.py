@@ -1,8 +1,8 @@
-"""Planning: which ranges of which logs are read, and how they are cut into partitions.
+"""Planning: cuts the ranges of logs that a read needs into partitions.
 
-A partition is a list of ranges, not one: a micro-batch over many small logs would otherwise cost a
-task for each. Cuts are made by weight (bytes, as far as a node can tell), over all ranges laid end
-to end, so partitions are even whatever the topics' sizes. Pure: knows numbers, not nodes.
+A partition is a list of ranges, so that a micro-batch over many small logs does not need a task for
+each. The cuts are made by bytes (estimated from the log's average row), over all ranges laid end to
+end, so partitions have equal sizes however the topics differ. Knows numbers; must not know nodes.
 """
 
 import os
@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pyspark.sql.datasource import InputPartition
 
 PARTITION_BYTES = 128 << 20  # as Spark's spark.sql.files.maxPartitionBytes
-PARTITION_BYTES_MIN = 1 << 20  # a task costs some 10 ms, as much as decoding this
+PARTITION_BYTES_MIN = 1 << 20  # a task costs about 10 ms, as long as decoding this takes
 PARTITIONS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
-    """Offsets [start, end) of one log. `row_bytes` is the log's mean, for weighing."""
+    """Offsets [start, end) of one log. `row_bytes` is the log's average row."""
 
     topic: str
     node: str
@@ -48,8 +48,8 @@ class RangePartition(InputPartition):
 def split(
     ranges: Sequence[LogRange], *, partitions_min: int | None, rows_max: int | None
 ) -> list[RangePartition]:
-    """Cuts the ranges into partitions: as many as this machine has cores unless `partitions_min`
-    says otherwise, more if they would be large, fewer if they would be tiny."""
+    """Cut the ranges into partitions: as many as this machine has cores, or `partitions_min`; more
+    if they would be large, fewer if they would be tiny."""
     todo = sorted((r for r in ranges if r.rows > 0), key=lambda r: (r.topic, r.node, r.start))
     total_bytes = sum(r.weight_bytes for r in todo)
     wanted = partitions_min
@@ -63,14 +63,14 @@ def split(
 
 
 def _by_weight(ranges: Sequence[LogRange], total_bytes: int, count: int) -> list[list[LogRange]]:
-    """`count` lists of about the same weight; offsets stay in order."""
+    """`count` lists of about the same number of bytes; offsets stay in order."""
     parts: list[list[LogRange]] = [[] for _ in range(count)]
     done_bytes = 0
     index = 0
     for whole in ranges:
         rest = whole
         while rest.rows:
-            # Of the part being filled, what is still free, in rows of this range.
+            # How many rows of this range still fit into the current part.
             free_bytes = total_bytes * (index + 1) / count - done_bytes
             rows = round(free_bytes / rest.row_bytes)
             if rows <= 0 and index < count - 1:

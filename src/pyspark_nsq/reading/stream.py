@@ -1,13 +1,13 @@
-"""Stream reads: Spark's checkpoint owns the positions, this says what is new and reads it.
+"""Stream reads. The positions are in Spark's checkpoint; this finds what is new and reads it.
 
-Spark makes one reader for a query and asks it, batch after batch: how far could I read
-(`latestOffset`), what is there between two positions (`partitions`), and tells it what is done
-(`commit`). A log that is new enters the positions at the place where its reading begins, with no
-rows; the next batch has its first rows. So what a batch holds depends on the checkpoint alone, and
-a batch that is repeated after a crash is the same batch.
+Spark makes one reader for a query. For each batch it asks how far it could read (`latestOffset`)
+and what is between two positions (`partitions`), and reports what is done (`commit`). A new log is
+first added to the positions where its reading begins, without rows; the next batch reads its first
+rows. So the rows of a batch depend on the checkpoint only, and a batch that is repeated after a
+crash is the same batch.
 
-`commit` only moves the hold, and Spark never commits the last batch: nothing may depend on it but
-how long nodes keep what was read. `stop` may never be called.
+`commit` only moves the hold forward, and Spark never commits the last batch: only how long nodes
+kept the rows may depend on it. Spark may never call `stop`.
 """
 
 import logging
@@ -40,7 +40,7 @@ from pyspark_nsq.options import ReadOptions
 from pyspark_nsq.reading.plan import LogRange, RangePartition, split
 from pyspark_nsq.reading.task import read_ranges
 
-IDLE_S = 0.05  # between two looks when there was nothing: Spark would look every 10 ms
+IDLE_S = 0.05  # between two surveys: Spark would ask every 10 ms
 NODE_POLL_S = 0.25  # while waiting for a node that a batch needs
 
 _LOG = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        self._nodes: Nodes | None = None  # made late: the reader is pickled before it is used
+        self._nodes: Nodes | None = None  # made on first use, as Spark pickles the reader before
         self._survey = Survey()
         self._surveyed_s = 0.0
         self._target: Positions | None = None  # of Trigger.AvailableNow
@@ -128,7 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._nodes
 
     def _look(self) -> None:
-        """Asks all nodes what they have, at a bearable pace."""
+        """Survey all nodes, at most every IDLE_S."""
         wait_s = self._surveyed_s + IDLE_S - time.monotonic()
         if wait_s > 0:
             time.sleep(wait_s)
@@ -138,7 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _LOG.warning("%s is left out for now: %s", address, text)
 
     def _reachable(self, positions: Positions) -> Positions:
-        """How far everything could be read. Logs of silent nodes stay where they are."""
+        """The newest position of each log. Logs of nodes that do not answer stay where they are."""
         reached: Positions = {}
         moved = self._moved(positions)
         for key, place in positions.items():
@@ -158,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return reached
 
     def _moved(self, positions: Positions) -> dict[Key, Key]:
-        """Logs whose node has another address now: they are known by their ids."""
+        """Logs whose node has a new address, recognised by their ids: old and new key."""
         by_log = {
             (key[0], state.log): key
             for key, state in self._survey.logs.items()
@@ -173,7 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return moved
 
     def _next(self, place: Position, state: LogState) -> Position:
-        """Where reading of one log could end, checked against where it stands."""
+        """The newest position of one log, checked against the one that was reached."""
         where = f"topic {state.topic} on {state.node}"
         if state.log != place.log:
             self._lost(f"{where} was deleted and created again: log {place.log} is now {state.log}")
@@ -184,7 +184,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if place.offset < state.first:
             self._lost(f"{where}: offset {place.offset} is retired, the oldest is {state.first}")
         target = _end_of(state) if self._target is None else self._target.get(state.key)
-        # Equal to the text where there is nothing new: another one would be a batch to Spark.
+        # With nothing new, return the old position: Spark would take any other for a batch.
         is_further = target is not None and target.log == place.log and target.offset > place.offset
         return target if target is not None and is_further else place
 
@@ -200,7 +200,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _wait_for_nodes(self, needed: Positions) -> None:
-        """A batch that is repeated after a restart may need a node that is not back yet."""
+        """Wait until all nodes of a batch answer: after a restart, one may not be back yet."""
         deadline_s = time.monotonic() + self._options.connecting.retry_s
         while missing := sorted({key[1] for key in needed.keys() - self._addresses(needed).keys()}):
             if time.monotonic() > deadline_s:
@@ -211,7 +211,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 time.sleep(NODE_POLL_S)
 
     def _addresses(self, needed: Positions) -> dict[Key, str]:
-        """Where to read each log: at its node, or wherever it is now; unknown ones are left out."""
+        """The address to read each log from: its node's, or of the node that has it now. A log that
+        no known node has is left out."""
         now = {(state.topic, state.log): state.address for state in self._survey.logs.values()}
         addresses: dict[Key, str] = {}
         for key, place in needed.items():
@@ -221,7 +222,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return addresses
 
     def _hold(self, positions: Positions, *, starting: bool = False) -> None:
-        """Makes the holds that are not known to be there. A stream that starts has to get them."""
+        """Create the holds that this reader has not created yet. When a stream starts, a failure is
+        an error; later it is a warning."""
         if self._options.hold is None:
             return
         for key, place in positions.items():

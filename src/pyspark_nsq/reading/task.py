@@ -1,6 +1,6 @@
-"""What a task does: fetch the ranges of its partition, decode them, and notice what is missing.
+"""What a task does: fetches the ranges of its partition, decodes them, and checks for missing rows.
 
-Runs in Spark's Python workers, so it depends on nothing but its arguments.
+Runs in Spark's Python workers, so it depends on its arguments only.
 """
 
 import logging
@@ -53,7 +53,7 @@ def _read(wanted: LogRange, options: ReadOptions, schema: pa.Schema) -> Iterator
 
 
 def _answers(wanted: LogRange, options: ReadOptions) -> Iterator[Answer]:
-    """From the node's files as far as they can be read here, the rest over HTTP."""
+    """From the node's files as far as this process can read them, the rest over HTTP."""
     rest = wanted
     if options.local_files:
         for answer in LocalReader(wanted, options).answers():

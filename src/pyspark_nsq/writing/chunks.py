@@ -1,11 +1,10 @@
-"""From Arrow columns to the bodies of MPUB, with no Python per row.
+"""Encodes Arrow columns as bodies of MPUB, without Python code for each row.
 
     u32 count | (u32 size, body) * count          big-endian
 
-Sizes are put between bodies by one Arrow kernel (39 ns a row of 200 bytes; a loop takes 380). A
-chunk is bounded in rows and bytes, but has at least one message. The same rows always give the
-same chunks, which is what makes a repeated write recognisable. Knows Arrow; must not know nodes or
-Spark.
+One Arrow kernel puts the sizes between the bodies (39 ns a row of 200 bytes; a loop takes 380). A
+chunk is bounded in rows and bytes, but has at least one message. The same rows always give the same
+chunks, so that nodes can recognise a repeated write. Knows Arrow; must not know nodes or Spark.
 """
 
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 from pumpline.core.text.names import is_valid_name
 from pyspark_nsq.errors import BadColumns
 
-_SIZE_BYTES = 4  # of the count, too
+_SIZE_BYTES = 4  # the count has the same size
 
 
 @dataclass(slots=True)
@@ -31,7 +30,7 @@ class Chunk:
 def chunks(
     batch: pa.RecordBatch, *, topic: str | None, bytes_max: int, rows_max: int
 ) -> Iterator[Chunk]:
-    """The rows of a record batch as MPUB bodies; by their column `topic` unless one is given."""
+    """The rows of a record batch as MPUB bodies, for `topic` or for the topics in their column."""
     bodies = batch.column("body").cast(pa.binary())
     if bodies.null_count:
         raise BadColumns(f"body is null in {bodies.null_count} rows; filter them out, or coalesce")
@@ -65,7 +64,8 @@ def _split(topic: str, bodies: pa.Array, *, bytes_max: int, rows_max: int) -> It
 
 
 def _encoded(bodies: pa.Array, lengths: np.ndarray, size: int) -> memoryview:
-    """The count stands before the first size, so that the kernel writes the whole body at once."""
+    """One MPUB body. The count is put in front of the first size, so that the kernel writes the
+    whole body at once."""
     count = len(bodies)
     words = np.empty(count + 1, dtype=">u4")
     words[0] = count

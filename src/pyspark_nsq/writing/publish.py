@@ -1,12 +1,12 @@
-"""Publishing chunks to nodes: once to a node that remembers tokens, as ours, else at least once.
+"""Publishes chunks to nodes: exactly once to a pumpline nsqd, at least once to a Go nsqd.
 
-One chunk is on its way to a node while the next is being encoded; more are never waiting, so a slow
-node slows Spark down. Every chunk carries a token made of who wrote it and what is in it. A node
-that knows tokens answers a repeat with OK and does nothing; any other publishes it again. Since the
+One chunk is on its way to a node while the next is encoded; no more are queued, so a slow node
+slows Spark down. Every chunk has a publish token made of its writer and its contents. A pumpline
+nsqd answers a repeated token with OK and does nothing; a Go nsqd publishes the chunk again. As the
 token covers the contents, rows that come in another order after a failure are published again
-rather than taken for those that were: twice is possible then, lost is not.
+instead of being mistaken for others: they may be there twice, but none is lost.
 
-A node that is away is waited for, and never replaced by another, which would not know the token.
+If a node does not answer, this waits for it. Another node would not know the token.
 """
 
 import logging
@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class NodePublisher:
-    """Chunks to one node, one after another."""
+    """Publishes chunks to one node, one after another."""
 
     def __init__(self, address: str, connecting: Connecting) -> None:
         self._connection = NodeConnection(address, connecting)
@@ -41,7 +41,7 @@ class NodePublisher:
         self._waiting: tuple[Chunk, str] | None = None
 
     def publish(self, chunk: Chunk, token: str) -> None:
-        """Sends a chunk; its outcome is known after the next publish, or flush."""
+        """Send a chunk; the next publish, or flush, waits for its reply."""
         self.flush()
         self._waiting = chunk, token
         try:
@@ -50,7 +50,7 @@ class NodePublisher:
             self._repeat(chunk, token)
 
     def flush(self) -> None:
-        """Returns when everything is with the node."""
+        """Wait until the node has confirmed every chunk."""
         if self._waiting is None:
             return
         chunk, token = self._waiting
@@ -64,7 +64,7 @@ class NodePublisher:
         self._connection.close()
 
     def _repeat(self, chunk: Chunk, token: str) -> None:
-        """Sends again, with the same token, until it is taken or the node was silent too long."""
+        """Send a chunk again with the same token, until the node confirms it or the time is up."""
         since_s = time.monotonic()
         pause_s = RETRY_FIRST_S
         while True:
@@ -101,11 +101,11 @@ class NodePublisher:
 
 
 class _Unwilling(NsqError):
-    """The node cannot take it now, and may later."""
+    """The node answers with a server error: it may take the chunk later."""
 
 
 def token_of(writer: str, partition: int, number: int, chunk: Chunk) -> str:
-    """The same for the same chunk of the same write, and for no other."""
+    """The publish token of a chunk: equal only for the same chunk of the same write."""
     body = chunk.body
     said = f"{writer}/{partition}/{number}/{chunk.topic}/{len(body)}/{crc32(body):08x}"
     return blake2b(said.encode(), digest_size=TOKEN_BYTES).hexdigest()

@@ -1,11 +1,11 @@
-"""Writing: rows of a DataFrame, batch or stream, published to topics.
+"""The sink: publishes the rows of a DataFrame, from a batch or a stream, to topics.
 
-Every task publishes on its own; there is nothing to commit and nothing that an abort could take
-back. What makes a repeated task or micro-batch harmless is the token of each chunk (`publish`): in
-a stream it is made of the query and the batch, which Spark keeps in the checkpoint; in a batch
-write of its `writeId`, or a number drawn when the write is planned. The other half of it is that a
-chunk comes again as it was, to the node that had it: so a task must be given the same rows in the
-same order, and the nodes be the same. Else its rows are published again, and none is left out.
+Every task publishes by itself: there is nothing to commit, and an abort cannot take anything back.
+The publish token of each chunk (`publish`) makes a repeated task or micro-batch harmless. In a
+stream it is made of query and batch, which are in Spark's checkpoint; in a batch write of its
+`writeId`, or of a random id. This works if a repeated chunk is identical and goes to the same node:
+the task must get the same rows in the same order, and the nodes must be the same. Otherwise its
+rows are published again; none is lost.
 """
 
 import logging
@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass
 class PublishedRows(WriterCommitMessage):
-    """What one task did."""
+    """What one task has published."""
 
     rows: int
     bytes: int
@@ -65,19 +65,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty(QUERY_ID) if context else None
         batch = context.getLocalProperty(BATCH_ID) if context else None
-        # Without them a repeat cannot be known as one: at least once then, never less.
+        # Without them nodes cannot recognise a repeat: rows are then published at least once.
         writer = f"{query}/{batch}" if query and batch else self._write_id
         return publish_rows(iterator, self._options, writer, _partition(context))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        pass  # every chunk is with its node already
+        pass  # the nodes have confirmed every chunk already
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _say_what_stays(messages)
 
 
 def check_nodes(options: WriteOptions) -> None:
-    """Unreachable unless all nodes are there. A stream does without: it waits for a node."""
+    """Raise Unreachable unless all nodes answer. A stream does not check: it waits for nodes."""
     for address in options.nsqd:
         connection = NodeConnection(address, options.connecting)
         try:
@@ -87,7 +87,7 @@ def check_nodes(options: WriteOptions) -> None:
 
 
 def check_columns(schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
-    """What can be said against a write before it begins."""
+    """Raise an error for columns or a mode that cannot be written."""
     if overwrite:
         raise BadOption("a topic cannot be overwritten: use mode('append')")
     kinds = {field.name: field.dataType for field in schema.fields}
@@ -106,8 +106,8 @@ def check_columns(schema: StructType, options: WriteOptions, *, overwrite: bool)
 def publish_rows(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, writer: str, partition: int
 ) -> PublishedRows:
-    """Publishes all rows; chunks go to the nodes in turn, each always to the same one, as only
-    that one will know it when it comes again, in whatever order the nodes are named then."""
+    """Publish all rows. Chunks go to the nodes in turn. A repeated chunk goes to the same node,
+    in whatever order the nodes are named, as only that node knows its token."""
     freeze_gc()
     nodes = [NodePublisher(address, options.connecting) for address in sorted(options.nsqd)]
     done = PublishedRows(0, 0)

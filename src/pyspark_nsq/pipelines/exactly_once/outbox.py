@@ -1,9 +1,9 @@
-"""Rows of a batch on their way into topics, written down before the first of them is published.
+"""The outbox: writes the rows of a batch to files before the first of them is published.
 
-A batch that a kill interrupts is published again with the same tokens, by which nodes know what
-they have. That needs the same rows in the same order, which Spark gives for a topic with nothing
-but projections and filters on it, and for nothing else: a shuffle brings rows in another order, and
-rand() other rows. Such a batch is kept in files until the next one, and published from them.
+A batch that a kill interrupts is published again with the same publish tokens, so that nodes skip
+what they have. That needs the same rows in the same order. Spark guarantees this for a topic with
+projections and filters only: a shuffle changes the order, and rand() the rows. Any other batch is
+kept in files until the next one, and published from them.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_nsq.pipelines.table.storage import Storage
 
 DONE = "_written"
-# What keeps rows in order and changes them one by one, as Spark calls it.
+# Spark's names of plan nodes that keep the order, and change rows one by one.
 REPEATABLE = frozenset(
     "Project Filter Generate SubqueryAlias View EventTimeWatermark Union LocalRelation "
     "StreamingRelation StreamingRelationV2 StreamingExecutionRelation".split()
@@ -23,25 +23,25 @@ REPEATABLE = frozenset(
 
 @dataclass(slots=True)
 class Outbox:
-    """The batches of one stream: `query_id` is its name in tokens."""
+    """The batches of one stream; `query_id` becomes part of the publish tokens."""
 
     spark: SparkSession
     directory: str
     query_id: str
-    target: dict[str, str]  # options of the write
+    target: dict[str, str]  # options for writing
     storage: Storage = field(init=False)
 
     def __post_init__(self) -> None:
         self.storage = Storage(self.spark, self.directory)
 
     def keep(self, batch: int, rows: DataFrame) -> DataFrame:
-        """The rows of the batch: these, or those of before if it was kept already."""
+        """Write the rows to files, unless the batch is there; return the rows in the files."""
         path = self.storage.path(str(batch))
         if not self.storage.exists(f"{batch}/{DONE}"):
             rows.write.mode("overwrite").parquet(path)
             self.storage.write_text(f"{batch}/{DONE}", "")
         else:
-            # Read all the same: that is how the state of a stream, of windows say, moves on.
+            # Compute them all the same: that updates the state of the stream, as of windows.
             rows.write.format("noop").mode("overwrite").save()
         for name in self.storage.names():
             if name != str(batch):
@@ -49,7 +49,7 @@ class Outbox:
         return self.spark.read.schema(rows.schema).parquet(path)
 
     def publish(self, batch: int, messages: DataFrame) -> None:
-        """Once, however often; `messages` are made of what `keep` gave."""
+        """Publish messages made of what `keep` returned; a repeat publishes nothing twice."""
         writer = messages.write.format("nsq").mode("append").options(**self.target)
         writer.option("writeId", f"{self.query_id}/{batch}").save()
 

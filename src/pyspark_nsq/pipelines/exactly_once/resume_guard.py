@@ -1,9 +1,10 @@
-"""Whether a batch that a kill interrupted will be published again as it was.
+"""Refuses to resume a half-published batch with settings that would publish rows twice.
 
-Nodes know a chunk when it comes again with the same rows, to the same node (`sink`). How rows are
-cut into chunks, and to which nodes these go, depends on settings that a user may change between two
-starts. That is harmless between batches; within one it would publish rows twice. So what a batch is
-published with is noted in the checkpoint, and another start with a batch half done is refused.
+A node recognises a repeated chunk if it has the same rows and goes to the same node (`sink`). How
+rows are cut into chunks, and to which nodes they go, depends on settings that a user may change
+between two starts. That is harmless between batches; within a batch, rows would be published twice.
+So these settings are noted in the checkpoint, and a start with other settings is refused while a
+batch is half done.
 """
 
 import json
@@ -17,7 +18,7 @@ from pyspark_nsq.options import parse_write
 from pyspark_nsq.pipelines.table.storage import Storage
 
 NOTE = "publishing.json"  # in the checkpoint
-ARROW = (  # how many rows Spark hands to the sink at once
+ARROW = (  # these decide how many rows Spark passes to the sink at once
     "spark.sql.execution.arrow.maxRecordsPerBatch",
     "spark.sql.execution.arrow.maxBytesPerBatch",
 )
@@ -27,7 +28,7 @@ PARALLELISM = "spark.default.parallelism"
 def straight_cut(
     spark: SparkSession, reading: Mapping[str, str], target: dict[str, str]
 ) -> dict[str, str]:
-    """What the chunks of a stream depend on that goes from this source to nodes."""
+    """The settings that the chunks depend on, when a stream goes directly from topic to topic."""
     given = {name.lower(): value for name, value in reading.items()}
     return {
         **_cut(spark, target),
@@ -37,12 +38,12 @@ def straight_cut(
 
 
 def outbox_cut(spark: SparkSession, target: dict[str, str]) -> dict[str, str]:
-    """The same of one that goes by way of files, which Spark shares out among its cores."""
+    """The same for a stream that goes through the outbox, whose files Spark splits by cores."""
     return {**_cut(spark, target), PARALLELISM: str(spark.sparkContext.defaultParallelism)}
 
 
 def require_same(checkpoint: Storage, cut: dict[str, str]) -> None:
-    """NsqError if a batch is half done that was published with another cut; else notes this one."""
+    """Raise NsqError if a batch is half done with other settings; otherwise note these."""
     text = checkpoint.read_text(NOTE)
     before: dict[str, str] | None = json.loads(text) if text else None
     if before == cut:
@@ -61,7 +62,7 @@ def require_same(checkpoint: Storage, cut: dict[str, str]) -> None:
 
 
 def unfinished_batch(checkpoint: Storage) -> int | None:
-    """The batch that Spark will begin with, if it was begun before."""
+    """The batch that Spark will repeat, as it was begun and not finished; None if there is none."""
     begun, done = (
         max((int(name) for name in checkpoint.names(log) if name.isdigit()), default=-1)
         for log in ("offsets", "commits")

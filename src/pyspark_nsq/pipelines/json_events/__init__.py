@@ -1,1 +1,1 @@
-"""JSON into columns, or the reason why not."""
+"""Turns JSON bodies into columns, or says why they do not fit."""

@@ -1,8 +1,8 @@
-"""From JSON bodies to events: columns by a schema that is given, or inferred and growing.
+"""Turns JSON bodies into events: a column by a schema that is given, or inferred and growing.
 
-A schema only ever grows: a field that is new is added, a field that is there keeps its type, since
-files with two types for one column cannot be read as one table. What does not fit is told apart by
-`others` and goes to the quarantine.
+A schema only grows: new fields are added, and existing fields keep their types, since files with
+two types for one column cannot be read as one table. `others` finds the rows that do not fit; they
+go to the quarantine.
 """
 
 from pyspark.errors import ParseException
@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructField, Stru
 from pyspark_nsq.errors import BadOption, NsqError
 from pyspark_nsq.pipelines.json_events.mismatch import reason
 
-FIELDS_MAX = 2000  # keys that are data, as in {"user-17": ...}, must not become columns for ever
+FIELDS_MAX = 2000  # stops keys that are data, as in {"user-17": ...}, from becoming columns
 CORRUPT = "_corrupt_record"
 SAMPLE_ROWS = 10_000  # read to infer a schema
 
@@ -34,14 +34,14 @@ def schema_from_ddl(ddl: str) -> StructType:
 
 
 def inferred(spark: SparkSession, rows: DataFrame) -> StructType:
-    """The fields of all bodies that are JSON objects."""
+    """The schema with the fields of all bodies that are JSON objects."""
     reader = spark.read.option("dropFieldIfAllNull", "true")
     found = reader.json(rows.select(text_of())).schema
     return StructType([field for field in found.fields if field.name != CORRUPT])
 
 
 def merged(schema: StructType, news: StructType) -> StructType:
-    """The schema, and whatever fields are new; names that differ in case only are one to Spark."""
+    """The schema with the new fields added; Spark ignores the case of names."""
     return StructType(_merged_fields(schema, news)[:FIELDS_MAX])
 
 
@@ -67,7 +67,7 @@ def _merged_type(kind: DataType, news: DataType) -> DataType:
 
 
 def clash(there: DataType, news: DataType, where: str = "") -> str | None:
-    """The first field that both have, with another type; None if they agree."""
+    """Describe the first field that has two types; None if there is none."""
     if isinstance(there, StructType) and isinstance(news, StructType):
         known = {field.name.lower(): field.dataType for field in there.fields}
         for field in news.fields:
@@ -108,8 +108,8 @@ def sampled_schema(spark: SparkSession, options: dict[str, str]) -> StructType:
 
 
 def parsed(rows: DataFrame, schema: StructType) -> DataFrame:
-    """The rows with a column `event`, from which `events` and `others` are taken. Persist it when
-    both are: the parser would run once for each."""
+    """The rows with a column `event`, for `events` and `others`. Persist it if both are used, as
+    the parser would run twice."""
     if CORRUPT in schema.fieldNames():
         raise NsqError(f"an event cannot have a field {CORRUPT}")
     whole = StructType([*schema.fields, StructField(CORRUPT, StringType())])
@@ -127,10 +127,10 @@ def events(both: DataFrame) -> DataFrame:
 
 
 def others(both: DataFrame, schema: StructType) -> DataFrame:
-    """The rows that do not, with the `reason`."""
+    """The rows that do not fit the schema, with the `reason`."""
 
     @F.udf(returnType=StringType())
-    def why(body):  # type: ignore[no-untyped-def]  # hints would choose another kind of udf
+    def why(body):  # type: ignore[no-untyped-def]  # with hints Spark makes another kind of udf
         return reason(bytes(body), schema)
 
     return both.where(~_fits()).drop("event").withColumn("reason", why("body"))

@@ -1,7 +1,7 @@
-"""Why a message is not an event: the reason that goes into the quarantine beside it.
+"""Finds the reason why a message does not fit the schema, for the quarantine.
 
-Looked for only in messages that Spark's parser has turned down, in plain Python, one by one; so it
-may take its time, and names the field. Pure: knows bytes and types.
+Only messages that Spark's parser has rejected are examined, in plain Python, one by one. The reason
+names the field. Knows bytes and types; must not know Spark sessions or files.
 """
 
 import json
@@ -41,7 +41,7 @@ _NAMES: dict[type, str] = {
 
 
 def reason(body: bytes, schema: StructType) -> str:
-    """One line."""
+    """The reason, in one line."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -58,7 +58,7 @@ def reason(body: bytes, schema: StructType) -> str:
 
 
 def mismatch(value: object, kind: DataType, where: str = "") -> str | None:
-    """The first place where the value is not of that type; None if there is none."""
+    """Describe the first place where the value has another type; None if it has none."""
     if value is None:
         return None
     if isinstance(kind, StructType) and isinstance(value, dict):
@@ -89,5 +89,5 @@ def _fits(value: object, kind: DataType) -> bool:
         return isinstance(value, bool)
     if isinstance(kind, DateType | TimestampType):
         return isinstance(value, str)
-    # A text takes anything: the parser keeps what is not a string as it was written.
+    # A string column takes any scalar: the parser keeps its text.
     return not isinstance(kind, StructType | ArrayType | MapType)

@@ -1,7 +1,7 @@
-"""This source's code for the workers of a cluster, so that they need only Python, Arrow and numpy.
+"""Sends this source's code to the workers of a cluster, which need Python, Arrow and numpy only.
 
-On `local[*]` the workers are on this machine and find what is installed. On a cluster they may have
-nothing of ours: the packages go along as a zip file of some hundred kilobytes.
+With `local[*]` the workers run on this machine and use the installed packages. On a cluster
+pumpline may not be installed: the packages are sent as a zip file of some hundred kilobytes.
 """
 
 import atexit
@@ -15,14 +15,15 @@ from pyspark.sql import SparkSession
 import pumpline
 import pyspark_nsq
 
-# As little as the source imports; the compiled kernels stay here, their plain twins go.
+# What the source imports. The compiled kernels are not sent; the Python ones are.
 SHIPPED = ("pumpline/__init__.py", "pumpline/core", "pumpline/client", "pyspark_nsq")
 
 
 def ship_code(spark: SparkSession) -> None:
-    """Gives every worker of this session the source's code."""
+    """Send the source's code to every worker of this session."""
     directory = Path(tempfile.mkdtemp(prefix="pumpline-code-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # workers fetch it from there
+    # Only at exit: workers fetch it from there while the session lasts.
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     spark.sparkContext.addPyFile(str(zip_code(directory / "pumpline_code.zip")))
 
 

@@ -1,4 +1,4 @@
-"""What all pipelines share on the command line: where to read, on which Spark, and how errors read.
+"""The command line that all pipelines share: flags for source and Spark, and how errors are shown.
 
 A pipeline is a module with `EXAMPLES`, `arguments(parser)` and `run(arguments, console)`; `main`
 does the rest, for `pumpline pipeline NAME` and `python -m pyspark_nsq.pipelines.NAME`.
@@ -30,7 +30,7 @@ LOCAL = "local"
 
 
 class Pipeline(Protocol):
-    """What a pipeline's module has."""
+    """What the module of a pipeline must have."""
 
     EXAMPLES: str
 
@@ -60,26 +60,26 @@ def main(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     console = Console(stderr=True)
     try:
         return pipeline.run(arguments, console)
-    except BrokenPipeError:  # who read what it prints has seen enough
+    except BrokenPipeError:  # the reader of its output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except (NsqError, PySparkException, Py4JError, ConnectionError) as error:
         print(f"pumpline pipeline {name}: {_said(error)}", file=sys.stderr)
         return EXIT_FAILED
-    except KeyboardInterrupt:  # before there was anything to finish, or for the second time
+    except KeyboardInterrupt:  # before a batch ran, or for the second time
         print(f"pumpline pipeline {name}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 
 def unknown_flag(parser: ArgumentParser, given: Sequence[str]) -> str | None:
-    """What to say of the first flag that the parser does not have: it would rather complain of one
-    that is required, which the user has only misspelt."""
+    """The error for the first unknown flag. argparse itself would complain of a missing required
+    flag, which the user has only misspelt."""
     known = parser._option_string_actions
     for argument in given:
         name = argument.partition("=")[0]
         if argument == "--":
             break
-        # As argparse has it: what has a space in it is a value, such as SQL, and so is a lone dash.
+        # As argparse does: text with a space in it, such as SQL, and a lone dash are values.
         if len(name) < 2 or not name.startswith("-") or " " in argument or name in known:
             continue
         close = get_close_matches(f"--{name.lstrip('-').lower().replace('_', '-')}", known, n=1)
@@ -88,7 +88,7 @@ def unknown_flag(parser: ArgumentParser, given: Sequence[str]) -> str | None:
 
 
 def _said(error: Exception) -> str:
-    if isinstance(error, Py4JJavaError):  # of a file system, say, and as Java puts it
+    if isinstance(error, Py4JJavaError):  # such as one of a file system
         return str(error.java_exception.toString()).splitlines()[0]
     if isinstance(error, Py4JError | ConnectionError):
         return f"Spark's Java process has ended, or does not answer ({first_sentence(str(error))})"
@@ -96,7 +96,7 @@ def _said(error: Exception) -> str:
 
 
 def add_source(parser: ArgumentParser) -> None:
-    """Where messages come from."""
+    """Add the flags that say where to read."""
     group = parser.add_argument_group("what is read")
     group.add_argument("--nsqd", metavar="ADDRESSES", help="HTTP addresses of nsqds: host:4151,...")
     group.add_argument(
@@ -115,7 +115,7 @@ def add_source(parser: ArgumentParser) -> None:
 
 
 def add_streaming(parser: ArgumentParser, *, every: str, start: str = "earliest") -> None:
-    """How a stream runs."""
+    """Add the flags that say how a stream runs."""
     group = parser.add_argument_group("how it runs")
     group.add_argument("--checkpoint", metavar="DIR", help="where it notes how far it is")
     group.add_argument("--once", action="store_true", help="read what is there, then end")
@@ -139,7 +139,7 @@ def add_streaming(parser: ArgumentParser, *, every: str, start: str = "earliest"
 
 
 def add_spark(parser: ArgumentParser) -> None:
-    """Which Spark it runs on."""
+    """Add the flags that say on which Spark to run."""
     group = parser.add_argument_group("where it runs")
     group.add_argument("--master", default="local[*]", help="Spark's (default: %(default)s)")
     add_option(group, "--conf", "a setting of Spark, as in spark.driver.memory=4g")
@@ -150,7 +150,7 @@ def add_option(group: _ArgumentGroup, flag: str, text: str) -> None:
 
 
 def reading(arguments: Namespace) -> dict[str, str]:
-    """The options of format("nsq") that the arguments amount to."""
+    """The options of format("nsq") for reading, by the arguments."""
     named = {
         "nsqd": arguments.nsqd,
         "lookupd": arguments.lookupd,
@@ -164,14 +164,14 @@ def reading(arguments: Namespace) -> dict[str, str]:
 
 
 def connecting(options: dict[str, str]) -> dict[str, str]:
-    """Of the options for reading, those that a write takes too."""
+    """Those options for reading that writing takes, too."""
     names = {"accesstoken", "accesstokenfile", "tlscafile", "tlscertfile", "tlskeyfile"}
     names |= {"requesttimeoutms", "retryforms", "nsqd"}
     return {name: value for name, value in options.items() if name.lower() in names}
 
 
 def writing(arguments: Namespace, options: dict[str, str]) -> dict[str, str]:
-    """The options of a write to where --to-nsqd says, or else to where it was read."""
+    """The options for writing to --to-nsqd, or to the nodes that are read."""
     target = connecting(options)
     if arguments.to_nsqd:
         target["nsqd"] = arguments.to_nsqd
@@ -179,7 +179,7 @@ def writing(arguments: Namespace, options: dict[str, str]) -> dict[str, str]:
         raise BadOption("say where to publish: --to-nsqd host:4151,... (HTTP addresses of nsqds)")
     if arguments.to:
         target["topic"] = arguments.to
-    # Told now: once it runs, a node that is away is waited for.
+    # Report a missing node now: a running stream would wait for it.
     check_nodes(parse_write(target))
     return target
 
@@ -191,7 +191,7 @@ def triggered(writer: DataStreamWriter, arguments: Namespace) -> DataStreamWrite
 
 
 def streaming(arguments: Namespace) -> dict[str, str]:
-    """The same for a stream."""
+    """The options of format("nsq") for reading as a stream."""
     options = {"maxOffsetsPerTrigger": str(arguments.max_rows), **start_of(arguments.start)}
     return {**options, **reading(arguments)}
 
@@ -208,13 +208,14 @@ def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 def session(arguments: Namespace, name: str) -> SparkSession:
     given = pairs(arguments.conf, "--conf")
     is_local = arguments.master.startswith(LOCAL)
-    with Stop() as stop:  # interrupted while it starts Java, PySpark would leave that behind
+    # Interrupted while it starts Java, PySpark would leave that process behind.
+    with Stop() as stop:
         spark = local_session(f"pumpline {name}", master=arguments.master, settings=given)
     if stop.asked.is_set():
         raise KeyboardInterrupt
     spark.sparkContext.setLogLevel(given.get("spark.log.level", "ERROR"))
     if "spark.sql.shuffle.partitions" not in given:
-        # 200, the default, is 200 state stores a batch; a checkpoint keeps what it began with.
+        # The default of 200 makes 200 state stores a batch. A checkpoint keeps its first value.
         count = spark.sparkContext.defaultParallelism * (1 if is_local else 2)
         spark.conf.set("spark.sql.shuffle.partitions", max(count, 2))
     if not is_local:

@@ -1,7 +1,7 @@
-"""Watching a pipeline run: a line that says how it goes, and a stop that ends it cleanly.
+"""Shows the progress of a running pipeline, and stops it cleanly on SIGINT or SIGTERM.
 
-The first SIGINT or SIGTERM lets the batch that is running finish; a second one does not wait.
-Either way nothing is lost or done twice: the checkpoint says where to go on.
+The first signal lets the running batch finish; a second one does not wait. In both cases nothing is
+lost or done twice: the checkpoint says where to go on.
 """
 
 import signal
@@ -21,7 +21,7 @@ from pyspark_nsq.errors import NsqError
 from pyspark_nsq.progress import lag
 
 POLL_S = 0.2
-LINE_EVERY_S = 5.0  # where there is no terminal
+LINE_EVERY_S = 5.0  # between two lines, if the output is not a terminal
 STOP_S_MAX = 60.0  # for the batch that is running
 _MS_PER_S = 1000
 
@@ -29,9 +29,12 @@ Note = Callable[[], str]
 
 
 class Stop:
-    """Set by SIGINT and SIGTERM while it is in use. Where the main thread is busy with Spark, and
-    cannot look at `at_once`, the second one `interrupts`: a KeyboardInterrupt, after which it has
-    to end without another word to Spark (the answer to the last one is still on its way)."""
+    """Set by SIGINT and SIGTERM while it is in use.
+
+    If the main thread is waiting for Spark, it cannot look at `at_once`; with `interrupts` the
+    second signal raises KeyboardInterrupt. After that the program must not call Spark again: the
+    reply to the interrupted call is still to come.
+    """
 
     def __init__(self, *, interrupts: bool = False) -> None:
         self._interrupts = interrupts
@@ -63,8 +66,8 @@ class Stop:
 
 
 class Watch:
-    """Follows one query, and looks after others beside it. `note` adds what only the pipeline
-    knows, as in `3 quarantined`."""
+    """Shows the progress of one query, and checks others beside it. `note` adds text that only the
+    pipeline knows, as in `3 quarantined`."""
 
     def __init__(self, name: str, console: Console, *, note: Note = lambda: "") -> None:
         self.name = name
@@ -80,7 +83,7 @@ class Watch:
     def follow(
         self, query: StreamingQuery, stop: Stop, *, beside: Sequence[StreamingQuery] = ()
     ) -> None:
-        """Until all have ended or are stopped; NsqError as soon as one has failed."""
+        """Return when all have ended or are stopped; raise NsqError as soon as one fails."""
         queries = (query, *beside)
         live = Live(console=self._console, refresh_per_second=4, transient=True)
         try:
@@ -92,7 +95,8 @@ class Watch:
                     stop.asked.wait(POLL_S)
                 if stop.asked.is_set():
                     self._finish_batch(query, stop)
-                    _raise_failure(queries)  # of before; what a stop interrupts is no failure
+                    # Failures from before the stop; an interrupted batch is none.
+                    _raise_failure(queries)
         finally:
             for one in queries:
                 one.stop()
@@ -127,7 +131,7 @@ class Watch:
         last = query.lastProgress
         mark = None if last is None else (last["batchId"], last["timestamp"])
         if mark == self._newest:
-            return  # the recent ones are a hundred, too many to fetch for nothing
+            return  # fetching the last hundred reports is slow: only when there is a new one
         self._newest = mark
         for progress in query.recentProgress:
             if progress["batchId"] > self._seen and "addBatch" in progress["durationMs"]:
@@ -160,7 +164,7 @@ def _raise_failure(queries: Sequence[StreamingQuery]) -> None:
 
 
 def first_sentence(text: str) -> str:
-    """What is for the user in an exception of Spark's, which has Java and Python traces in it."""
+    """The sentence for the user in the text of an exception of Spark's, which also has traces."""
     for line in reversed(text.splitlines()):
         kind, colon, said = line.strip().partition(": ")
         if colon and kind.startswith("pyspark_nsq.errors."):

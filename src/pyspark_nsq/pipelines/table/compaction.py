@@ -1,8 +1,8 @@
-"""Which small files of a table are put together into larger ones. Pure: knows sizes, not files.
+"""Chooses which small files of a table are merged. Knows sizes; must not know files.
 
-A stream leaves a few small files a batch. Rewriting all of them each time would write an hour's
-data again and again, so files are put together by tiers: the smallest ones first, and a larger one
-only when those before it add up to as much. A byte is then rewritten some log2(size) times at most.
+A stream writes a few small files a batch. Merging all of them each time would rewrite the same data
+again and again, so files are merged by tiers: the smallest first, and a larger one only when those
+before it add up to as much. A byte is then rewritten about log2(size) times at most.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ GROUP_FILES_MIN = 4  # fewer are not worth a rewrite
 def choose(
     directories: Mapping[str, Sequence[StoredFile]], *, file_bytes: int = FILE_BYTES
 ) -> list[tuple[str, list[StoredFile]]]:
-    """Groups to be put together, each with the directory it is in."""
+    """The groups of files to merge, each with its directory."""
     groups = [(name, _group(files, file_bytes)) for name, files in sorted(directories.items())]
     return [(name, group) for name, group in groups if group]
 

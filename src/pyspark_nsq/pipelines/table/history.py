@@ -1,12 +1,12 @@
-"""An archived table and the live topic behind it, as one: every row once.
+"""Reads an archived table and the live topic behind it as one, with every row once.
 
-The archive's checkpoint says up to which offset of each log the table's newest batch goes. What the
-table has is read from the files of exactly that batch's snapshot, what comes after from the nodes,
-from exactly those offsets; so no row is missing and none is there twice, also while the archive
-goes on. A log that the archive has not seen is read from its beginning.
+The archive's checkpoint says at which offset of each log the table's newest batch ends. The rows of
+the table are read from the files of that batch's snapshot, later rows from the nodes, from exactly
+those offsets; so no row is missing or there twice, even while the archive runs. A log that the
+archive has not read yet is read from its beginning.
 
-The live part is what the archive would make of it now: rows that do not fit the schema are with the
-quarantine, and if the archive leaves out repeats, so does the live part, by the keys of what was
+The live part is what the archive would make of it now: rows that do not fit the schema go to the
+quarantine. If the archive drops duplicates, so does the live part, by the keys of the rows
 published within the watermark before now.
 """
 
@@ -36,7 +36,7 @@ from pyspark_nsq.pipelines.table.layout import (
 from pyspark_nsq.pipelines.table.storage import Storage
 from pyspark_nsq.pipelines.table.table import OWNER, ParquetTable
 
-_TOPIC = re.compile(r"/topic=([^/]+)/")  # in the path of a file; names need no escaping
+_TOPIC = re.compile(r"/topic=([^/]+)/")  # in the path of a file; topic names need no escaping
 _PLACE: dict[str, DataType] = {
     "topic": StringType(),
     "date": DateType(),
@@ -46,7 +46,7 @@ _PLACE: dict[str, DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Those of a table at one moment."""
+    """The files of a table at one moment."""
 
     spark: SparkSession
     path: str
@@ -65,34 +65,34 @@ class History:
     spark: SparkSession
     table: Files
     quarantine: Files
-    positions: Positions  # where the live part begins
+    positions: Positions  # where the live part begins, by log
     event_schema: StructType
     settings: ArchiveSettings
 
     @property
     def topics(self) -> list[str]:
-        """Those that the archive reads, and those of which only the table is left."""
+        """The topics that the archive reads, and those of which only the table is left."""
         there = (_TOPIC.search(path) for path in (*self.table.paths, *self.quarantine.paths))
         read = {topic for topic, _ in self.positions}
         return sorted(read | {found[1] for found in there if found})
 
     def rows(self) -> DataFrame:
-        """What is in the table."""
+        """The rows of the table."""
         return self.table.rows(self._schema())
 
     def quarantined(self) -> DataFrame:
-        """What is in the quarantine."""
+        """The rows of the quarantine."""
         return self.quarantine.rows(self._quarantine_schema())
 
     def live(self, options: dict[str, str], topic: str) -> DataFrame:
-        """What the nodes have of a topic beyond the table, in the same columns."""
+        """The rows of a topic that only the nodes have, in the columns of the table."""
         rows = self._beyond(options, topic)
         if self.settings.is_json:
             rows = events.events(events.parsed(rows, self.event_schema))
         return rows.select(*self._schema().fieldNames())
 
     def live_quarantined(self, options: dict[str, str], topic: str) -> DataFrame:
-        """What of it would go to the quarantine."""
+        """The rows of a topic that only the nodes have, and that do not fit the schema."""
         rows = self._beyond(options, topic)
         rows = events.others(events.parsed(rows, self.event_schema), self.event_schema)
         return rows.select(*self._quarantine_schema().fieldNames())
@@ -103,7 +103,7 @@ class History:
         }
         own["subscribe"] = topic
         starts = self._starts(own)
-        if not starts:  # nobody has it any more; the table does
+        if not starts:  # no node has the topic any more, only the table
             nothing = self.spark.createDataFrame([], StructType(_message_fields()))
             return placed(nothing)
         own["startingOffsets"] = json.dumps(starts)
@@ -123,13 +123,13 @@ class History:
         for (topic, node), state in survey.logs.items():
             place = self.positions.get((topic, node))
             is_known = place is not None and place.log == state.log
-            # Not cut to what the node still has: rows that nobody has any more are an error.
+            # Even if the node no longer has that offset: rows that are lost must be an error.
             offset = place.offset if is_known and place else OFFSET_EARLIEST
             starts.setdefault(topic, {})[node] = offset
         return starts
 
     def _first_only(self, live: DataFrame, topic: str) -> DataFrame:
-        """What the archive would keep of the live part if it read it now."""
+        """The live rows without duplicates, as the archive would keep them."""
         assert self.settings.dedupe is not None
         key = key_of(self.settings.dedupe)
         recent = F.col("timestamp") > F.expr(f"now() - INTERVAL '{self.settings.watermark}'")
@@ -168,7 +168,7 @@ def _with_place(fields: list[StructField]) -> StructType:
 
 
 def history(spark: SparkSession, path: str) -> History:
-    """The table of an archive pipeline as it is now."""
+    """The table of an archive pipeline and its quarantine, as they are now."""
     table = ParquetTable(spark, path, PARTITION_BY)
     owner = table.storage.read_text(OWNER)
     snapshot = manifest.snapshot(table.storage)
@@ -186,10 +186,10 @@ def history(spark: SparkSession, path: str) -> History:
 
 
 def _quarantine(spark: SparkSession, path: str, settings: ArchiveSettings, batch: int) -> Files:
-    """As it was after the same batch: it may be one batch ahead of the table."""
+    """The quarantine after the same batch: it may be one batch ahead of the table."""
     found = settings.quarantine
     if not found or not Storage(spark, found).exists():
-        found = f"{path.rstrip('/')}-quarantine"  # the two were moved, perhaps
+        found = f"{path.rstrip('/')}-quarantine"  # both may have been moved
     storage = Storage(spark, found)
     if manifest.newest_batch(storage) < batch:
         return Files(spark, found, ())
@@ -198,7 +198,7 @@ def _quarantine(spark: SparkSession, path: str, settings: ArchiveSettings, batch
 
 
 def _checkpoint(spark: SparkSession, path: str, named: str) -> Storage:
-    """Where the owner said, or in the table, if that was moved."""
+    """The checkpoint where the owner says, or in the table, if both were moved."""
     storage = Storage(spark, named)
     if storage.exists("offsets"):
         return storage
@@ -206,7 +206,7 @@ def _checkpoint(spark: SparkSession, path: str, named: str) -> Storage:
 
 
 def positions_of(checkpoint: Storage, batch: int) -> Positions:
-    """How far the batch of a stream went, out of Spark's checkpoint."""
+    """Where a batch of a stream ended, from Spark's checkpoint."""
     text = checkpoint.read_text(f"offsets/{batch}")
     if text is None:
         raise NsqError(f"{checkpoint.path('offsets')} says nothing about batch {batch}")

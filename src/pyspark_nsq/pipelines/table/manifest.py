@@ -1,11 +1,11 @@
-"""Which files a table consists of, as Spark's own file sink records it.
+"""The record of which files belong to a table, in the format of Spark's own file sink.
 
     TABLE/_spark_metadata/<batch>            v1, then a line of JSON for each file the batch added
     TABLE/_spark_metadata/<batch>.compact    the same, for all files of the table, every 10th batch
 
-A batch is in the table when its record is there, and not before: `spark.read` honours it, so a
-reader never sees half a batch, nor what a killed writer left behind. A whole record may also leave
-files out: that is how compaction puts one file in the place of many.
+A batch is part of the table from the moment when its record exists. `spark.read` follows the
+record, so a reader never sees half a batch, nor files that a killed writer left behind. A whole
+record may leave out files of earlier batches: compaction replaces many files with one that way.
 """
 
 import json
@@ -18,12 +18,12 @@ DIRECTORY = "_spark_metadata"
 VERSION = "v1"
 WHOLE_EVERY = 10  # batches; Spark's default
 WHOLE = ".compact"
-KEPT_BATCHES = 100  # records of older ones go: a whole record has replaced them
+KEPT_BATCHES = 100  # older records are deleted: a whole record has replaced them
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """The table after a batch; -1 is before the first."""
+    """The files of the table after a batch; batch -1 is the empty table."""
 
     batch: int
     files: list[StoredFile]
@@ -54,7 +54,7 @@ def snapshot(storage: Storage, batch: int | None = None) -> Snapshot:
 
 
 def commit(storage: Storage, batch: int, files: list[StoredFile]) -> None:
-    """Makes the batch part of the table. `files` are those it adds, or all if it is_whole."""
+    """Make the batch part of the table. `files` are those it adds; all files if it is_whole."""
     lines = [VERSION, *(_line(file) for file in files)]
     storage.write_text(f"{DIRECTORY}/{_name(batch)}", "\n".join(lines))
     if is_whole(batch):

@@ -1,7 +1,7 @@
-"""Files where Spark has them: on this machine, HDFS or an object store, by Hadoop's file systems.
+"""Files on this machine, HDFS or an object store, through Hadoop's file systems as Spark uses them.
 
-Everything is done by the driver, through the JVM that Spark runs on. Knows paths and texts, and
-where Spark's checkpoint has a stream's id; must not know tables.
+The driver does everything, through Spark's JVM. Knows paths and texts, and where a checkpoint of
+Spark has the id of its stream; must not know tables.
 """
 
 import json
@@ -47,7 +47,7 @@ class Storage:
         return bool(self._files.exists(self._path(name)))
 
     def names(self, name: str = "") -> list[str]:
-        """What is directly in a directory; nothing if there is none."""
+        """The names directly in a directory; empty if it does not exist."""
         if not self.exists(name):
             return []
         return [
@@ -79,14 +79,14 @@ class Storage:
             stream.close()
 
     def newest(self, directory: str) -> tuple[int, str | None]:
-        """Of files called NUMBER.json the last one: its number and text; -1 if there is none."""
+        """The number and text of the last file NUMBER.json; -1 and None if there is none."""
         numbers = [name.removesuffix(".json") for name in self.names(directory)]
         number = max((int(n) for n in numbers if n.isascii() and n.isdigit()), default=-1)
         return number, self.read_text(f"{directory}/{number}.json") if number >= 0 else None
 
     def write_text(self, name: str, text: str) -> None:
-        """All of it or nothing: written beside, then renamed. What was there is deleted before, so
-        what must survive a kill at any moment gets a new name each time."""
+        """Write to another file, then rename it: a reader sees all of the text or none. An existing
+        file is deleted before the rename, so what must survive a kill needs a new name."""
         beside = self._path(_hidden(name))
         stream = self._files.create(beside, True)
         try:
@@ -106,7 +106,7 @@ class Storage:
         self._files.delete(self._path(name), True)
 
     def relative(self, path: str) -> str:
-        """The name of a path below the root, however its scheme is written."""
+        """The part of a path below the root, whatever its scheme looks like."""
         plain = path.partition(":")[2] if ":" in path.partition("/")[0] else path
         root = self.root.partition(":")[2] if ":" in self.root.partition("/")[0] else self.root
         plain, root = plain.lstrip("/"), root.strip("/")
@@ -123,7 +123,7 @@ class Storage:
 
 
 def checkpoint_id(spark: SparkSession, checkpoint: str) -> str | None:
-    """The id of the stream that a checkpoint belongs to; None if it is new."""
+    """The id of the stream that a checkpoint belongs to; None if the checkpoint is new."""
     text = Storage(spark, checkpoint).read_text("metadata")
     return str(json.loads(text)["id"]) if text else None
 

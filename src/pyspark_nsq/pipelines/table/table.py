@@ -1,18 +1,19 @@
 """A table of Parquet files that takes each batch of a stream exactly once.
 
     TABLE/topic=orders/date=2026-11-16/hour=8/42-0.parquet     the files, by batch
-    TABLE/_spark_metadata/42                                   which of them count (`manifest`)
-    TABLE/_staging/                                            what is being written
-    TABLE/_retired/39.json                                     what compaction replaced, and when
-    TABLE/_schema/17.json                                      of `event`, since that batch
-    TABLE/_settings/0.json                                     how it came to be; the newest counts
-    TABLE/_owner.json                                          which stream writes it
+    TABLE/_spark_metadata/42                                   the record of a batch (`manifest`)
+    TABLE/_staging/                                            files being written
+    TABLE/_retired/39.json                                     files that compaction replaced
+    TABLE/_schema/17.json                                      schema of `event` since that batch
+    TABLE/_settings/0.json                                     settings of the archive
+    TABLE/_owner.json                                          the stream that writes the table
 
-A batch is written aside, its files are moved into place, then its record is written: that is the
-moment it becomes part of the table. Whatever is done again after a crash is either known to be done
-or starts from scratch; files that were moved and never recorded are found by the note that was made
-before the first move, and deleted. Every 10th batch, whose record lists all files anyway, also puts
-small files together; what they replace stays for a while, as somebody may be reading it.
+A batch is written to the staging directory, its files are moved into place, and then its record is
+written: at that moment it becomes part of the table. After a crash, a batch that has a record is
+skipped, and any other is written from the start. A note of the moves is written before the first of
+them, so that files that were moved without a record are found and deleted. Every 10th batch, whose
+record lists all files anyway, also merges small files. The files that it replaces are kept for some
+time, as a query may still be reading them.
 """
 
 import json
@@ -35,7 +36,7 @@ SETTINGS = "_settings"
 OWNER = "_owner.json"
 SUFFIX = ".parquet"
 NOTE = ".moving"
-GRACE_S = 600.0  # a query that began before a compaction may read the old files that long
+GRACE_S = 600.0  # how long the files that a compaction has replaced are kept
 
 
 @dataclass(slots=True)
@@ -52,8 +53,8 @@ class ParquetTable:
         self.storage = Storage(self.spark, self.path)
 
     def claim(self, checkpoint: str, query_id: str | None) -> None:
-        """Makes sure that no other stream wrote this table: its batches would be taken for ours.
-        `query_id` is that of the checkpoint, None while it has none."""
+        """Raise NsqError if another stream has written this table: its batches would be taken for
+        ours. `query_id` is that of the checkpoint; None if it is new."""
         text = self.storage.read_text(OWNER)
         owner = json.loads(text) if text else None
         newest = manifest.newest_batch(self.storage)
@@ -65,12 +66,12 @@ class ParquetTable:
             )
 
     def event_schema(self) -> StructType:
-        """As far as it is known: a field that was ever written is in it."""
+        """The schema of `event`: all fields that were ever written."""
         _, text = self.storage.newest(SCHEMAS)
         return StructType.fromJson(json.loads(text)) if text else StructType()
 
     def keep_event_schema(self, batch: int, schema: StructType) -> None:
-        """To be called before the batch is appended; a field too many does no harm."""
+        """Keep the schema; call this before appending the batch. Unused fields do no harm."""
         self.storage.write_text(f"{SCHEMAS}/{batch}.json", schema.json())
 
     def settings(self) -> str | None:
@@ -82,9 +83,9 @@ class ParquetTable:
             self.storage.write_text(f"{SETTINGS}/{number + 1}.json", text)
 
     def append(self, batch: int, rows: DataFrame | None, *, query_id: str, checkpoint: str) -> None:
-        """Adds a batch, which may have no rows; does nothing if the table has it."""
+        """Add a batch, which may have no rows; do nothing if the table has it."""
         newest = manifest.newest_batch(self.storage)
-        if batch <= newest:  # done before a crash, which came before Spark could note it
+        if batch <= newest:  # a crash came after our record, and before Spark's
             self.storage.delete(STAGING)
             return
         if newest + 1 != batch:
@@ -118,7 +119,7 @@ class ParquetTable:
             self._delete_retired({file.path for file in kept + added})
 
     def _moves(self, staged: str, batch: int) -> dict[str, str]:
-        """From where to where the files of a batch go."""
+        """The moves of the files of a batch: target by source."""
         moves: dict[str, str] = {}
         for number, file in enumerate(self.storage.files(staged)):
             name = self.storage.relative(file.path)
@@ -136,7 +137,7 @@ class ParquetTable:
         return [self.storage.file(target) for target in moves.values()]
 
     def _clear(self, newest: int) -> None:
-        """Removes what a killed writer left: staged files, and moved ones that are in no record."""
+        """Delete what a killed writer left: staged files, and moved files without a record."""
         for name in self.storage.names(STAGING):
             number = name.removesuffix(NOTE)
             if name.endswith(NOTE) and number.isdigit() and int(number) > newest:
@@ -153,7 +154,7 @@ class ParquetTable:
     def _together(
         self, batch: int, number: int, directory: str, group: list[StoredFile]
     ) -> dict[str, str]:
-        """Stages one file with the rows of many; the move that puts it into place."""
+        """Write the rows of many files to one staged file; return its move into place."""
         staged = f"{STAGING}/{batch}.{number}.together"
         rows = self.spark.read.option("mergeSchema", "true").parquet(*(f.path for f in group))
         rows.coalesce(1).write.mode("overwrite").parquet(self.storage.path(staged))

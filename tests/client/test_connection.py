@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.client.connection.connection import WATER_MARK_BYTES, Connection
+from pumpline.client.connection.connection import WATER_MARK_BYTES, NsqdConnection
 from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import (
     ConnectError,
@@ -26,14 +26,14 @@ from tests.kit.proxy import DOWN, Proxy
 
 
 @pytest.fixture
-async def connection(nsqd: Nsqd, owner: Owner) -> AsyncIterator[Connection]:
+async def connection(nsqd: Nsqd, owner: Owner) -> AsyncIterator[NsqdConnection]:
     opened = await owner.open(nsqd.tcp_address)
     yield opened
     await opened.close()
 
 
 async def test_publish_consume_and_finish(
-    connection: Connection, owner: Owner, nsqd: Nsqd, topic: str
+    connection: NsqdConnection, owner: Owner, nsqd: Nsqd, topic: str
 ) -> None:
     await publish_and_consume(connection, owner, topic)
     stats = nsqd.channel_stats(topic, CHANNEL)
@@ -60,7 +60,7 @@ async def test_nsqd_knows_who_we_are(nsqd: Nsqd, owner: Owner, topic: str) -> No
     await opened.close()
 
 
-async def test_answers_are_matched_in_order(connection: Connection, topic: str) -> None:
+async def test_answers_are_matched_in_order(connection: NsqdConnection, topic: str) -> None:
     answers = [connection.request(commands.pub(topic, b"m%d" % n)) for n in range(100)]
     bad = connection.request(commands.pub("not@topic", b"m"))
     assert await asyncio.gather(*answers) == [b"OK"] * 100
@@ -70,7 +70,7 @@ async def test_answers_are_matched_in_order(connection: Connection, topic: str) 
 
 
 async def test_an_answer_nobody_waits_for_is_still_counted(
-    connection: Connection, topic: str
+    connection: NsqdConnection, topic: str
 ) -> None:
     given_up = connection.request(commands.pub(topic, b"m"))
     given_up.cancel()
@@ -79,7 +79,7 @@ async def test_an_answer_nobody_waits_for_is_still_counted(
 
 
 async def test_a_soft_error_is_told_and_survived(
-    connection: Connection, owner: Owner, topic: str
+    connection: NsqdConnection, owner: Owner, topic: str
 ) -> None:
     await connection.request(commands.sub(topic, CHANNEL))
     connection.write(commands.fin(b"0" * 16))
@@ -89,7 +89,7 @@ async def test_a_soft_error_is_told_and_survived(
 
 
 async def test_a_fatal_error_ends_the_connection_and_is_the_reason(
-    connection: Connection, owner: Owner, topic: str
+    connection: NsqdConnection, owner: Owner, topic: str
 ) -> None:
     refused = connection.request(commands.pub("bad@topic", b"m"))
     behind = connection.request(commands.pub(topic, b"m"))
@@ -139,7 +139,9 @@ async def test_closing_sends_what_was_written(nsqd: Nsqd, owner: Owner, topic: s
     assert (stats["depth"], stats["in_flight_count"], stats["timeout_count"]) == (0, 0, 0)
 
 
-async def test_a_closed_connection_takes_no_requests(connection: Connection, topic: str) -> None:
+async def test_a_closed_connection_takes_no_requests(
+    connection: NsqdConnection, topic: str
+) -> None:
     await connection.close()
     connection.write(commands.NOP)
     with pytest.raises(ConnectionClosed) as caught:
@@ -230,7 +232,7 @@ async def test_a_slow_server_is_only_waited_for(proxy: Proxy, owner: Owner, topi
     await connection.close()
 
 
-async def test_reading_can_be_paused(connection: Connection, owner: Owner, topic: str) -> None:
+async def test_reading_can_be_paused(connection: NsqdConnection, owner: Owner, topic: str) -> None:
     await connection.request(commands.sub(topic, CHANNEL))
     await connection.request(commands.pub(topic, b"m"))
     connection.pause_reading()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pumpline.client.connection.connection import Connection
+from pumpline.client.connection.connection import NsqdConnection
 from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import ServerError
 from pumpline.core.protocol import commands
@@ -21,8 +21,8 @@ class Owner:
         self.closed = asyncio.Event()
         self._news = asyncio.Event()
 
-    async def open(self, address: str, settings: Settings | None = None) -> Connection:
-        return await Connection.open(
+    async def open(self, address: str, settings: Settings | None = None) -> NsqdConnection:
+        return await NsqdConnection.open(
             address,
             settings or Settings(),
             on_messages=self._on_messages,
@@ -30,15 +30,15 @@ class Owner:
             on_close=self._on_close,
         )
 
-    def _on_messages(self, connection: Connection, batch: list[Message]) -> None:
+    def _on_messages(self, connection: NsqdConnection, batch: list[Message]) -> None:
         self.messages += batch
         self._news.set()
 
-    def _on_error(self, connection: Connection, error: ServerError) -> None:
+    def _on_error(self, connection: NsqdConnection, error: ServerError) -> None:
         self.errors.append(error)
         self._news.set()
 
-    def _on_close(self, connection: Connection, reason: Exception | None) -> None:
+    def _on_close(self, connection: NsqdConnection, reason: Exception | None) -> None:
         self.reasons.append(reason)
         self.closed.set()
 
@@ -57,7 +57,7 @@ class Owner:
         return self.errors
 
 
-async def publish_and_consume(connection: Connection, owner: Owner, topic: str) -> None:
+async def publish_and_consume(connection: NsqdConnection, owner: Owner, topic: str) -> None:
     """A round trip through all that is between us and nsqd."""
     bodies = [b"%d:" % number + b"x" * 3000 * (number % 3) for number in range(50)]
     assert await connection.request(commands.sub(topic, CHANNEL)) == b"OK"

@@ -1,8 +1,9 @@
 """The opening of a connection: IDENTIFY, TLS, compression and AUTH, one answer at a time.
 
-Given what came from the socket (`receive`), it pulls one frame after the other out of it, as
-nothing after an answer may be looked at before the layer that the answer announces is on. What is
-left over when it is done belongs to the connection. Knows no socket: it is given a way to write.
+The connection feeds it what arrives (`receive`); it pulls out one frame after the other. It must
+not decode the bytes behind an answer earlier: the answer may switch on TLS or compression for them.
+When it is done, the connection takes over what is left. Knows no socket: it is given a function to
+write with.
 """
 
 import asyncio
@@ -20,18 +21,18 @@ from pumpline.core.protocol import commands
 from pumpline.core.protocol.frames import ERROR, RESPONSE
 from pumpline.core.protocol.layers import Compression, Deflate, LayerMissing, Layers, Snappy, Tls
 
-GREETING_BYTES_MAX = 1 << 20  # of what has come and is not looked at yet, and of an answer
+HANDSHAKE_BYTES_MAX = 1 << 20  # of unread input, and of one answer
 
 
-class Greeting:
+class Handshake:
     def __init__(self, address: str, settings: Settings, write: Callable[[bytes], None]) -> None:
         self.negotiated = Negotiated()
         self.layers: Layers | None = None
         self._address = address
         self._settings = settings
         self._write = write
-        self._wire = bytearray()  # as it came
-        self._plain = bytearray()  # out of the layers
+        self._wire = bytearray()  # as received
+        self._plain = bytearray()  # decrypted and decompressed
         self._arrived = asyncio.Event()
         self._end: Exception | None = None
 
@@ -39,7 +40,7 @@ class Greeting:
         """Whether there is room for more."""
         self._wire += data
         self._arrived.set()
-        return len(self._wire) <= GREETING_BYTES_MAX
+        return len(self._wire) <= HANDSHAKE_BYTES_MAX
 
     def end(self, reason: Exception | None) -> None:
         """Nothing more will come."""
@@ -63,7 +64,7 @@ class Greeting:
         context = settings.tls_context()
         if context is not None:
             if not granted.tls_v1:
-                # Going on in the clear is not what was asked for.
+                # The user asked for TLS: do not go on without it.
                 raise ConnectError(f"{self._address}: nsqd offers no TLS")
             await self._start_tls(Tls(context, server_name=settings.tls_server_name or host))
         if compression is not None and (granted.snappy or granted.deflate):
@@ -89,7 +90,7 @@ class Greeting:
                 self._feed(layers)
                 tls.shake_hands()
         finally:
-            self._write(layers.take())  # an alert, if it has failed
+            self._write(layers.take())  # the alert, if the handshake has failed
         await self._expect_ok()
 
     async def _expect_ok(self) -> None:
@@ -107,7 +108,7 @@ class Greeting:
         """The data of the next response."""
         while True:
             size = int.from_bytes(await self._read(4))
-            if not 4 <= size <= GREETING_BYTES_MAX:
+            if not 4 <= size <= HANDSHAKE_BYTES_MAX:
                 raise self._odd(f"a frame of {size} bytes")
             frame = await self._read(size)
             kind, data = int.from_bytes(frame[:4]), frame[4:]
@@ -120,8 +121,8 @@ class Greeting:
             self._send(commands.NOP)
 
     async def _read(self, count: int) -> bytes:
-        """So many bytes. No more than that is taken out of TLS, or off the wire: what follows may
-        be for a layer that is not on yet."""
+        """So many bytes. It decodes no more than that: what follows may be for a layer that is not
+        switched on yet."""
         plain = self._plain
         while len(plain) < count:
             missing = count - len(plain)
@@ -155,7 +156,7 @@ class Greeting:
 
 
 def new_compression(settings: Settings) -> Compression | None:
-    """What they ask for; MissingExtra if its library is not installed."""
+    """The compression they ask for; MissingExtra if its library is not installed."""
     try:
         if settings.snappy:
             return Snappy()

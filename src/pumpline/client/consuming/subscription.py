@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from pumpline.client.connection.connection import Connection
+from pumpline.client.connection.connection import NsqdConnection
 from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.message import Arrival, Message, Record
 from pumpline.client.consuming.options import ConsumerOptions
@@ -75,7 +75,7 @@ class Subscription:
         self.address = address
         self.finished: list[bytes] = []
         self.credit = Credit(RDY_MAX)
-        self.connection: Connection | None = None  # while subscribed
+        self.connection: NsqdConnection | None = None  # while subscribed
         self.task: asyncio.Task[None]  # of run
         self._terms = terms
         self._counters = terms.counters
@@ -158,7 +158,7 @@ class Subscription:
     async def _subscribe(self) -> None:
         self._ended.clear()
         terms = self._terms
-        connection = await Connection.open(
+        connection = await NsqdConnection.open(
             self.address,
             terms.settings,
             on_messages=self._receive,
@@ -181,7 +181,7 @@ class Subscription:
         logger.info("%s: subscribed to %s/%s", self.address, terms.topic, terms.channel)
         self._rdy_sender.add(self.credit, self._send_rdy)
 
-    def _end(self, connection: Connection, reason: Exception | None) -> None:
+    def _end(self, connection: NsqdConnection, reason: Exception | None) -> None:
         if self.connection is connection:
             self.connection = None
             self._rdy_sender.remove(self.credit)
@@ -204,7 +204,7 @@ class Subscription:
 
     # -- messages and their answers -----------------------------------------------------------
 
-    def _receive(self, connection: Connection, records: list[Record]) -> None:
+    def _receive(self, connection: NsqdConnection, records: list[Record]) -> None:
         if connection is not self.connection:
             connection.abort(ConnectionClosed("nsqd sent messages before it was asked for any"))
             return
@@ -222,7 +222,7 @@ class Subscription:
         self._rdy_sender.received(self.credit, len(records), now)
         self._terms.on_messages(arrival, records)
 
-    def _refuse(self, connection: Connection, error: ServerError) -> None:
+    def _refuse(self, connection: NsqdConnection, error: ServerError) -> None:
         """nsqd sent an error; mostly for an answer that came too late."""
         self._counters.refused += 1
         logger.log(logging.ERROR if error.fatal else logging.INFO, "%s", self._say(error))

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 
-from pumpline.client.connection.connection import Connection
+from pumpline.client.connection.connection import NsqdConnection
 from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import ConnectError, ConnectionClosed, ServerError, Stalled
 from pumpline.client.publishing.publication import Publication
@@ -39,7 +39,7 @@ class ProducerConnection:
         """`on_change`: it has become writable, or it could not connect."""
         self.address = address
         self.failure: ConnectError | None = None  # of the last try to connect
-        self.connection: Connection | None = None
+        self.connection: NsqdConnection | None = None
         self._settings = settings
         self._on_change = on_change
         self._on_publication_answer = on_answer
@@ -100,7 +100,7 @@ class ProducerConnection:
     async def _connect(self) -> None:
         """Connect, and return when the connection is lost."""
         self._lost.clear()
-        self.connection = await Connection.open(
+        self.connection = await NsqdConnection.open(
             self.address,
             self._settings,
             on_close=self._on_close,
@@ -110,7 +110,7 @@ class ProducerConnection:
         self._on_change()
         await self._lost.wait()
 
-    def _on_close(self, connection: Connection, reason: Exception | None) -> None:
+    def _on_close(self, connection: NsqdConnection, reason: Exception | None) -> None:
         self.connection = None
         self._lost.set()
         if reason is not None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.kit.servers import BenchFailure, Server, machine_busy_s
 from bench.nsqd.workloads import CHANNEL, RDY_MAX, TOPIC, Figure, Size, Workload, at_least, preload
 
-# One connection a thread.
+# One connection for each thread.
 CONNECTIONS = 2
 # Short enough that a Go nsqd's messages stay within a memory queue of a million.
 WRITE_S_MAX = 1.5
@@ -149,6 +149,6 @@ def _rate(client: subprocess.Popen[str], server: Server, timeout_s: float) -> fl
 
 
 def _children_cpu_s() -> float:
-    """CPU time of children waited for; the server is not among them while it runs."""
+    """CPU time of child processes that have ended; the server is not among them while it runs."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -55,7 +55,7 @@ class Row:
     records: Sequence[Record]
 
     def middle(self, key: str) -> float | None:
-        """The median of another key."""
+        """The median of another key of the records."""
         return middle(record.get(key) for record in self.records)
 
 
@@ -77,7 +77,7 @@ def figures(figure: Figure, workload: Workload) -> Record:
 
 
 def append(path: Path, record: Record) -> None:
-    """Adds one line."""
+    """Appends a record to a file, as one line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rounded = {
         key: round(value, 4) if isinstance(value, float) else value for key, value in record.items()
@@ -93,7 +93,7 @@ def last_run(path: Path) -> list[Record]:
 
 
 def summarise(records: Iterable[Record]) -> list[Row]:
-    """Rows in the order the workloads are defined, the basis after those compared with it."""
+    """Rows in the order of the workloads' definition; the basis comes last in each."""
     records = [record for record in records if record.get("error") is None]
     rows = []
     for name, workload in DEFINED.items():
@@ -176,7 +176,7 @@ def table(rows: Iterable[Row]) -> Table:
 
 
 def notes(records: Iterable[Record]) -> list[str]:
-    """What a reader of the table must know: runs that do not count, runs that were disturbed."""
+    """Notes under the table: runs that do not count, and runs that were disturbed."""
     runs: dict[str, list[str]] = {}
     for record in records:
         if record.get("error") is not None:
@@ -222,7 +222,7 @@ def _value(row: Row) -> str:
 
 
 def number(value: float) -> str:
-    """Thousands whole and with commas, small figures to three digits."""
+    """A figure as text: thousands as integers with commas, small ones to three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

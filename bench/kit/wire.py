@@ -29,7 +29,7 @@ FRAME_HEAD = struct.Struct(">II")
 # A message's body begins after size, type, timestamp, attempts and id.
 BODY_OFFSET = 34
 
-# What go-nsq sends when its user sets nothing.
+# go-nsq sends this by default.
 IDENTITY = {
     "client_id": "bench",
     "hostname": "bench",
@@ -145,7 +145,7 @@ def take_oks(buf: bytearray, end: int) -> tuple[int, int, int]:
 
 
 def answer(buf: bytearray, end: int, out: bytearray) -> tuple[int, int]:
-    """Appends to `out` what the whole frames in `buf[:end]` ask for: FIN to a message, NOP to a
+    """Appends to `out` the answers to the whole frames in `buf[:end]`: FIN to a message, NOP to a
     heartbeat. Returns `(pos, messages)`; raises at an error frame."""
     pos, messages = fin_commands(buf, 0, end, out)
     while end - pos >= FRAME_HEAD.size:

@@ -4,8 +4,8 @@
     python -m bench.nsqd.start --peer-tools path/to/bin   also Go's nsqd and nsqlookupd
     python -m bench.nsqd.start --server 'old=old/.venv/bin/nsqd'
 
-A start is over when both ports, TCP and HTTP, accept a connection; a new data path for each. CPU is
-the process's own, user and system, up to then. JSON lines go to results/start.jsonl.
+A start ends when both ports, TCP and HTTP, accept a connection. Each start has a new data path. CPU
+is the user and system time of the process until then. JSON lines go to results/start.jsonl.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Figure:
-    """What one run found. CPU in cores is time on a core over time passed."""
+    """The result of one run. CPU in cores is CPU time over elapsed time."""
 
     value: float
     rss_mb: float
@@ -326,7 +326,7 @@ def run_fanout4(server: Server, size: Size) -> Figure:
 
 
 def _end_to_end(server: Server, size: Size, *, publishers: int, groups: list[list[int]]) -> Figure:
-    """Publishers take the first slots, then come the consumers, a group of slots a channel."""
+    """Publishers have the first slots, then each channel's consumers have a group of slots."""
     channels = [f"{CHANNEL}{index}" for index in range(len(groups))]
     server.create(TOPIC, *channels)
     lead = Lead(range(publishers), groups, messages_max=LEAD_MESSAGES)
@@ -371,7 +371,7 @@ def run_latency(server: Server, size: Size) -> Figure:
             CHANNEL,
             rdy=RDY_MAX,
             messages_per_s=LATENCY_PER_S,
-            # The load's own warm-up and end lie outside the readings of CPU.
+            # The load's own warm-up and end are outside the CPU readings.
             warmup_s=size.warmup_s,
             seconds=size.seconds,
         )
@@ -379,7 +379,7 @@ def run_latency(server: Server, size: Size) -> Figure:
         figure = measure(server, load, [slot], size)
         load.stop[0] = 1
         found = load.found()
-    # A paced load leaves the broker idle by design: there is nothing to be bound by.
+    # A load at a fixed rate leaves the broker idle by design, so neither side is the limit.
     return replace(
         figure,
         value=found["p50_ms"],
@@ -392,8 +392,8 @@ START_CPU_SHARE = 0.2
 
 
 def seed_idle(data_path: Path, size: Size) -> None:
-    """Topics from a metadata file: made one by one over HTTP, Go nsqd writes that file anew at
-    each step and 10,000 take minutes."""
+    """Writes a metadata file with the topics. Creating them over HTTP would take minutes for
+    10,000, because Go nsqd rewrites that file for each."""
     topics = [
         {
             "name": f"idle{index}",
@@ -422,7 +422,7 @@ def run_idle(server: Server, size: Size) -> Figure:
 
 
 def _await_start(server: Server) -> None:
-    """Until what a start with many topics entails is over, and the broker idle, or a minute."""
+    """Waits until the broker is idle after a start with many topics, for a minute at most."""
     for _ in range(60):
         from_cpu_s = server.cpu_s()
         time.sleep(SETTLE_S)
@@ -447,7 +447,7 @@ def run_consumers1000(server: Server, size: Size) -> Figure:
 
 
 def at_least(times: float) -> Target:
-    """A ratio to the peer."""
+    """The target of a ratio to the peer."""
     return Target("ratio", times)
 
 

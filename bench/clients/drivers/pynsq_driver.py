@@ -16,12 +16,12 @@ async def connected(task: Task) -> Any:
     writer = nsq.Writer([task.address])
     while not writer.conns:
         await asyncio.sleep(0.01)
-    await asyncio.sleep(0.2)  # it has no sign for being ready
+    await asyncio.sleep(0.2)  # pynsq does not say when it is ready
     return writer
 
 
 async def publish(task: Task, workers: int, send: Callable[..., Any], what: Any, n: int) -> None:
-    """By callbacks, which is how it is meant to be used, and the fastest way."""
+    """Publishes with callbacks: pynsq is meant to be used so, and it is its fastest way."""
     done = asyncio.get_running_loop().create_future()
     under_way = workers
 

@@ -17,7 +17,7 @@ SECONDS_VARIABLE = "FUZZ_SECONDS"
 SECONDS_DEFAULT = 600.0
 SEED_VARIABLE = "FUZZ_SEED"
 SEED_BITS = 32
-SHARE_S_MAX = 240.0  # of one test: pytest cuts off what takes 300 s
+SHARE_S_MAX = 240.0  # of one test: pytest cuts off what takes 600 s
 
 FIXED, FRESH = "fixed", "fresh"
 

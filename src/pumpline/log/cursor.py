@@ -21,7 +21,8 @@ when the changes outgrow the snapshot, the file is replaced by a new snapshot.
 from struct import Struct
 
 from pumpline.core.messages.crc import crc32
-from pumpline.core.messages.delivery import Journal, Pending, Span
+from pumpline.core.messages.delivery import Journal, Pending
+from pumpline.core.messages.spans import Span
 from pumpline.log.files import append_whole, write_whole
 
 SUFFIX = ".cursor"

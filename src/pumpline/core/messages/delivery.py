@@ -12,21 +12,23 @@ Every offset below `next` that is not finished is in exactly one place:
 Offsets from `next` on were never touched. The state knows no bytes, sockets or clocks: callers
 pass the time, in nanoseconds of one steady clock, and fetch frames from the log themselves.
 
+What consumers finish is added to `answered` as it comes, and counted as finished together: once a
+tick, or as soon as anybody asks what is finished (`settle`).
+
 Attempts are kept only where they differ from the rule "delivered once": 0 for what was deferred
 at publish, n after n deliveries. `take_journal` gives what changed since it was last called, which
 is all a checkpoint has to write.
 """
 
 from collections import deque
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from pumpline.core.messages.finished import Finished
+from pumpline.core.messages.spans import Span, gaps, joined, length, outside
 
 NEVER_NS = 1 << 63
-
-Span = tuple[int, int]
 
 
 class Pending(NamedTuple):
@@ -113,18 +115,22 @@ class Delivery:
     __slots__ = (
         "_changed",
         "_deferred",
+        "_finished",
         "_finished_since",
+        "answered",
         "attempts",
         "deferred_count",
-        "finished",
         "next",
+        "on_settled",
         "ready",
         "skips",
     )
 
     def __init__(self, start: int) -> None:
-        self.finished = Finished(start)
         self.next = start
+        self.answered: list[Span] = []  # finished by consumers, and not settled yet
+        self.on_settled: Callable[[list[Span]], None] | None = None  # called with what was finished
+        self._finished = Finished(start)
         self.ready: deque[int] = deque()
         self.skips: deque[Span] = deque()  # spans above `next` to step over, in order, apart
         self.attempts: dict[int, int] = {}
@@ -134,8 +140,24 @@ class Delivery:
         self._finished_since: list[Span] = []
 
     @property
+    def finished(self) -> Finished:
+        if self.answered:
+            self.settle()
+        return self._finished
+
+    @property
     def low(self) -> int:
+        """Everything below is finished."""
         return self.finished.low
+
+    def settle(self) -> None:
+        """Count what consumers have answered as finished, in as few spans as it is."""
+        if self.answered:
+            spans = joined(self.answered)
+            self.answered.clear()
+            self.finish(spans)
+            if self.on_settled is not None:
+                self.on_settled(spans)
 
     @property
     def high(self) -> int:
@@ -165,11 +187,12 @@ class Delivery:
 
     def finish(self, spans: Iterable[Span]) -> None:
         """Spans of leased offsets are done with; the caller removed the leases."""
+        finished = self._finished
         for start, end in spans:
             if self.attempts:
                 self._forget(start, end)
-            self.finished.add(start, end)
-            if end > self.finished.low:
+            finished.add(start, end)
+            if end > finished.low:
                 self._finished_since.append((start, end))
 
     def requeue(self, offset: int) -> None:
@@ -242,12 +265,12 @@ class Delivery:
 
         Returns how many messages that is.
         """
-        unseen = _gaps(max(start, self.next), end, self.skips)
+        unseen = gaps(max(start, self.next), end, self.skips)
         for a, b in unseen:
-            self.finished.add(a, b)
+            self._finished.add(a, b)
             self._finished_since.append((a, b))
         self._step_over(unseen)
-        return sum(b - a for a, b in unseen)
+        return length(unseen)
 
     def expire(self, end: int) -> int:
         """Finish what is below `end` and neither leased nor deferred; returns how many."""
@@ -264,7 +287,7 @@ class Delivery:
         self.finish((offset, offset + 1) for offset in returned)
         dropped = len(returned)
         fresh_end = self.next
-        for start, stop in _gaps(self.next, end, self.skips):
+        for start, stop in gaps(self.next, end, self.skips):
             if dropped >= count:
                 break
             fresh_end = min(stop, start + count - dropped)
@@ -292,12 +315,13 @@ class Delivery:
         self.attempts.clear()
         self._changed.clear()
         self._finished_since.clear()
-        self.finished = Finished(offset)
+        self.answered.clear()
+        self._finished = Finished(offset)
         self.next = offset
 
     def take_journal(self) -> Journal:
         """What changed since the last call."""
-        low = self.finished.low
+        low = self.low  # settles
         finished = [span for span in self._finished_since if span[1] > low]
         pending = self._pending(self._changed)
         self._finished_since = []
@@ -306,11 +330,12 @@ class Delivery:
 
     def snapshot(self) -> Journal:
         """The whole state; what is leased now is ready in it. Starts a new journal."""
+        self.settle()
         self._finished_since = []
         self._changed = {}
         due_ns = dict.fromkeys(self.attempts, 0)
         due_ns.update((o, due) for due, start, end in self._deferred for o in range(start, end))
-        return Journal(self.finished.low, self.next, self.finished.spans(), self._pending(due_ns))
+        return Journal(self.low, self.next, self.finished.spans(), self._pending(due_ns))
 
     def forget_changes(self) -> None:
         """Nobody will ask for a journal."""
@@ -352,7 +377,7 @@ def restore(journals: Iterable[Journal]) -> Delivery:
     state.next = max(after, low)
     for start, end in joined(spans, low):
         state.finished.add(start, end)
-    ahead = _outside(sorted(o for o in pending if o >= state.next), state.finished.spans())
+    ahead = outside(sorted(o for o in pending if o >= state.next), state.finished.spans())
     skips = [span for span in state.finished.spans() if span[1] > state.next]
     state.skips.extend(joined(skips + [(o, o + 1) for o in ahead], state.next))
     behind = state.finished.gaps(state.low, state.next)
@@ -365,41 +390,3 @@ def restore(journals: Iterable[Journal]) -> Delivery:
         else:
             state.ready.append(offset)
     return state
-
-
-def _outside(offsets: list[int], spans: list[Span]) -> list[int]:
-    """The offsets, in order, that are in none of the spans, in order."""
-    result = []
-    index = 0
-    for offset in offsets:
-        while index < len(spans) and spans[index][1] <= offset:
-            index += 1
-        if index == len(spans) or offset < spans[index][0]:
-            result.append(offset)
-    return result
-
-
-def _gaps(start: int, end: int, spans: Iterable[Span]) -> list[Span]:
-    """The parts of [start, end) in none of the spans, which are in order."""
-    result: list[Span] = []
-    for a, b in spans:
-        if a >= end:
-            break
-        if a > start:
-            result.append((start, a))
-        start = max(start, b)
-    if start < end:
-        result.append((start, end))
-    return result
-
-
-def joined(spans: list[Span], low: int = 0) -> list[Span]:
-    """The union of `spans` above `low`, in order and apart from each other."""
-    result: list[Span] = []
-    for start, end in sorted(spans):
-        if result and start <= result[-1][1]:
-            if end > result[-1][1]:
-                result[-1] = result[-1][0], end
-        elif end > low:
-            result.append((max(start, low), end))
-    return result

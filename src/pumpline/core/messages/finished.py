@@ -4,6 +4,8 @@ Everything below `low` is finished; above it, disjoint spans, joined as soon as 
 a span costs two dictionary look-ups, whatever the order; memory is one entry a gap.
 """
 
+from pumpline.core.messages.spans import Span, gaps
+
 
 class Finished:
     __slots__ = ("_end_of", "_start_of", "above", "low")
@@ -29,25 +31,13 @@ class Finished:
         self._end_of[left] = right
         self._start_of[right] = left
 
-    def spans(self) -> list[tuple[int, int]]:
+    def spans(self) -> list[Span]:
         """The finished spans above the low-water mark, in order."""
         return sorted(self._end_of.items())
 
-    def gaps(self, start: int, end: int) -> list[tuple[int, int]]:
+    def gaps(self, start: int, end: int) -> list[Span]:
         """The unfinished parts of [start, end), in order."""
-        at = max(start, self.low)
-        result = []
-        for a, b in self.spans():
-            if b <= at:
-                continue
-            if a >= end:
-                break
-            if a > at:
-                result.append((at, a))
-            at = b
-        if at < end:
-            result.append((at, end))
-        return result
+        return gaps(max(start, self.low), end, self.spans())
 
     def __contains__(self, offset: int) -> bool:
         return offset < self.low or any(a <= offset < b for a, b in self._end_of.items())

@@ -206,7 +206,7 @@ class Protocol:
             return pos
         channel = consumer.channel
         deadlines = consumer.leases.deadlines
-        after = fins(buf, pos, end, channel.base_id, deadlines, channel.finished)
+        after = fins(buf, pos, end, channel.base_id, deadlines, channel.delivery.answered)
         if after > pos:
             channel.answered(consumer, (after - pos) // FIN_BYTES)
         return after

@@ -147,6 +147,5 @@ class Backlog:
 
 
 def _unfinished(channel: Channel, end: int) -> int:
-    channel.settle()
     finished = channel.delivery.finished
     return max(end - finished.low - finished.above, 0)

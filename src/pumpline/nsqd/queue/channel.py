@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Set
 
 from pumpline.core.messages.batches import Batch
-from pumpline.core.messages.delivery import NEVER_NS, Delivery, Span, joined
+from pumpline.core.messages.delivery import NEVER_NS, Delivery
+from pumpline.core.messages.spans import Span
 from pumpline.core.text.names import is_ephemeral
 from pumpline.core.text.settings import NO_SETTINGS
 from pumpline.log.cursor import CursorFile
@@ -39,7 +40,7 @@ class Channel:
         self.ephemeral = is_ephemeral(name)
         self.base_id = topic.log.base_id
         self.delivery = delivery
-        self.finished: list[Span] = []  # in this tick; `settle` tells the delivery state
+        delivery.on_settled = self._settled
         self.paused = paused
         self.exiting = False
         self.deleted = False
@@ -137,7 +138,7 @@ class Channel:
     def share(self) -> None:
         limit = self.topic.pumped
         self._announced = False
-        self.settle()
+        self.delivery.settle()
         if self.cursor_file is None:
             self.delivery.forget_changes()
         if self.ephemeral:
@@ -327,7 +328,8 @@ class Channel:
     # -- what consumers say -------------------------------------------------------------------
 
     def answered(self, consumer: Consumer, count: int) -> None:
-        """`count` messages, their leases gone, were added to `finished` by the consumer."""
+        """The consumer finished `count` messages: they are in `delivery.answered`, their leases are
+        gone."""
         consumer.finish_count += count
         if not consumer.queued:  # it has credit, as a rule; if not, `share` finds out
             consumer.queued = True
@@ -336,12 +338,8 @@ class Channel:
             self._announced = True
             self._tick.share(self)
 
-    def settle(self) -> None:
-        """What was finished in this tick reaches the delivery state, in as few spans as it is."""
-        if not self.finished:
-            return
-        spans, self.finished = joined(self.finished), []
-        self.delivery.finish(spans)
+    def _settled(self, spans: list[Span]) -> None:
+        """The delivery state counts `spans`, answered by consumers, as finished."""
         if self.latency is not None:
             tick = self._tick
             self.latency.finished(
@@ -353,7 +351,7 @@ class Channel:
     def finish_one(self, consumer: Consumer, offset: int) -> None:
         self._check_owned(consumer, offset)
         consumer.leases.remove(offset)
-        self.finished.append((offset, offset + 1))
+        self.delivery.answered.append((offset, offset + 1))
         self.answered(consumer, 1)
 
     def requeue(self, consumer: Consumer, offset: int, delay_ns: int) -> None:
@@ -456,7 +454,6 @@ class Channel:
         self._go_to(offset)
 
     def _go_to(self, offset: int) -> None:
-        self.finished.clear()
         for consumer in self.consumers:
             consumer.leases.clear()
         self.dead_letters.clear()
@@ -469,7 +466,7 @@ class Channel:
 
     def close(self) -> None:
         """Disconnect everybody; the state stays as it is."""
-        self.settle()
+        self.delivery.settle()
         self.exiting = True
         if self._timer is not None:
             self._timer.cancel()

@@ -14,7 +14,7 @@ oldest unfinished message forgets the older half of them, and takes no samples o
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from pumpline.core.messages.delivery import Span
+from pumpline.core.messages.spans import Span
 from pumpline.core.text.histogram import Histogram
 from pumpline.nsqd.options import Options
 

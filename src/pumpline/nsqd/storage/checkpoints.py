@@ -32,8 +32,6 @@ class Checkpointed(Protocol):
     changed: bool  # since the last checkpoint
     deleted: bool
 
-    def settle(self) -> None: ...
-
     def note_change(self) -> None: ...
 
     def remove_cursor(self) -> None: ...
@@ -140,7 +138,7 @@ class Checkpoints:
         self._under_way_since_s, self._since_s = self._since_s, math.inf
         writes = []
         for channel in changed:
-            channel.settle()
+            channel.delivery.settle()  # which may note a change: it is in this checkpoint
             channel.changed = False
             file = channel.cursor_file
             if file is None or channel.deleted:

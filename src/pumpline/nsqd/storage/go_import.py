@@ -36,6 +36,7 @@ from typing import NamedTuple
 from pumpline.core.messages.batches import FULL_BYTES, Builder
 from pumpline.core.messages.delivery import Delivery, Journal, Pending
 from pumpline.core.messages.frame import encode_message
+from pumpline.core.messages.spans import length
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
 from pumpline.log.directory import DirectoryError, Import, Manifest, TopicMetadata
@@ -54,7 +55,7 @@ Queues = dict[str | None, list[DiskQueue]]  # of one topic, by channel; None: th
 _LOG = logging.getLogger(__name__)
 
 
-class Span(NamedTuple):
+class ImportedSpan(NamedTuple):
     """A channel's part of the log: first the messages that were delivered before."""
 
     start: int
@@ -151,7 +152,7 @@ class Importer:
         begin = log.end
         held_back = entry.paused and max(manifest.pumped, log.first) < begin
         intake = Intake(log, self._disk.clock.wall_ns)
-        spans: dict[str, Span] = {}
+        spans: dict[str, ImportedSpan] = {}
         for channel, parts in queues.items():
             if channel is not None:
                 state = states.get(channel) or self._new_state(entry.name, channel, log)
@@ -166,7 +167,7 @@ class Importer:
         self._messages += log.end - begin
         wall_ahead_ns = self._disk.clock.wall_ahead_ns
         for name, state in states.items():
-            span = spans.get(name) or Span(channels_end, channels_end, array("H"))
+            span = spans.get(name) or ImportedSpan(channels_end, channels_end, array("H"))
             journal = _journal(state, begin, span, channels_end)
             data = cursor.encode(journal, wall_ahead_ns=wall_ahead_ns)
             self._directory.stage_cursor(entry.name, name, data)
@@ -230,7 +231,7 @@ class Intake:
         self._now_ns = now_ns
         self._builder = Builder(first=log.end, timestamp_ns=now_ns)
 
-    def take_channel(self, queues: list[DiskQueue], *, attempts_max: int) -> Span:
+    def take_channel(self, queues: list[DiskQueue], *, attempts_max: int) -> ImportedSpan:
         start = self._log.end
         attempts = array("H")
         for queue in queues:
@@ -254,7 +255,7 @@ class Intake:
                 _LOG.warning("IMPORT: %s: attempts of %d messages not kept", queue.name, anew)
             progress.finish()
         self._flush()
-        return Span(start, self._log.end, attempts)
+        return ImportedSpan(start, self._log.end, attempts)
 
     def take_topic(self, queues: list[DiskQueue]) -> None:
         for queue in queues:
@@ -345,10 +346,10 @@ def _by_topic(queues: list[DiskQueue]) -> dict[str, Queues]:
 
 def _fresh_count(state: Delivery, end: int) -> int:
     """Messages below `end` that the channel has yet to see."""
-    return sum(b - a for a, b in state.finished.gaps(state.next, end))
+    return length(state.finished.gaps(state.next, end))
 
 
-def _journal(state: Delivery, begin: int, span: Span, channels_end: int) -> Journal:
+def _journal(state: Delivery, begin: int, span: ImportedSpan, channels_end: int) -> Journal:
     """A channel's state once [begin, channels_end) is there, of which `span` is its own."""
     state.skip(begin, span.start)
     state.skip(span.end, channels_end)

@@ -60,7 +60,7 @@ def test_a_span_of_many_batches_has_a_sample_for_each_message(stage: Stage) -> N
         stage.advance(1)
     consumer, _ = stage.consume(channel, rdy=10)
     consumer.leases.clear()
-    channel.finished.append((1, 7))
+    channel.delivery.answered.append((1, 7))
     channel.answered(consumer, 6)
     stage.run()
     # published 4, 3, 3, 2, 2 and 1 seconds ago

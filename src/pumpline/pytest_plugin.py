@@ -1,6 +1,7 @@
 """Fixtures for pytest: `nsqd` and `nsqlookupd`, new for each test (see `pumpline.testing`).
 
-Found by pytest where pumpline is installed. Imports the daemons only for a test that asks for one.
+pytest loads this in every run where pumpline is installed, so it imports the daemons (a quarter of a
+second) only for a test that asks for one; hence TYPE_CHECKING.
 """
 
 from collections.abc import Iterator

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pumpline.client import ConnectError, Message, NotSent, Refused, Settings
-from pumpline.sync import Consumer, Producer, _loop_thread
+from pumpline.sync import Consumer, Producer
+from pumpline.sync.loop_thread import loop_thread
 from pumpline.testing import LocalNsqd
 from tests.kit.client.consuming import CHANNEL, drain, left
 from tests.kit.daemons import Nsqd, wait_until
@@ -122,7 +123,7 @@ def test_a_call_that_could_never_return_is_refused(nsqd: Nsqd, topic: str) -> No
             except RuntimeError as error:
                 outcome.set_result(str(error))
 
-        _loop_thread().loop.call_soon_threadsafe(on_the_loop)
+        loop_thread().loop.call_soon_threadsafe(on_the_loop)
         assert "event loop" in outcome.result(10)
 
 

@@ -1,0 +1,205 @@
+"""`pumpline.client.Consumer` for threads: the same name and options, and the same messages.
+
+Consumers and iterations that a program leaves unfinished are ended when it exits. Knows the asyncio
+consumer and the loop's thread; must not know connections.
+"""
+
+import asyncio
+import atexit
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+)
+from contextlib import suppress
+from typing import Any, Self, TypedDict, TypeVar, Unpack
+from weakref import WeakSet
+
+from pumpline import client
+from pumpline.client.connection.settings import Settings
+from pumpline.client.consuming.consumer import BATCH_SIZE
+from pumpline.client.consuming.message import Batch, Message
+from pumpline.client.consuming.subscription import Counters
+from pumpline.sync.loop_thread import LoopThread, PerProcess
+
+T = TypeVar("T")
+
+
+class ConsumerArguments(TypedDict, total=False):
+    """The options of `pumpline.client.Consumer`."""
+
+    max_in_flight: int
+    max_attempts: int
+    giving_up: Callable[[Message], object] | None
+    auto_touch: bool
+    settings: Settings | None
+    options: client.ConsumerOptions | None
+
+
+class Consumer:
+    """As `pumpline.client.Consumer`: the same options, and messages with the same methods."""
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        *,
+        nsqd: str | Iterable[str] = (),
+        lookupd: str | Iterable[str] = (),
+        **options: Unpack[ConsumerArguments],
+    ) -> None:
+        nsqds = [nsqd] if isinstance(nsqd, str) else list(nsqd)
+        lookupds = [lookupd] if isinstance(lookupd, str) else list(lookupd)
+
+        if (giving_up := options.get("giving_up")) is not None:
+            options["giving_up"] = _in_a_thread(giving_up)
+
+        def make() -> client.Consumer:
+            return client.Consumer(topic, channel, nsqd=nsqds, lookupd=lookupds, **options)
+
+        async def start() -> client.Consumer:
+            consumer = make()
+            consumer.answer_from_threads()
+            consumer.start()
+            return consumer
+
+        make()  # raises here if an option is wrong
+        self._client = PerProcess(start)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for messages in hand, unless an exception ended the block that had them."""
+        self.stop(timeout_s=None if kind is None else 0)
+
+    def start(self) -> None:
+        """Connect in the background. Iterating and `run` do it, too."""
+        self._started()
+
+    def __iter__(self) -> Iterator[Message]:
+        return self.messages()
+
+    def messages(self, *, idle_s: float | None = None) -> Iterator[Message]:
+        """Messages as they come, until `stop`, or until none has come for idle_s seconds."""
+        return _watched(self._messages(idle_s))
+
+    def _messages(self, idle_s: float | None) -> Generator[Message, None, None]:
+        for batch in self._batches(BATCH_SIZE, 0.0, idle_s):
+            remaining = iter(batch)
+            try:
+                for message in remaining:
+                    if not message.is_over:  # it may have expired while earlier ones were handled
+                        yield message
+            finally:
+                for message in remaining:  # the caller has stopped iterating
+                    message.requeue(0, backoff=False)
+
+    def batches(
+        self, size_max: int = BATCH_SIZE, *, wait_s: float = 0.0, idle_s: float | None = None
+    ) -> Iterator[Batch]:
+        """Messages at hand, up to size_max; wait_s is how long a batch may wait to become full."""
+        return _watched(self._batches(size_max, wait_s, idle_s))
+
+    def _batches(
+        self, size_max: int, wait_s: float, idle_s: float | None
+    ) -> Generator[Batch, None, None]:
+        owns = self._client.get() is None
+        thread, consumer = self._started()
+        source = consumer.batches(size_max, wait_s=wait_s)
+        try:
+            while (batch := thread.run(_next(source, idle_s))) is not None:
+                yield batch
+        finally:
+            thread.end(source.aclose())
+            if owns and (running := self._client.take()):
+                thread.end(running[1].stop(timeout_s=0))
+
+    def run(self, handler: Callable[[Message], object], *, concurrency: int = 1) -> None:
+        """Handle messages, in so many threads, until `stop`: finish each when the handler returns,
+        requeue it and back off when it raises."""
+        thread, consumer = self._started()
+        try:
+            thread.run(consumer.run(handler, concurrency=concurrency, threads=True))
+        finally:
+            self.stop()
+
+    def stop(self, *, timeout_s: float | None = None) -> None:
+        """Take no more messages, wait until those in hand are answered, and close. Handlers call
+        `stop_soon` instead: this would wait for them."""
+        if (running := self._client.get()) and running[1].is_in_handler:
+            raise RuntimeError("a handler cannot wait for its own end: call stop_soon")
+        if running := self._client.take():
+            thread, consumer = running
+            thread.run(consumer.stop(timeout_s=timeout_s))
+
+    def stop_soon(self) -> None:
+        """Begin a stop; for handlers and signals."""
+        if running := self._client.get():
+            thread, consumer = running
+            thread.loop.call_soon_threadsafe(consumer.stop_soon)
+
+    @property
+    def counters(self) -> Counters:
+        """Since it was started; all 0 while it is not running."""
+        running = self._client.get()
+        return Counters() if running is None else running[1].counters
+
+    @property
+    def connections(self) -> list[str]:
+        """Addresses of the nsqds it is subscribed to at this moment."""
+        running = self._client.get()
+        return [] if running is None else running[1].connections
+
+    @property
+    def in_flight(self) -> int:
+        """Messages received and not answered."""
+        running = self._client.get()
+        return 0 if running is None else running[1].in_flight
+
+    def _started(self) -> tuple[LoopThread, client.Consumer]:
+        _consumers.add(self)
+        return self._client.started()
+
+
+_consumers: WeakSet[Consumer] = WeakSet()  # those that were started
+_iterations: WeakSet[Generator[Any, None, None]] = WeakSet()  # those that may be unfinished
+
+
+def _watched(iteration: Generator[T, None, None]) -> Generator[T, None, None]:
+    _iterations.add(iteration)
+    return iteration
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Put back the messages of what was not stopped, so that other consumers get them at once."""
+    for iteration in list(_iterations):
+        with suppress(ValueError):  # a thread is inside it
+            iteration.close()
+    for consumer in list(_consumers):
+        consumer.stop(timeout_s=0)
+
+
+def _in_a_thread(giving_up: Callable[[Message], object]) -> Callable[[Message], Awaitable[object]]:
+    """Call it in a thread: it may block, or publish by this module, which needs the event loop."""
+
+    async def give_up(message: Message) -> object:
+        return await asyncio.to_thread(giving_up, message)
+
+    return give_up
+
+
+async def _next(source: AsyncGenerator[Batch, None], idle_s: float | None) -> Batch | None:
+    """The next batch; None if there is none, or none in time."""
+    try:
+        # The time limit is kept in the loop's thread: kept here, a batch could arrive at the very
+        # moment the caller gives up, and nobody would have it.
+        async with asyncio.timeout(idle_s):
+            return await anext(source, None)
+    except TimeoutError:
+        return None

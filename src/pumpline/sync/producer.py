@@ -1,0 +1,125 @@
+"""`pumpline.client.Producer` for threads: the same name, options, calls and exceptions.
+
+Knows the asyncio producer and the loop's thread; must not know connections.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Self, TypedDict, Unpack
+
+from pumpline import client
+from pumpline.client.connection.settings import Settings
+from pumpline.client.delay import Delay
+from pumpline.client.errors import NotSent, PublishError
+from pumpline.client.publishing.bodies import Body, blocks
+from pumpline.client.publishing.producer import BODY_BYTES_MAX
+from pumpline.sync.loop_thread import ClientClosed, LoopThread, PerProcess, result_of
+
+CHUNKS_UNDER_WAY_MAX = 4  # of publish_many: enough that neither thread waits for the other
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The options of `pumpline.client.Producer`."""
+
+    settings: Settings | None
+    spread: bool
+    batching: bool
+    batch_delay_s: float
+    timeout_s: float
+    confirm_timeout_s: float
+    retry_unconfirmed: bool
+    message_bytes_max: int
+    body_bytes_max: int
+    pending_bytes_max: int
+
+
+class Producer:
+    """As `pumpline.client.Producer`: the same options, calls and exceptions."""
+
+    def __init__(self, addresses: str | Iterable[str], **options: Unpack[ProducerOptions]) -> None:
+        given = [addresses] if isinstance(addresses, str) else list(addresses)
+        client.Producer(given, **options)  # raises here if an option is wrong
+
+        async def start() -> client.Producer:
+            producer = client.Producer(given, **options)
+            await producer.start()
+            return producer
+
+        self._client = PerProcess(start)
+        self._body_bytes_max = options.get("body_bytes_max", BODY_BYTES_MAX)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Connect; ConnectError if no nsqd can be reached. The first publish does it, too."""
+        self._started()
+
+    def close(self) -> None:
+        """Wait for what is pending, and disconnect."""
+        if running := self._client.take(for_ever=True):
+            thread, producer = running
+            thread.run(producer.close())
+
+    def publish(self, topic: str, body: Body, *, defer: Delay | None = None) -> None:
+        """Publish a message, and return when nsqd has confirmed it."""
+        thread, producer = self._started()
+        thread.run(producer.publish(topic, body, defer=defer))
+
+    def publish_many(self, topic: str, bodies: Iterable[Body]) -> None:
+        """Publish messages by MPUB. They are taken from `bodies` in this thread.
+
+        `confirmed` of the exception is how many are known to be published, if it fails.
+        """
+        thread, producer = self._started()
+        under_way: deque[tuple[int, Future[None]]] = deque()
+        confirmed = 0
+        try:
+            for chunk in blocks(bodies, self._body_bytes_max // 2):
+                under_way.append((len(chunk), thread.submit(producer.publish_many(topic, chunk))))
+                if len(under_way) == CHUNKS_UNDER_WAY_MAX:
+                    confirmed += _count(under_way)
+            while under_way:
+                confirmed += _count(under_way)
+        except PublishError as error:
+            error.confirmed += confirmed
+            while under_way:
+                try:
+                    error.confirmed += _count(under_way)
+                except PublishError as another:
+                    error.confirmed += another.confirmed
+            raise
+        except BaseException:
+            for _, future in under_way:
+                future.cancel()
+            raise
+
+    @property
+    def connected(self) -> list[str]:
+        """The addresses of the nsqds that can be published to now."""
+        running = self._client.get()
+        return [] if running is None else running[1].connected
+
+    @property
+    def published(self) -> int:
+        """Messages confirmed, since it connected in this process."""
+        running = self._client.get()
+        return 0 if running is None else running[1].published
+
+    def _started(self) -> tuple[LoopThread, client.Producer]:
+        try:
+            return self._client.started()
+        except ClientClosed:
+            raise NotSent("not sent: the producer is closed") from None
+
+
+def _count(under_way: "deque[tuple[int, Future[None]]]") -> int:
+    """How many messages the oldest of them has published."""
+    count, future = under_way.popleft()
+    result_of(future)
+    return count

@@ -103,6 +103,13 @@ def test_core_touches_nothing_outside_itself(path: Path) -> None:
     assert imported_packages(ast.parse(path.read_text())) & forbidden == set()
 
 
+def test_unit_tests_are_in_the_folders_of_their_modules() -> None:
+    unit = ROOT / "tests" / "unit"
+    rooms = {path.parent.relative_to(unit) for path in unit.rglob("test_*.py")}
+    packages = (SRC, SRC / "pumpline")
+    assert not [room for room in rooms if not any((top / room).is_dir() for top in packages)]
+
+
 def test_layers_import_only_downwards() -> None:
     command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     linted = subprocess.run(

@@ -21,7 +21,6 @@ ROUTE = re.compile(r"^\| `(GET|POST|PUT) (/[^`?]*)`", re.M)
 GOING = {
     f"/debug/pprof/{name}" for name in "profile heap goroutine symbol block threadcreate".split()
 }
-GOING.add("/debug/setblockrate")
 PATH = re.compile(r"/[a-z/]+(?::[a-z]+)?")
 
 

@@ -134,7 +134,7 @@ def test_what_came_before_the_end_is_given_first(
     authority: Authority, server: Identity, policy: str
 ) -> None:
     for ending, error in [("goodbye", EndOfStream), ("garbage", UpgradeError)]:
-        tls = new_tls(server, policy)
+        tls = new_tls(server, policy, authority.path)
         client = Client(client_context(identity=authority.issue("client")))
         client.shake_hands_with(tls)
         last = client.pack(b"last words")

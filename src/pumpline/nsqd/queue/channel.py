@@ -1,36 +1,27 @@
 """A channel: a cursor into its topic's log, and the consumers that share what it passes.
 
-`share` is the channel's part of a tick. Consumers with credit stand in a line; each turn gives the
-first one at most its fair part, `max(1, waiting // consumers in line)`, and sends it to the back.
-A turn costs nothing for consumers without credit, so a thousand idle ones slow nobody down.
-
-Frames are slices of the log's batches: a first delivery copies nothing; a redelivery is one frame,
-copied to set its attempts.
+`share` is the channel's part of a tick; `queue.dealing` decides who gets what. Here is what consumers
+say of their messages (FIN, REQ, TOUCH), what happens when they say nothing, and what operators do.
+Knows the delivery state and the clock; must not know sockets.
 """
 
-import logging
-import random
-from collections import deque
 from collections.abc import Set
 
-from pumpline.core.messages.batches import Batch
 from pumpline.core.messages.delivery import NEVER_NS, Delivery
 from pumpline.core.messages.spans import Span
 from pumpline.core.text.names import is_ephemeral
-from pumpline.core.text.settings import NO_SETTINGS
 from pumpline.log.cursor import CursorFile
 from pumpline.nsqd.queue.consumer import EXITING, NOT_IN_FLIGHT, NOT_OWNED, ChannelError, Consumer
 from pumpline.nsqd.queue.dead_letters import DeadLetters
+from pumpline.nsqd.queue.dealing import Dealing
 from pumpline.nsqd.queue.expiry import Expiry
 from pumpline.nsqd.queue.latency import new_latency
 from pumpline.nsqd.queue.source import Source
 from pumpline.nsqd.queue.tick import TimerHandle
 from pumpline.nsqd.queue.tiers import Tiers
-from pumpline.nsqd.queue.topology import Delivered, is_topology_aware
+from pumpline.nsqd.queue.topology import Delivered
 
 _NS_PER_S = 1_000_000_000
-
-_LOG = logging.getLogger(__name__)
 
 
 class Channel:
@@ -55,15 +46,12 @@ class Channel:
         self.changed = False  # since the last checkpoint
         self.latency = new_latency(topic.options)  # none: nobody asked for it
         self._counted_from = topic.pumped
-        self._line: deque[Consumer] | Tiers = (
-            Tiers() if is_topology_aware(topic.options) else deque()
-        )
-        self._forward = topic.log.reader(self.announce)
-        self._backward = topic.log.reader(self.announce)
+        self.dealing = Dealing(self)
+        self._line = self.dealing.line
         self._tick = topic.tick
         self._announced = False  # `share` will be called in this tick
         self._timer: TimerHandle | None = None
-        self._timer_ns = NEVER_NS
+        self.timer_ns = NEVER_NS  # when it is due
 
     # -- numbers ------------------------------------------------------------------------------
 
@@ -145,12 +133,8 @@ class Channel:
             self._drop_overflow(limit)
         if self.paused or self.exiting:
             return
-        while self._line:
-            waiting = self.delivery.waiting(limit)
-            if waiting <= 0:
-                break
-            if not self._give_again(waiting) and not self._give_fresh(waiting, limit):
-                break  # nothing in memory: the reader calls when it came, or the timer does
+        if self._line:
+            self.dealing.deal(limit)
         self._arm_for_deferred()
 
     def note_deferred(self, first: int, end: int, due_ns: int) -> None:
@@ -160,168 +144,17 @@ class Channel:
         if first < delivery.high or due_ns <= self._tick.wall_ns:
             return
         if first - delivery.next <= self.topic.options.mem_queue_size:
-            self.delivery.defer_ahead(first, end, self._steady(due_ns))
+            self.delivery.defer_ahead(first, end, self._tick.steady_of(due_ns))
             self.note_change()
             self._arm_for_deferred()
 
-    def _steady(self, date_ns: int) -> int:
-        """A date on the steady clock."""
-        return date_ns - self._tick.wall_ns + self._tick.steady_ns
-
     def _arm_for_deferred(self) -> None:
-        if self._timer_ns > self.delivery.next_due_ns():
-            self._arm(self.delivery.next_due_ns())
-
-    def _give_again(self, waiting: int) -> int:
-        """Give the first in line its part of what came back, frame by frame: each has its own
-        attempts. Returns how many messages are off the channel's hands."""
-        delivery, line = self.delivery, self._line
-        while delivery.ready and line and line[0].credit <= 0:
-            line.popleft().queued = False
-        if not delivery.ready or not line:
-            return 0
-        consumer = line[0]
-        count = min(consumer.credit, max(1, waiting // len(line)))
-        given = 0
-        while delivery.ready and given < count and consumer.outlet.output_room_bytes > 0:
-            offset = delivery.ready[0]
-            batch = self._backward.batch(offset)
-            if batch is None:
-                break
-            given += 1
-            if batch.first > offset:
-                delivery.ready.popleft()
-                delivery.finish([(offset, offset + 1)])
-                self.dropped_count += 1
-                self.note_change()
-                continue
-            if self.topic.settings is not NO_SETTINGS and self._let_go(offset, batch):
-                continue
-            offset, attempts = delivery.redeliver()
-            if self.latency is not None:
-                self.latency.delivered(offset, offset + 1, batch.timestamp_ns)
-            self._lend(consumer, offset, offset + 1)
-            consumer.outlet.send_messages(batch.redelivery(offset, attempts))
-        line.rotate(-1)
-        return given
-
-    def _give_fresh(self, waiting: int, limit: int) -> int:
-        """Give out what was never delivered, as far as the next batch goes; returns how many
-        messages are off the channel's hands."""
-        delivery = self.delivery
-        end = delivery.fresh_until(limit) if delivery.skips else limit
-        at = delivery.next
-        if at >= end:
-            return 0
-        batch = self._forward.batch(at)
-        if batch is None:
-            return 0
-        if batch.first > at:
-            return self._step_over(at, min(batch.first, end))
-        end = min(end, batch.end)
-        if self.topic.ttl_ns and self.expiry.has_come(batch):
-            return end - at if self.expiry.pass_over(at, end) else 0
-        if batch.due_ns and batch.due_ns > self._tick.wall_ns:
-            delivery.defer_fresh(end, self._steady(batch.due_ns))
-            self.note_change()
-            return end - at
-        return self._deal(batch, end, waiting)
-
-    def _deal(self, batch: Batch, end: int, waiting: int) -> int:
-        """Deal a batch's messages from `next` up to `end` to those in line, a fair part each."""
-        line, delivery, frames = self._line, self.delivery, batch.frames
-        now_ns = self._tick.steady_ns
-        start = at = delivery.next
-        position = batch.position(at)
-        while at < end and line:
-            consumer = line[0]
-            outlet = consumer.outlet
-            leases = consumer.leases
-            room = outlet.output_room_bytes  # `consumer.credit`, without a call for each
-            credit = consumer.rdy - len(leases.deadlines)
-            if credit <= 0 or room <= 0:
-                line.popleft().queued = False
-                continue
-            count = max((waiting + start - at) // len(line), 1) if credit > 1 else 1
-            stop = at + min(count, credit, end - at) if count > 1 else at + 1
-            ends_at = batch.position(stop)
-            if ends_at - position > room:
-                stop, ends_at = batch.fitting(at, stop, position + room)
-            delivery.next = stop
-            if consumer.sample_rate:
-                self._send_sample(consumer, batch, at, stop)
-                line.rotate(-1)
-            else:
-                deadline_ns = now_ns + consumer.msg_timeout_ns
-                leases.add(at, stop, deadline_ns)
-                consumer.message_count += stop - at
-                if deadline_ns < self._timer_ns:
-                    self._arm(deadline_ns)
-                if stop - at < credit:
-                    line.rotate(-1)
-                    outlet.send_messages(frames[position:ends_at])
-                else:
-                    line.popleft().queued = False
-                    outlet.send_last(frames[position:ends_at])
-            at, position = stop, ends_at
-        if self.latency is not None:
-            self.latency.delivered(start, at, batch.timestamp_ns)
-        if not self.changed:
-            self.note_change()
-        return at - start
-
-    def _let_go(self, offset: int, batch: Batch) -> bool:
-        """Whether the first message that came back is not to be delivered again, and goes."""
-        delivery = self.delivery
-        if self.topic.ttl_ns and self.expiry.has_come(batch):
-            delivery.ready.popleft()
-            delivery.finish([(offset, offset + 1)])
-            self.expiry.count += 1
-        elif self.topic.attempts_max and self.dead_letters.claim(offset):
-            delivery.ready.popleft()
-        else:
-            return False
-        self.note_change()
-        return True
-
-    def _send_sample(self, consumer: Consumer, batch: Batch, start: int, end: int) -> None:
-        """Deliver each message with probability (rate + 1) / 100; the others are finished."""
-        for offset in range(start, end):
-            if random.randrange(100) > consumer.sample_rate:
-                self.delivery.finish([(offset, offset + 1)])
-            else:
-                self._lend(consumer, offset, offset + 1)
-                consumer.outlet.send_messages(batch.cut(offset, offset + 1))
-        self.note_change()
-
-    def _lend(self, consumer: Consumer, start: int, end: int) -> None:
-        deadline_ns = self._tick.steady_ns + consumer.msg_timeout_ns
-        consumer.leases.add(start, end, deadline_ns)
-        consumer.message_count += end - start
-        if deadline_ns < self._timer_ns:
-            self._arm(deadline_ns)
-        if not self.changed:
-            self.note_change()
-
-    def _step_over(self, start: int, end: int) -> int:
-        """[start, end) is gone from the log."""
-        self.delivery.skip(start, end)
-        self.dropped_count += end - start
-        self.note_change()
-        if not self.ephemeral:  # it does not hold the log, and is the only one that does not
-            _LOG.error(
-                "CHANNEL(%s:%s): %d messages from offset %d on are not in the log any more",
-                self.topic.name,
-                self.name,
-                end - start,
-                start,
-            )
-        return end - start
+        if self.timer_ns > self.delivery.next_due_ns():
+            self.arm(self.delivery.next_due_ns())
 
     def _drop_overflow(self, limit: int) -> None:
         """An ephemeral channel keeps the oldest `mem-queue-size` messages and drops the rest."""
-        keep = self.topic.options.mem_queue_size
-        over = self.delivery.waiting(limit) - keep
+        over = self.delivery.waiting(limit) - self.topic.options.mem_queue_size
         if over > 0:
             self.dropped_count += self.delivery.skip(limit - over, limit)
 
@@ -364,8 +197,8 @@ class Channel:
         elif delay_ns > 0:
             due_ns = self._tick.steady_ns + delay_ns
             self.delivery.defer(offset, due_ns)
-            if due_ns < self._timer_ns:
-                self._arm(due_ns)
+            if due_ns < self.timer_ns:
+                self.arm(due_ns)
         else:
             self.delivery.requeue(offset)
         self.note_change()
@@ -397,10 +230,11 @@ class Channel:
 
     # -- time ---------------------------------------------------------------------------------
 
-    def _arm(self, due_ns: int) -> None:
+    def arm(self, due_ns: int) -> None:
+        """Let the timer run at `due_ns`, which is before anything else is due."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_ns = due_ns
+        self.timer_ns = due_ns
         delay_s = max(due_ns - self._tick.steady_ns, 0) / _NS_PER_S
         self._timer = self.topic.tick.later(delay_s, self._on_timer)
 
@@ -408,7 +242,7 @@ class Channel:
         """A lease may have run out, or a deferred message be due."""
         now_ns = self._tick.steady_ns
         self._timer = None
-        self._timer_ns = NEVER_NS
+        self.timer_ns = NEVER_NS
         for consumer in self.consumers:
             if consumer.leases.floor_ns <= now_ns:
                 expired = consumer.leases.expire(now_ns)
@@ -422,7 +256,7 @@ class Channel:
         floors = (consumer.leases.floor_ns for consumer in self.consumers)
         due_ns = min(self.delivery.next_due_ns(), *floors, NEVER_NS)
         if due_ns < NEVER_NS:
-            self._arm(due_ns)
+            self.arm(due_ns)
 
     # -- management ---------------------------------------------------------------------------
 
@@ -458,8 +292,7 @@ class Channel:
             consumer.leases.clear()
         self.dead_letters.clear()
         self.delivery.seek(offset)
-        self._forward.release()
-        self._backward.release()
+        self.dealing.release()
         self.note_change()
         for consumer in self.consumers:
             self.offer(consumer)

@@ -92,6 +92,10 @@ class Tick:
         """What to add to a time of the steady clock to get a date."""
         return self._wall_clock() - self._steady_clock()
 
+    def steady_of(self, date_ns: int) -> int:
+        """A date on the steady clock."""
+        return date_ns - self.wall_ns + self.steady_ns
+
     def publish(self, topic: Publishing) -> None:
         self._publishing[topic] = None
         if not self._scheduled:

@@ -1,0 +1,222 @@
+"""Dealing: how a channel's waiting messages are shared among its consumers with credit.
+
+Consumers with credit stand in a line; each turn gives the first one at most its fair part,
+`max(1, waiting // consumers in line)`, and sends it to the back. A turn costs nothing for consumers
+without credit, so a thousand idle ones slow nobody down. What came back goes out before what was
+never delivered.
+
+Frames are slices of the log's batches: a first delivery copies nothing; a redelivery is one frame,
+copied to set its attempts. Knows the log and the line; must not know when it is called.
+"""
+
+import logging
+import random
+from collections import deque
+from typing import Protocol
+
+from pumpline.core.messages.batches import Batch
+from pumpline.core.text.settings import NO_SETTINGS
+from pumpline.nsqd.queue.consumer import Consumer
+from pumpline.nsqd.queue.dead_letters import DeadLetters
+from pumpline.nsqd.queue.expiry import Expiry
+from pumpline.nsqd.queue.latency import Latency
+from pumpline.nsqd.queue.source import SourceReader
+from pumpline.nsqd.queue.tiers import Tiers
+from pumpline.nsqd.queue.topology import is_topology_aware
+
+_LOG = logging.getLogger(__name__)
+
+
+class DealingChannel(SourceReader, Protocol):
+    """A channel, as seen from here."""
+
+    ephemeral: bool
+    changed: bool  # since the last checkpoint
+    expiry: Expiry
+    dead_letters: DeadLetters
+    latency: Latency | None
+    timer_ns: int
+
+    def arm(self, due_ns: int) -> None:
+        """Let the timer run at `due_ns`, which is before anything else is due."""
+
+
+class Dealing:
+    """A channel's."""
+
+    def __init__(self, channel: DealingChannel) -> None:
+        topic = channel.topic
+        self.line: deque[Consumer] | Tiers = (
+            Tiers() if is_topology_aware(topic.options) else deque()
+        )
+        self._channel = channel
+        self._topic = topic
+        self._delivery = channel.delivery
+        self._latency = channel.latency
+        self._tick = topic.tick
+        self._forward = topic.log.reader(channel.announce)
+        self._backward = topic.log.reader(channel.announce)
+
+    def deal(self, limit: int) -> None:
+        """Give out what is ready below `limit`, as long as somebody has credit for it."""
+        delivery = self._delivery
+        while self.line:
+            waiting = delivery.waiting(limit)
+            if waiting <= 0:
+                break
+            if not self._give_again(waiting) and not self._give_fresh(waiting, limit):
+                break  # nothing in memory: the reader calls when it came, or the timer does
+
+    def release(self) -> None:
+        """The channel goes on elsewhere: forget what was read for it."""
+        self._forward.release()
+        self._backward.release()
+
+    def _give_again(self, waiting: int) -> int:
+        """Give the first in line its part of what came back, frame by frame: each has its own
+        attempts. Returns how many messages no longer wait."""
+        delivery, line = self._delivery, self.line
+        while delivery.ready and line and line[0].credit <= 0:
+            line.popleft().queued = False
+        if not delivery.ready or not line:
+            return 0
+        consumer = line[0]
+        count = min(consumer.credit, max(1, waiting // len(line)))
+        given = 0
+        while delivery.ready and given < count and consumer.outlet.output_room_bytes > 0:
+            offset = delivery.ready[0]
+            batch = self._backward.batch(offset)
+            if batch is None:
+                break
+            given += 1
+            if batch.first > offset:
+                delivery.ready.popleft()
+                delivery.finish([(offset, offset + 1)])
+                self._channel.dropped_count += 1
+                self._channel.note_change()
+                continue
+            if self._topic.settings is not NO_SETTINGS and self._drop_first(offset, batch):
+                continue
+            offset, attempts = delivery.redeliver()
+            if self._latency is not None:
+                self._latency.delivered(offset, offset + 1, batch.timestamp_ns)
+            self._lend(consumer, offset, offset + 1)
+            consumer.outlet.send_messages(batch.redelivery(offset, attempts))
+        line.rotate(-1)
+        return given
+
+    def _give_fresh(self, waiting: int, limit: int) -> int:
+        """Give out what was never delivered, as far as the next batch goes; returns how many
+        messages no longer wait."""
+        delivery = self._delivery
+        end = delivery.fresh_until(limit) if delivery.skips else limit
+        at = delivery.next
+        if at >= end:
+            return 0
+        batch = self._forward.batch(at)
+        if batch is None:
+            return 0
+        if batch.first > at:
+            return self._step_over(at, min(batch.first, end))
+        end = min(end, batch.end)
+        if self._topic.ttl_ns and self._channel.expiry.has_come(batch):
+            return end - at if self._channel.expiry.pass_over(at, end) else 0
+        if batch.due_ns and batch.due_ns > self._tick.wall_ns:
+            delivery.defer_fresh(end, self._tick.steady_of(batch.due_ns))
+            self._channel.note_change()
+            return end - at
+        return self._deal(batch, end, waiting)
+
+    def _deal(self, batch: Batch, end: int, waiting: int) -> int:
+        """Deal a batch's messages from `next` up to `end` to those in line, a fair part each."""
+        channel, line, delivery, frames = self._channel, self.line, self._delivery, batch.frames
+        now_ns = self._tick.steady_ns
+        start = at = delivery.next
+        position = batch.position(at)
+        while at < end and line:
+            consumer = line[0]
+            outlet = consumer.outlet
+            leases = consumer.leases
+            room = outlet.output_room_bytes  # `consumer.credit`, without a call for each
+            credit = consumer.rdy - len(leases.deadlines)
+            if credit <= 0 or room <= 0:
+                line.popleft().queued = False
+                continue
+            count = max((waiting + start - at) // len(line), 1) if credit > 1 else 1
+            stop = at + min(count, credit, end - at) if count > 1 else at + 1
+            ends_at = batch.position(stop)
+            if ends_at - position > room:
+                stop, ends_at = batch.fitting(at, stop, position + room)
+            delivery.next = stop
+            if consumer.sample_rate:
+                self._send_sample(consumer, batch, at, stop)
+                line.rotate(-1)
+            else:
+                deadline_ns = now_ns + consumer.msg_timeout_ns
+                leases.add(at, stop, deadline_ns)
+                consumer.message_count += stop - at
+                if deadline_ns < channel.timer_ns:
+                    channel.arm(deadline_ns)
+                if stop - at < credit:
+                    line.rotate(-1)
+                    outlet.send_messages(frames[position:ends_at])
+                else:
+                    line.popleft().queued = False
+                    outlet.send_last(frames[position:ends_at])
+            at, position = stop, ends_at
+        if self._latency is not None:
+            self._latency.delivered(start, at, batch.timestamp_ns)
+        if not channel.changed:
+            channel.note_change()
+        return at - start
+
+    def _drop_first(self, offset: int, batch: Batch) -> bool:
+        """Drop the first message that came back if it is too old or out of attempts; return whether
+        it was dropped."""
+        delivery = self._delivery
+        if self._topic.ttl_ns and self._channel.expiry.has_come(batch):
+            delivery.ready.popleft()
+            delivery.finish([(offset, offset + 1)])
+            self._channel.expiry.count += 1
+        elif self._topic.attempts_max and self._channel.dead_letters.claim(offset):
+            delivery.ready.popleft()
+        else:
+            return False
+        self._channel.note_change()
+        return True
+
+    def _send_sample(self, consumer: Consumer, batch: Batch, start: int, end: int) -> None:
+        """Deliver each message with probability (rate + 1) / 100; the others are finished."""
+        for offset in range(start, end):
+            if random.randrange(100) > consumer.sample_rate:
+                self._delivery.finish([(offset, offset + 1)])
+            else:
+                self._lend(consumer, offset, offset + 1)
+                consumer.outlet.send_messages(batch.cut(offset, offset + 1))
+        self._channel.note_change()
+
+    def _lend(self, consumer: Consumer, start: int, end: int) -> None:
+        channel = self._channel
+        deadline_ns = self._tick.steady_ns + consumer.msg_timeout_ns
+        consumer.leases.add(start, end, deadline_ns)
+        consumer.message_count += end - start
+        if deadline_ns < channel.timer_ns:
+            channel.arm(deadline_ns)
+        if not channel.changed:
+            channel.note_change()
+
+    def _step_over(self, start: int, end: int) -> int:
+        """[start, end) is gone from the log."""
+        channel = self._channel
+        self._delivery.skip(start, end)
+        channel.dropped_count += end - start
+        channel.note_change()
+        if not channel.ephemeral:  # an ephemeral channel does not keep segments from being retired
+            _LOG.error(
+                "CHANNEL(%s:%s): %d messages from offset %d on are not in the log any more",
+                self._topic.name,
+                channel.name,
+                end - start,
+                start,
+            )
+        return end - start

@@ -110,7 +110,7 @@ class KnownIds(Topics):
         return BASE_ID
 
 
-class Stage:
+class FakeBroker:
     def __init__(self, path: Path, options: Options | None = None) -> None:
         self.options = options or Options()
         self.clock = Clock()

@@ -23,7 +23,7 @@ class Node:
         return max(0, self.rdy - self.credit.in_flight)
 
 
-class Stage:
+class FakeNodes:
     """A pool and its nsqds on a virtual clock."""
 
     def __init__(self, max_in_flight: int) -> None:
@@ -93,110 +93,110 @@ class Stage:
 class RdyMachine(RuleBasedStateMachine):
     @initialize(max_in_flight=st.integers(0, 30))
     def begin(self, max_in_flight: int) -> None:
-        self.stage = Stage(max_in_flight)
+        self.fake = FakeNodes(max_in_flight)
         self.mode = "open"
         self.taken_before = 0
 
     def pick(self, number: int) -> Node:
-        return self.stage.nodes[number % len(self.stage.nodes)]
+        return self.fake.nodes[number % len(self.fake.nodes)]
 
     @property
     def has_nodes(self) -> bool:
-        return bool(self.stage.nodes)
+        return bool(self.fake.nodes)
 
-    @precondition(lambda self: len(self.stage.nodes) < CONNECTIONS_MAX)
+    @precondition(lambda self: len(self.fake.nodes) < CONNECTIONS_MAX)
     @rule(rdy_max=st.sampled_from([1, 3, 2500]))
     def connect(self, rdy_max: int) -> None:
-        self.stage.connect(rdy_max)
+        self.fake.connect(rdy_max)
 
     @precondition(lambda self: self.has_nodes)
     @rule(number=st.integers(0, 99))
     def lose(self, number: int) -> None:
-        self.stage.lose(self.pick(number))
+        self.fake.lose(self.pick(number))
 
     @precondition(lambda self: self.has_nodes)
     @rule(number=st.integers(0, 99), count=st.integers(1, 30))
     def deliver(self, number: int, count: int) -> None:
-        self.stage.deliver(self.pick(number), count)
+        self.fake.deliver(self.pick(number), count)
 
     @precondition(lambda self: self.has_nodes)
     @rule(number=st.integers(0, 99), count=st.integers(1, 30))
     def answer(self, number: int, count: int) -> None:
-        self.stage.answer(self.pick(number), count)
+        self.fake.answer(self.pick(number), count)
 
     @rule(turns=st.sampled_from([0.1, 0.5, 1.0, 1.5, 7.0]))
     def pass_time(self, turns: float) -> None:
-        self.stage.pass_time(turns * INTERVAL_S)
+        self.fake.pass_time(turns * INTERVAL_S)
 
     @rule(max_in_flight=st.integers(0, 30))
     def set_max_in_flight(self, max_in_flight: int) -> None:
-        self.stage.pool.set_max_in_flight(max_in_flight, self.stage.now)
-        self.stage.send()
+        self.fake.pool.set_max_in_flight(max_in_flight, self.fake.now)
+        self.fake.send()
 
     @rule(mode=st.sampled_from(["open", "block", "probe"]))
     def set_mode(self, mode: str) -> None:
         self.mode = mode
-        getattr(self.stage.pool, mode)(self.stage.now)
-        self.stage.send()
+        getattr(self.fake.pool, mode)(self.fake.now)
+        self.fake.send()
 
     @rule()
     def settle(self) -> None:
         """Everything is answered and nothing comes: all of max_in_flight is given out again."""
-        stage = self.stage
-        for node in stage.nodes:
-            stage.answer(node, node.credit.in_flight)
-        stage.pass_time(3 * INTERVAL_S)
-        wanted = min(stage.pool.max_in_flight, sum(node.credit.rdy_max for node in stage.nodes))
+        fake = self.fake
+        for node in fake.nodes:
+            fake.answer(node, node.credit.in_flight)
+        fake.pass_time(3 * INTERVAL_S)
+        wanted = min(fake.pool.max_in_flight, sum(node.credit.rdy_max for node in fake.nodes))
         if self.mode == "open":
-            slots = min(wanted, len(stage.nodes))
-            assert stage.pool.rdy == (wanted if slots == len(stage.nodes) else slots)
+            slots = min(wanted, len(fake.nodes))
+            assert fake.pool.rdy == (wanted if slots == len(fake.nodes) else slots)
         elif self.mode == "probe":
-            assert stage.pool.rdy == min(1, wanted)
+            assert fake.pool.rdy == min(1, wanted)
 
     @invariant()
     def rdy_never_adds_up_to_more_than_max_in_flight(self) -> None:
-        assert self.stage.pool.rdy <= self.stage.pool.max_in_flight
+        assert self.fake.pool.rdy <= self.fake.pool.max_in_flight
 
     @invariant()
     def what_is_taken_never_grows_beyond_max_in_flight(self) -> None:
-        taken = self.stage.taken
-        assert taken <= max(self.stage.pool.max_in_flight, self.taken_before)
+        taken = self.fake.taken
+        assert taken <= max(self.fake.pool.max_in_flight, self.taken_before)
         self.taken_before = taken
 
     @invariant()
     def nobody_gets_more_than_nsqd_allows(self) -> None:
-        assert all(0 <= node.rdy <= node.credit.rdy_max for node in self.stage.nodes)
+        assert all(0 <= node.rdy <= node.credit.rdy_max for node in self.fake.nodes)
 
     @invariant()
     def nsqds_know_the_rdy_in_force(self) -> None:
-        assert all(node.rdy == node.credit.rdy for node in self.stage.nodes)
+        assert all(node.rdy == node.credit.rdy for node in self.fake.nodes)
 
     @invariant()
     def while_blocked_nothing_can_come(self) -> None:
         if self.mode == "block":
-            assert self.stage.pool.rdy == 0
+            assert self.fake.pool.rdy == 0
 
     @invariant()
     def while_probing_one_message_can_come(self) -> None:
         if self.mode == "probe":
-            assert sum(node.room for node in self.stage.nodes) <= 1
+            assert sum(node.room for node in self.fake.nodes) <= 1
 
     @invariant()
     def nobody_is_left_out_when_there_is_enough_for_all(self) -> None:
-        pool = self.stage.pool
-        is_enough = self.has_nodes and len(self.stage.nodes) <= pool.max_in_flight
+        pool = self.fake.pool
+        is_enough = self.has_nodes and len(self.fake.nodes) <= pool.max_in_flight
         if is_enough and self.mode == "open" and not pool.is_waiting:
-            assert all(node.rdy >= 1 for node in self.stage.nodes)
+            assert all(node.rdy >= 1 for node in self.fake.nodes)
 
     @invariant()
     def someone_can_receive_or_something_is_awaited(self) -> None:
         """No stall: with room for a message either some nsqd may send, or a turn is due."""
-        pool = self.stage.pool
+        pool = self.fake.pool
         if not self.has_nodes or self.mode == "block" or pool.in_flight >= pool.max_in_flight:
             return
-        is_open = any(node.room for node in self.stage.nodes)
+        is_open = any(node.room for node in self.fake.nodes)
         is_probed = self.mode == "probe" and pool.in_flight > 0
-        is_full = all(node.credit.in_flight >= node.credit.rdy_max for node in self.stage.nodes)
+        is_full = all(node.credit.in_flight >= node.credit.rdy_max for node in self.fake.nodes)
         assert is_open or is_probed or is_full or pool.due_at < inf
 
 
@@ -216,33 +216,33 @@ def test_fill_is_as_even_as_the_ceilings_allow(total: int, ceilings: list[int]) 
 def test_one_busy_connection_gets_all_but_one_message_each_of_the_others(
     nodes: int, spare: int
 ) -> None:
-    stage = Stage(nodes + spare)
-    busy, *_ = [stage.connect() for _ in range(nodes)]
-    stage.work([busy], 4)
-    assert busy.rdy == stage.pool.max_in_flight - (nodes - 1)
+    fake = FakeNodes(nodes + spare)
+    busy, *_ = [fake.connect() for _ in range(nodes)]
+    fake.work([busy], 4)
+    assert busy.rdy == fake.pool.max_in_flight - (nodes - 1)
 
 
 @given(st.integers(2, 8), st.integers(0, 200))
 def test_a_connection_that_wakes_up_gets_its_fair_share_back_in_two_turns(
     nodes: int, spare: int
 ) -> None:
-    stage = Stage(nodes + spare)
-    busy, other, *_ = [stage.connect() for _ in range(nodes)]
-    stage.work([busy], 4)
-    stage.work([busy, other], 2)
-    assert other.rdy >= stage.pool.fair_share
-    assert stage.pool.rdy == stage.pool.max_in_flight
+    fake = FakeNodes(nodes + spare)
+    busy, other, *_ = [fake.connect() for _ in range(nodes)]
+    fake.work([busy], 4)
+    fake.work([busy, other], 2)
+    assert other.rdy >= fake.pool.fair_share
+    assert fake.pool.rdy == fake.pool.max_in_flight
 
 
 @given(st.integers(1, 6), st.integers(1, 12), st.data())
 def test_with_more_connections_than_messages_every_busy_one_is_served(
     max_in_flight: int, more: int, data: st.DataObject
 ) -> None:
-    stage = Stage(max_in_flight)
-    nodes = [stage.connect() for _ in range(max_in_flight + more)]
+    fake = FakeNodes(max_in_flight)
+    nodes = [fake.connect() for _ in range(max_in_flight + more)]
     busy = data.draw(st.lists(st.sampled_from(nodes), min_size=1, unique=True))
     turns = PROBE_SLOTS * (len(nodes) + len(busy)) // max_in_flight + PROBE_SLOTS
-    delivered = stage.work(busy, turns)
+    delivered = fake.work(busy, turns)
     assert all(delivered[node] for node in busy)
 
 
@@ -250,79 +250,79 @@ def test_with_more_connections_than_messages_every_busy_one_is_served(
 def test_a_busy_connection_borrows_most_of_the_slots_of_the_quiet_ones(
     max_in_flight: int, more: int
 ) -> None:
-    stage = Stage(max_in_flight)
-    busy, *_ = [stage.connect() for _ in range(max_in_flight + more)]
-    stage.work([busy], 2 * (max_in_flight + more))
+    fake = FakeNodes(max_in_flight)
+    busy, *_ = [fake.connect() for _ in range(max_in_flight + more)]
+    fake.work([busy], 2 * (max_in_flight + more))
     turns = 50
-    delivered = stage.work([busy], turns)[busy]
+    delivered = fake.work([busy], turns)[busy]
     assert delivered >= 0.7 * turns * max_in_flight
 
 
 def test_slow_handlers_leave_turns_to_others() -> None:
     """Each message takes many turns: the slot goes to the other when the message is answered."""
-    stage = Stage(1)
-    slow, other = stage.connect(), stage.connect()
+    fake = FakeNodes(1)
+    slow, other = fake.connect(), fake.connect()
     served = []
     for _ in range(20):
         while not (ready := [node for node in (slow, other) if node.room]):
-            assert stage.pool.due_at < inf
-            stage.pass_time(stage.pool.due_at - stage.now)
-        stage.deliver(ready[0], 1)
+            assert fake.pool.due_at < inf
+            fake.pass_time(fake.pool.due_at - fake.now)
+        fake.deliver(ready[0], 1)
         served.append(ready[0])
-        stage.pass_time(10 * INTERVAL_S)
-        stage.answer(ready[0], 1)
+        fake.pass_time(10 * INTERVAL_S)
+        fake.answer(ready[0], 1)
     assert 9 <= served.count(other) <= 11
 
 
 def test_a_quiet_consumer_with_enough_for_all_sends_nothing() -> None:
-    stage = Stage(10)
+    fake = FakeNodes(10)
     for _ in range(3):
-        stage.connect()
-    stage.pass_time(INTERVAL_S)
-    sent = stage.sent
-    stage.pass_time(1000 * INTERVAL_S)
-    assert stage.sent == sent
-    assert stage.pool.due_at == inf
+        fake.connect()
+    fake.pass_time(INTERVAL_S)
+    sent = fake.sent
+    fake.pass_time(1000 * INTERVAL_S)
+    assert fake.sent == sent
+    assert fake.pool.due_at == inf
 
 
 def test_the_remainder_is_given_out_too() -> None:
-    stage = Stage(11)
-    nodes = [stage.connect() for _ in range(3)]
+    fake = FakeNodes(11)
+    nodes = [fake.connect() for _ in range(3)]
     assert sorted(node.rdy for node in nodes) == [3, 4, 4]
 
 
 def test_a_lost_connection_leaves_its_share_to_the_others() -> None:
-    stage = Stage(30)
-    first, second, third = (stage.connect() for _ in range(3))
-    stage.deliver(third, 10)
-    stage.lose(third)
+    fake = FakeNodes(30)
+    first, second, third = (fake.connect() for _ in range(3))
+    fake.deliver(third, 10)
+    fake.lose(third)
     assert [first.rdy, second.rdy] == [15, 15]
 
 
 def test_the_probe_goes_round_until_a_message_comes() -> None:
-    stage = Stage(10)
-    nodes = [stage.connect() for _ in range(3)]
-    stage.pool.block(stage.now)
-    stage.send()
-    stage.pool.probe(stage.now)
-    stage.send()
+    fake = FakeNodes(10)
+    nodes = [fake.connect() for _ in range(3)]
+    fake.pool.block(fake.now)
+    fake.send()
+    fake.pool.probe(fake.now)
+    fake.send()
     probed = []
     for _ in range(6):
         probed += [nodes.index(node) for node in nodes if node.rdy]
-        stage.pass_time(INTERVAL_S)
+        fake.pass_time(INTERVAL_S)
     assert sorted(probed) == [0, 0, 1, 1, 2, 2]
     [last] = [node for node in nodes if node.rdy]
-    stage.deliver(last, 1)
-    stage.pass_time(20 * INTERVAL_S)
+    fake.deliver(last, 1)
+    fake.pass_time(20 * INTERVAL_S)
     assert [node for node in nodes if node.rdy] == [last]
 
 
 def test_a_probe_has_room_beside_messages_still_being_handled() -> None:
-    stage = Stage(10)
-    node = stage.connect()
-    stage.deliver(node, 4)
-    stage.pool.block(stage.now)
-    stage.send()
-    stage.pool.probe(stage.now)
-    stage.send()
+    fake = FakeNodes(10)
+    node = fake.connect()
+    fake.deliver(node, 4)
+    fake.pool.block(fake.now)
+    fake.send()
+    fake.pool.probe(fake.now)
+    fake.send()
     assert node.rdy == 5

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pumpline.core.text.settings import DROP_OLDEST, TopicSettings
 from pumpline.nsqd.queue.consumer import Consumer
-from tests.kit.fake_broker import NS_PER_S, Sink, Stage
+from tests.kit.fake_broker import NS_PER_S, FakeBroker, Sink
 
 TTL_S = 20
 TIMEOUT_S = 5
@@ -49,24 +49,24 @@ class World:
         self.deliveries: Counter[int] = Counter()
         self.refused = self.dropped = self.expired = 0
         self.killed = False
-        self.stage = Stage(path)
-        topic = self.stage.topic()
+        self.broker = FakeBroker(path)
+        topic = self.broker.topic()
         topic.store_settings(rules)
         topic.channel("c")
         self.connect()
 
     def connect(self) -> None:
-        self.topic = self.stage.topic("t")
+        self.topic = self.broker.topic("t")
         self.channel = self.topic.channels["c"]
         self.consumer: Consumer
         self.sink: Sink
-        self.consumer, self.sink = self.stage.consume(
+        self.consumer, self.sink = self.broker.consume(
             self.channel, rdy=3, msg_timeout_ns=TIMEOUT_S * NS_PER_S
         )
         self.look()
 
     def look(self) -> None:
-        self.stage.settle()
+        self.broker.settle()
         for offset, _, _ in self.sink.take():
             self.deliveries[offset] += 1
             assert offset not in self.finished or self.killed
@@ -85,18 +85,18 @@ class World:
         elif name == "wait":
             for _ in range(number):
                 self.now_s += 1
-                self.stage.advance(1)
+                self.broker.advance(1)
                 self.look()
         elif name == "reconnect":
             self.channel.remove(self.consumer)
             self.connect()
         elif name == "checkpoint":
-            self.stage.disk.checkpoints.write_now()
+            self.broker.disk.checkpoints.write_now()
         elif name == "kill":
             self.kill()
         elif number < len(held) and name == "finish":
             self.finished.add(held[number])
-            self.stage.finish(self.consumer, held[number])
+            self.broker.finish(self.consumer, held[number])
         elif number < len(held):
             delay_ns = 3 * NS_PER_S if name == "postpone" else 0
             self.channel.requeue(self.consumer, held[number], delay_ns)
@@ -105,7 +105,7 @@ class World:
 
     def publish(self, count: int, *, delay_s: int) -> None:
         before = self.topic.log.end
-        ticket = self.stage.publish(self.topic, *[b"x"] * count, delay_ns=delay_s * NS_PER_S)
+        ticket = self.broker.publish(self.topic, *[b"x"] * count, delay_ns=delay_s * NS_PER_S)
         if ticket.error is not None:
             assert self.rules.max_depth is not None
             assert self.rules.when_full != DROP_OLDEST
@@ -117,9 +117,9 @@ class World:
     def kill(self) -> None:
         self.killed = True
         self.count()
-        again = Stage(self.path)
-        again.clock.passed_ns = self.stage.clock.passed_ns
-        self.stage = again
+        again = FakeBroker(self.path)
+        again.clock.passed_ns = self.broker.clock.passed_ns
+        self.broker = again
         again.load()
         assert again.topic("t").settings == self.rules
         self.connect()
@@ -147,9 +147,9 @@ class World:
                 break
             for offset in held:
                 self.finished.add(offset)
-                self.stage.finish(self.consumer, offset)
+                self.broker.finish(self.consumer, offset)
             self.now_s += 1
-            self.stage.advance(1)
+            self.broker.advance(1)
             self.look()
         assert self.channel.delivery.low == self.topic.log.end
         self.count()
@@ -168,8 +168,8 @@ class World:
             assert len(missing) == self.dropped + self.expired
 
     def dead_letters(self) -> Counter[int]:
-        _, sink = self.stage.consume(self.stage.topic("t.dlq").channel("look"), rdy=2500)
-        self.stage.settle()
+        _, sink = self.broker.consume(self.broker.topic("t.dlq").channel("look"), rdy=2500)
+        self.broker.settle()
         return Counter(json.loads(body)["offset"] for _, _, body in sink.take())
 
 

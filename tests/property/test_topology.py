@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.consumer import Consumer
 from pumpline.nsqd.queue.topology import EXPERIMENT, Locality
-from tests.kit.fake_broker import Sink, Stage
+from tests.kit.fake_broker import FakeBroker, Sink
 
 CONSUMERS_MAX = 6
 
@@ -20,8 +20,8 @@ class Deliveries(RuleBasedStateMachine):
         super().__init__()
         self.directory = tempfile.TemporaryDirectory()
         options = Options(enable_experiment=[EXPERIMENT])
-        self.stage = Stage(Path(self.directory.name), options)
-        self.topic = self.stage.topic()
+        self.broker = FakeBroker(Path(self.directory.name), options)
+        self.topic = self.broker.topic()
         self.channel = self.topic.channel("c")
         self.consumers: list[tuple[Consumer, Sink]] = []
         self.delivered = dict.fromkeys(Locality, 0)
@@ -32,25 +32,25 @@ class Deliveries(RuleBasedStateMachine):
     @rule(locality=st.sampled_from(Locality), rdy=st.integers(0, 5))
     def come(self, locality: Locality, rdy: int) -> None:
         if len(self.consumers) < CONSUMERS_MAX:
-            self.consumers.append(self.stage.consume(self.channel, rdy=rdy, locality=locality))
-            self.stage.settle()
+            self.consumers.append(self.broker.consume(self.channel, rdy=rdy, locality=locality))
+            self.broker.settle()
 
     @rule(which=st.integers(0, CONSUMERS_MAX - 1))
     def go(self, which: int) -> None:
         if which < len(self.consumers):
             consumer, _ = self.consumers.pop(which)
             self.channel.remove(consumer)
-            self.stage.settle()
+            self.broker.settle()
 
     @rule(count=st.integers(1, 12))
     def publish(self, count: int) -> None:
-        self.stage.publish(self.topic, *[b"x"] * count)
+        self.broker.publish(self.topic, *[b"x"] * count)
 
     @rule(which=st.integers(0, CONSUMERS_MAX - 1), rdy=st.integers(0, 5))
     def ready(self, which: int, rdy: int) -> None:
         if which < len(self.consumers):
-            self.stage.ready(self.consumers[which][0], rdy)
-            self.stage.settle()
+            self.broker.ready(self.consumers[which][0], rdy)
+            self.broker.settle()
 
     @rule(which=st.integers(0, CONSUMERS_MAX - 1), count=st.integers(1, 4), again=st.booleans())
     def answer(self, which: int, count: int, again: bool) -> None:
@@ -61,7 +61,7 @@ class Deliveries(RuleBasedStateMachine):
                     self.channel.requeue(consumer, offset, 0)
                 else:
                     self.channel.finish_one(consumer, offset)
-            self.stage.settle()
+            self.broker.settle()
 
     @invariant()
     def the_nearest_came_first(self) -> None:

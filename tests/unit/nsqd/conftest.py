@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.fake_broker import Stage
+from tests.kit.fake_broker import FakeBroker
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
+def broker(tmp_path: Path) -> FakeBroker:
+    return FakeBroker(tmp_path)

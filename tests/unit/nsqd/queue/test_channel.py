@@ -8,7 +8,7 @@ import pytest
 
 from pumpline.log import reader as reader_module
 from pumpline.nsqd.options import Options
-from tests.kit.fake_broker import NS_PER_S, Stage, log_of
+from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
 
 
 def bodies(taken: list[tuple[int, int, bytes]]) -> list[bytes]:
@@ -18,152 +18,152 @@ def bodies(taken: list[tuple[int, int, bytes]]) -> list[bytes]:
 # -- sharing --------------------------------------------------------------------------------------
 
 
-def test_messages_go_out_as_far_as_credit_goes(stage: Stage) -> None:
-    topic = stage.topic()
+def test_messages_go_out_as_far_as_credit_goes(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    consumer, sink = stage.consume(channel, rdy=2)
-    stage.publish(topic, b"a", b"b", b"c")
+    consumer, sink = broker.consume(channel, rdy=2)
+    broker.publish(topic, b"a", b"b", b"c")
     assert sink.take() == [(0, 1, b"a"), (1, 1, b"b")]
     assert (channel.depth, channel.in_flight_count) == (1, 2)
-    stage.finish(consumer, 1)
+    broker.finish(consumer, 1)
     assert sink.take() == [(2, 1, b"c")]
     assert channel.delivery.low == 0
 
 
-def test_what_waits_is_shared_fairly(stage: Stage) -> None:
-    topic = stage.topic()
+def test_what_waits_is_shared_fairly(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    sinks = [stage.consume(channel, rdy=10)[1] for _ in range(3)]
-    stage.publish(topic, *(b"%d" % i for i in range(9)))
+    sinks = [broker.consume(channel, rdy=10)[1] for _ in range(3)]
+    broker.publish(topic, *(b"%d" % i for i in range(9)))
     counts = [len(sink.take()) for sink in sinks]
     assert sum(counts) == channel.in_flight_count == 9
     assert min(counts) >= 2
 
 
-def test_what_is_in_flight_counts_against_credit(stage: Stage) -> None:
-    topic = stage.topic()
+def test_what_is_in_flight_counts_against_credit(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    consumer, sink = stage.consume(channel, rdy=3)
-    stage.publish(topic, *(b"%d" % i for i in range(9)))
+    consumer, sink = broker.consume(channel, rdy=3)
+    broker.publish(topic, *(b"%d" % i for i in range(9)))
     sink.take()
-    stage.finish(consumer, 1)
+    broker.finish(consumer, 1)
     assert [offset for offset, _, _ in sink.take()] == [3]
-    stage.ready(consumer, 2)
-    stage.finish(consumer, 0)
+    broker.ready(consumer, 2)
+    broker.finish(consumer, 0)
     assert (sink.take(), channel.in_flight_count) == ([], 2)
 
 
-def test_a_consumer_that_is_backed_up_gets_nothing_and_the_others_all(stage: Stage) -> None:
-    topic = stage.topic()
+def test_a_consumer_that_is_backed_up_gets_nothing_and_the_others_all(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    slow, slow_sink = stage.consume(channel, rdy=10)
-    _, sink = stage.consume(channel, rdy=10)
+    slow, slow_sink = broker.consume(channel, rdy=10)
+    _, sink = broker.consume(channel, rdy=10)
     slow_sink.output_room_bytes = 0
-    stage.publish(topic, *(b"%d" % i for i in range(4)))
+    broker.publish(topic, *(b"%d" % i for i in range(4)))
     assert (len(sink.take()), slow_sink.take()) == (4, [])
     slow_sink.output_room_bytes = 1
     channel.offer(slow)
-    stage.publish(topic, b"4", b"5", b"6", b"7")
+    broker.publish(topic, b"4", b"5", b"6", b"7")
     assert len(slow_sink.take()) == 1  # which is more than there is room for
     assert len(sink.take()) == 3
 
 
-def test_what_came_back_is_shared_fairly(stage: Stage) -> None:
-    topic = stage.topic()
+def test_what_came_back_is_shared_fairly(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    leaving, _ = stage.consume(channel, rdy=9)
-    stage.publish(topic, *(b"%d" % i for i in range(9)))
-    sinks = [stage.consume(channel, rdy=10)[1] for _ in range(3)]
+    leaving, _ = broker.consume(channel, rdy=9)
+    broker.publish(topic, *(b"%d" % i for i in range(9)))
+    sinks = [broker.consume(channel, rdy=10)[1] for _ in range(3)]
     channel.remove(leaving)
-    stage.run()
+    broker.run()
     taken = [sink.take() for sink in sinks]
     assert sorted(offset for each in taken for offset, _, _ in each) == list(range(9))
     assert min(map(len, taken)) >= 2
 
 
-def test_every_channel_gets_every_message(stage: Stage) -> None:
-    topic = stage.topic()
-    sinks = [stage.consume(topic.channel(name), rdy=5)[1] for name in ("c", "d")]
-    stage.publish(topic, b"a", b"b")
+def test_every_channel_gets_every_message(broker: FakeBroker) -> None:
+    topic = broker.topic()
+    sinks = [broker.consume(topic.channel(name), rdy=5)[1] for name in ("c", "d")]
+    broker.publish(topic, b"a", b"b")
     assert [bodies(sink.take()) for sink in sinks] == [[b"a", b"b"]] * 2
 
 
-def test_a_paused_channel_holds_its_messages(stage: Stage) -> None:
-    topic = stage.topic()
+def test_a_paused_channel_holds_its_messages(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    _, sink = stage.consume(channel, rdy=5)
+    _, sink = broker.consume(channel, rdy=5)
     channel.pause()
-    stage.publish(topic, b"a")
+    broker.publish(topic, b"a")
     assert (sink.take(), channel.depth) == ([], 1)
     channel.unpause()
-    stage.run()
+    broker.run()
     assert bodies(sink.take()) == [b"a"]
 
 
 # -- coming back ----------------------------------------------------------------------------------
 
 
-def test_a_lease_that_runs_out_comes_again_with_more_attempts(stage: Stage) -> None:
-    topic = stage.topic()
+def test_a_lease_that_runs_out_comes_again_with_more_attempts(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    _, sink = stage.consume(channel, rdy=1, msg_timeout_ns=2 * NS_PER_S)
-    stage.publish(topic, b"a")
+    _, sink = broker.consume(channel, rdy=1, msg_timeout_ns=2 * NS_PER_S)
+    broker.publish(topic, b"a")
     assert sink.take() == [(0, 1, b"a")]
-    stage.advance(1.9)
+    broker.advance(1.9)
     assert sink.take() == []
-    stage.advance(0.1)
+    broker.advance(0.1)
     assert sink.take() == [(0, 2, b"a")]
     assert channel.timeout_count == 1
 
 
 def test_a_touched_lease_lasts_longer_but_not_for_ever(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Options(max_msg_timeout_ns=5 * NS_PER_S))
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path, Options(max_msg_timeout_ns=5 * NS_PER_S))
+    topic = broker.topic()
     channel = topic.channel("c")
-    consumer, sink = stage.consume(channel, rdy=1, msg_timeout_ns=2 * NS_PER_S)
-    stage.publish(topic, b"a")
+    consumer, sink = broker.consume(channel, rdy=1, msg_timeout_ns=2 * NS_PER_S)
+    broker.publish(topic, b"a")
     for _ in range(4):
-        stage.advance(1)
+        broker.advance(1)
         channel.touch(consumer, 0)
     assert sink.take() == [(0, 1, b"a")]
-    stage.advance(1)
+    broker.advance(1)
     assert sink.take() == [(0, 2, b"a")]
 
 
-def test_what_a_consumer_leaves_behind_goes_to_another(stage: Stage) -> None:
-    topic = stage.topic()
+def test_what_a_consumer_leaves_behind_goes_to_another(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    consumer, _ = stage.consume(channel, rdy=5)
-    stage.publish(topic, b"a", b"b")
-    _, sink = stage.consume(channel, rdy=5)
+    consumer, _ = broker.consume(channel, rdy=5)
+    broker.publish(topic, b"a", b"b")
+    _, sink = broker.consume(channel, rdy=5)
     channel.remove(consumer)
-    stage.run()
+    broker.run()
     assert sink.take() == [(0, 2, b"a"), (1, 2, b"b")]
 
 
-def test_a_requeued_message_waits_for_its_delay(stage: Stage) -> None:
-    topic = stage.topic()
+def test_a_requeued_message_waits_for_its_delay(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    consumer, sink = stage.consume(channel, rdy=1)
-    stage.publish(topic, b"a", b"b")
+    consumer, sink = broker.consume(channel, rdy=1)
+    broker.publish(topic, b"a", b"b")
     channel.requeue(consumer, 0, 3 * NS_PER_S)
-    stage.run()
+    broker.run()
     assert sink.take() == [(0, 1, b"a"), (1, 1, b"b")]
-    stage.finish(consumer, 1)
-    stage.advance(2.9)
+    broker.finish(consumer, 1)
+    broker.advance(2.9)
     assert sink.take() == []
-    stage.advance(0.1)
+    broker.advance(0.1)
     assert sink.take() == [(0, 2, b"a")]
 
 
-def test_a_delayed_message_is_delivered_when_due_and_counts_one_attempt(stage: Stage) -> None:
-    topic = stage.topic()
+def test_a_delayed_message_is_delivered_when_due_and_counts_one_attempt(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    _, sink = stage.consume(channel, rdy=5)
-    stage.publish(topic, b"late", delay_ns=3 * NS_PER_S)
-    stage.publish(topic, b"now")
+    _, sink = broker.consume(channel, rdy=5)
+    broker.publish(topic, b"late", delay_ns=3 * NS_PER_S)
+    broker.publish(topic, b"now")
     assert sink.take() == [(1, 1, b"now")]
-    stage.advance(3)
+    broker.advance(3)
     assert sink.take() == [(0, 1, b"late")]
 
 
@@ -174,34 +174,34 @@ def test_a_channel_far_behind_reads_from_disk_and_gets_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader_module, "_NOWAIT", 0)
-    stage = Stage(tmp_path, Options(mem_queue_size=3, max_bytes_per_file=500))
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path, Options(mem_queue_size=3, max_bytes_per_file=500))
+    topic = broker.topic()
     channel = topic.channel("c")
     expected = [b"%d" % i for i in range(50)]
     for body in expected:
-        stage.publish(topic, body)
-    consumer, sink = stage.consume(channel, rdy=1)
+        broker.publish(topic, body)
+    consumer, sink = broker.consume(channel, rdy=1)
     got = []
     while len(got) < 50:
-        stage.settle()
+        broker.settle()
         taken = sink.take()
         assert taken
         got += bodies(taken)
-        stage.finish(consumer, *(offset for offset, _, _ in taken))
+        broker.finish(consumer, *(offset for offset, _, _ in taken))
     assert got == expected
     assert channel.delivery.low == 50
 
 
 def test_what_is_gone_from_the_log_is_counted_and_stepped_over(tmp_path: Path) -> None:
     """An ephemeral channel does not hold back the log."""
-    stage = Stage(tmp_path, Options(max_bytes_per_file=1))
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path, Options(max_bytes_per_file=1))
+    topic = broker.topic()
     channel = topic.channel("e#ephemeral")
     for body in (b"a", b"b", b"c"):
-        stage.publish(topic, body)
+        broker.publish(topic, body)
     log_of(topic).retire(2)
     log_of(topic).trim(3, messages_max=0, bytes_max=0)
-    _, sink = stage.consume(channel, rdy=5)
+    _, sink = broker.consume(channel, rdy=5)
     assert sink.take() == [(2, 1, b"c")]
     assert channel.dropped_count == 2
 
@@ -210,49 +210,49 @@ def test_what_is_gone_from_the_log_is_counted_and_stepped_over(tmp_path: Path) -
 
 
 def test_an_ephemeral_channel_keeps_so_many_and_drops_the_newest(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Options(mem_queue_size=5))
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path, Options(mem_queue_size=5))
+    topic = broker.topic()
     channel = topic.channel("e#ephemeral")
     for i in range(8):
-        stage.publish(topic, b"%d" % i)
+        broker.publish(topic, b"%d" % i)
     assert (channel.depth, channel.dropped_count) == (5, 3)
-    _, sink = stage.consume(channel, rdy=20)
+    _, sink = broker.consume(channel, rdy=20)
     assert [offset for offset, _, _ in sink.take()] == [0, 1, 2, 3, 4]
 
 
 def test_messages_that_came_back_do_not_make_the_overflow_count_run_away(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Options(mem_queue_size=5))
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path, Options(mem_queue_size=5))
+    topic = broker.topic()
     channel = topic.channel("e#ephemeral")
-    consumer, _ = stage.consume(channel, rdy=3)
-    other, _ = stage.consume(channel, rdy=0)
-    stage.publish(topic, *(b"%d" % i for i in range(10)))
+    consumer, _ = broker.consume(channel, rdy=3)
+    other, _ = broker.consume(channel, rdy=0)
+    broker.publish(topic, *(b"%d" % i for i in range(10)))
     dropped = channel.dropped_count
     channel.remove(consumer)  # three come back
     for _ in range(5):
-        stage.tick.share(channel)
-        stage.run()
+        broker.tick.share(channel)
+        broker.run()
     before = channel.dropped_count
     assert dropped <= before <= 10
-    stage.ready(other, 50)
+    broker.ready(other, 50)
     assert channel.in_flight_count + channel.dropped_count == 10
 
 
 def test_a_delayed_message_survives_the_overflow_around_it(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Options(mem_queue_size=2))
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path, Options(mem_queue_size=2))
+    topic = broker.topic()
     channel = topic.channel("e#ephemeral")
-    consumer, sink = stage.consume(channel, rdy=0)
-    stage.publish(topic, b"a")
-    stage.publish(topic, b"late", delay_ns=NS_PER_S)
-    stage.publish(topic, b"b", b"c", b"d")
+    consumer, sink = broker.consume(channel, rdy=0)
+    broker.publish(topic, b"a")
+    broker.publish(topic, b"late", delay_ns=NS_PER_S)
+    broker.publish(topic, b"b", b"c", b"d")
     assert channel.depth == 2
-    stage.ready(consumer, 50)
-    stage.advance(1)
-    stage.settle()
+    broker.ready(consumer, 50)
+    broker.advance(1)
+    broker.settle()
     got = [offset for offset, _, _ in sink.take()]
     assert got == [0, 2, 1]
-    stage.finish(consumer, *got)
+    broker.finish(consumer, *got)
     assert (channel.delivery.low, channel.delivery.finished.above) == (5, 0)
 
 
@@ -260,18 +260,18 @@ def test_a_delayed_message_survives_the_overflow_around_it(tmp_path: Path) -> No
 
 
 def test_after_a_kill_only_what_was_not_written_down_comes_again(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path)
+    topic = broker.topic()
     channel = topic.channel("c")
-    consumer, _ = stage.consume(channel, rdy=6)
-    stage.publish(topic, *(b"%d" % i for i in range(6)))
+    consumer, _ = broker.consume(channel, rdy=6)
+    broker.publish(topic, *(b"%d" % i for i in range(6)))
     channel.requeue(consumer, 2, 30 * NS_PER_S)
     channel.requeue(consumer, 5, 0)
-    stage.finish(consumer, 0, 3)
-    stage.settle()
-    stage.checkpoint()
-    stage.finish(consumer, 1)
-    again = Stage(tmp_path)
+    broker.finish(consumer, 0, 3)
+    broker.settle()
+    broker.checkpoint()
+    broker.finish(consumer, 1)
+    again = FakeBroker(tmp_path)
     found = again.load()["t"].channels["c"]
     _, sink = again.consume(found, rdy=9)
     again.settle()
@@ -283,18 +283,18 @@ def test_after_a_kill_only_what_was_not_written_down_comes_again(tmp_path: Path)
 
 def test_channels_beyond_a_log_that_lost_its_end_go_on_with_new_messages(tmp_path: Path) -> None:
     """After a power failure: one channel has finished what is lost, the other had not seen it."""
-    stage = Stage(tmp_path)
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path)
+    topic = broker.topic()
     ahead, behind = topic.channel("ahead"), topic.channel("behind")
-    consumer, _ = stage.consume(ahead, rdy=9)
+    consumer, _ = broker.consume(ahead, rdy=9)
     for i in range(4):
-        stage.publish(topic, b"%d" % i)
-    stage.finish(consumer, 1, 2, 3)
-    stage.checkpoint()
+        broker.publish(topic, b"%d" % i)
+    broker.finish(consumer, 1, 2, 3)
+    broker.checkpoint()
     path = Path(log_of(topic).segments[0].path)
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[: size // 2])
-    again = Stage(tmp_path)
+    again = FakeBroker(tmp_path)
     found = again.load()["t"]
     sinks = {name: again.consume(channel, rdy=9)[1] for name, channel in found.channels.items()}
     again.settle()
@@ -311,20 +311,22 @@ def test_channels_beyond_a_log_that_lost_its_end_go_on_with_new_messages(tmp_pat
     assert behind.delivery.next == 0
 
 
-def test_a_sample_goes_on_after_messages_that_are_not_in_it(stage: Stage) -> None:
-    topic = stage.topic()
+def test_a_sample_goes_on_after_messages_that_are_not_in_it(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    consumer, sink = stage.consume(channel, rdy=1, sample_rate=1)
-    stage.publish(topic, *[b"m"] * 2000)
+    consumer, sink = broker.consume(channel, rdy=1, sample_rate=1)
+    broker.publish(topic, *[b"m"] * 2000)
     while received := sink.take():
-        stage.finish(consumer, *(offset for offset, _, _ in received))
+        broker.finish(consumer, *(offset for offset, _, _ in received))
     assert channel.depth == 0
     assert channel.delivery.low == 2000
 
 
-def test_consumers_that_come_and_go_without_a_message_leave_nothing_behind(stage: Stage) -> None:
-    channel = stage.topic().channel("c")
-    consumer, sink = stage.consume(channel, rdy=1)
+def test_consumers_that_come_and_go_without_a_message_leave_nothing_behind(
+    broker: FakeBroker,
+) -> None:
+    channel = broker.topic().channel("c")
+    consumer, sink = broker.consume(channel, rdy=1)
     gone = weakref.ref(sink)
     channel.remove(consumer)
     del consumer, sink

@@ -11,38 +11,38 @@ from pumpline.core.text.settings import TopicSettings
 from pumpline.nsqd.queue import dead_letters
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.topic import Topic
-from tests.kit.fake_broker import NS_PER_S, WALL_NS, Stage
+from tests.kit.fake_broker import NS_PER_S, WALL_NS, FakeBroker
 from tests.kit.logs import BASE_ID
 
 TWICE = TopicSettings(max_attempts=2)
 
 
-def make(stage: Stage, settings: TopicSettings = TWICE) -> tuple[Topic, Channel]:
-    topic = stage.topic()
+def make(broker: FakeBroker, settings: TopicSettings = TWICE) -> tuple[Topic, Channel]:
+    topic = broker.topic()
     topic.store_settings(settings)
     return topic, topic.channel("c")
 
 
-def letters(stage: Stage, name: str = "t.dlq") -> list[bytes]:
+def letters(broker: FakeBroker, name: str = "t.dlq") -> list[bytes]:
     """What is in the dead-letter topic."""
-    _, sink = stage.consume(stage.topic(name).channel("look"), rdy=2500)
+    _, sink = broker.consume(broker.topic(name).channel("look"), rdy=2500)
     return [body for _, _, body in sink.take()]
 
 
-def offsets(stage: Stage) -> list[int]:
-    return [json.loads(letter)["offset"] for letter in letters(stage)]
+def offsets(broker: FakeBroker) -> list[int]:
+    return [json.loads(letter)["offset"] for letter in letters(broker)]
 
 
-def test_requeued_once_too_often(stage: Stage) -> None:
-    topic, channel = make(stage)
-    stage.publish(topic, b"first", b"bad \xc3\xa9")
-    consumer, sink = stage.consume(channel, rdy=10)
-    stage.finish(consumer, 0)
+def test_requeued_once_too_often(broker: FakeBroker) -> None:
+    topic, channel = make(broker)
+    broker.publish(topic, b"first", b"bad \xc3\xa9")
+    consumer, sink = broker.consume(channel, rdy=10)
+    broker.finish(consumer, 0)
     for _ in range(2):
         channel.requeue(consumer, 1, 0)
-        stage.run()
+        broker.run()
     assert [attempts for offset, attempts, _ in sink.take() if offset == 1] == [1, 2]
-    assert [json.loads(each) for each in letters(stage)] == [
+    assert [json.loads(each) for each in letters(broker)] == [
         {
             "topic": "t",
             "channel": "c",
@@ -57,94 +57,94 @@ def test_requeued_once_too_often(stage: Stage) -> None:
     assert (channel.delivery.low, channel.depth, channel.in_flight_count) == (2, 0, 0)
 
 
-def test_requeued_with_a_delay_that_would_be_in_vain(stage: Stage) -> None:
-    topic, channel = make(stage, TopicSettings(max_attempts=1))
-    stage.publish(topic, b"x")
-    consumer, _ = stage.consume(channel, rdy=10)
+def test_requeued_with_a_delay_that_would_be_in_vain(broker: FakeBroker) -> None:
+    topic, channel = make(broker, TopicSettings(max_attempts=1))
+    broker.publish(topic, b"x")
+    consumer, _ = broker.consume(channel, rdy=10)
     channel.requeue(consumer, 0, 3600 * NS_PER_S)
-    stage.run()
-    assert offsets(stage) == [0]
+    broker.run()
+    assert offsets(broker) == [0]
     assert channel.delivery.deferred_count == 0
 
 
-def test_timed_out(stage: Stage) -> None:
-    topic, channel = make(stage)
-    stage.publish(topic, b"x", b"y")
-    consumer, sink = stage.consume(channel, rdy=10, msg_timeout_ns=NS_PER_S)
-    stage.finish(consumer, 1)
-    stage.advance(1.5)
+def test_timed_out(broker: FakeBroker) -> None:
+    topic, channel = make(broker)
+    broker.publish(topic, b"x", b"y")
+    consumer, sink = broker.consume(channel, rdy=10, msg_timeout_ns=NS_PER_S)
+    broker.finish(consumer, 1)
+    broker.advance(1.5)
     assert [each[:2] for each in sink.take()] == [(0, 1), (1, 1), (0, 2)]
     assert channel.dead_letters.count == 0
-    stage.advance(1.5)
-    assert offsets(stage) == [0]
+    broker.advance(1.5)
+    assert offsets(broker) == [0]
     assert channel.timeout_count == 2
 
 
-def test_consumer_gone(stage: Stage) -> None:
-    topic, channel = make(stage)
-    stage.publish(topic, b"x")
+def test_consumer_gone(broker: FakeBroker) -> None:
+    topic, channel = make(broker)
+    broker.publish(topic, b"x")
     for _ in range(2):
-        consumer, sink = stage.consume(channel, rdy=10)
+        consumer, sink = broker.consume(channel, rdy=10)
         assert len(sink.take()) == 1
         channel.remove(consumer)
-        stage.run()
-    assert offsets(stage) == [0]
+        broker.run()
+    assert offsets(broker) == [0]
 
 
-def test_body_that_is_no_text(stage: Stage) -> None:
-    topic, channel = make(stage, TopicSettings(max_attempts=1))
+def test_body_that_is_no_text(broker: FakeBroker) -> None:
+    topic, channel = make(broker, TopicSettings(max_attempts=1))
     body = bytes(range(256))
-    stage.publish(topic, body)
-    consumer, _ = stage.consume(channel, rdy=1)
+    broker.publish(topic, body)
+    consumer, _ = broker.consume(channel, rdy=1)
     channel.requeue(consumer, 0, 0)
-    stage.run()
-    (letter,) = map(json.loads, letters(stage))
+    broker.run()
+    (letter,) = map(json.loads, letters(broker))
     assert letter["body_base64"] == b64encode(body).decode()
     assert "body" not in letter
 
 
-def test_body_alone_to_a_topic_of_another_name(stage: Stage) -> None:
+def test_body_alone_to_a_topic_of_another_name(broker: FakeBroker) -> None:
     settings = TopicSettings(max_attempts=1, dead_letter_topic="dead", dead_letter_form="body")
-    topic, channel = make(stage, settings)
-    stage.publish(topic, b"\xff")
-    consumer, _ = stage.consume(channel, rdy=1)
+    topic, channel = make(broker, settings)
+    broker.publish(topic, b"\xff")
+    consumer, _ = broker.consume(channel, rdy=1)
     channel.requeue(consumer, 0, 0)
-    stage.run()
-    assert letters(stage, "dead") == [b"\xff"]
+    broker.run()
+    assert letters(broker, "dead") == [b"\xff"]
 
 
-def test_each_channel_gives_up_for_itself(stage: Stage) -> None:
-    topic, channel = make(stage, TopicSettings(max_attempts=1))
+def test_each_channel_gives_up_for_itself(broker: FakeBroker) -> None:
+    topic, channel = make(broker, TopicSettings(max_attempts=1))
     other = topic.channel("other")
-    stage.publish(topic, b"x")
-    consumer, _ = stage.consume(channel, rdy=1)
+    broker.publish(topic, b"x")
+    consumer, _ = broker.consume(channel, rdy=1)
     channel.requeue(consumer, 0, 0)
-    stage.run()
-    _, sink = stage.consume(other, rdy=1)
+    broker.run()
+    _, sink = broker.consume(other, rdy=1)
     assert sink.take() == [(0, 1, b"x")]
 
 
-def test_limit_that_comes_later_holds_for_what_waits(stage: Stage) -> None:
-    topic, channel = make(stage, TopicSettings())
-    stage.publish(topic, b"x", b"y")
-    consumer, _ = stage.consume(channel, rdy=10)
+def test_limit_that_comes_later_holds_for_what_waits(broker: FakeBroker) -> None:
+    topic, channel = make(broker, TopicSettings())
+    broker.publish(topic, b"x", b"y")
+    consumer, _ = broker.consume(channel, rdy=10)
     for _ in range(3):
         channel.requeue(consumer, 0, 0)
-        stage.run()
+        broker.run()
     channel.remove(consumer)
     topic.store_settings(TWICE)
-    _, sink = stage.consume(channel, rdy=10)
+    _, sink = broker.consume(channel, rdy=10)
     assert sink.take() == [(1, 2, b"y")]
-    assert offsets(stage) == [0]
+    assert offsets(broker) == [0]
 
 
 def test_failed_write_is_tried_again_and_nothing_is_finished_before(
-    tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, channel = make(stage, TopicSettings(max_attempts=1))
-    stage.publish(topic, b"x")
-    consumer, _ = stage.consume(channel, rdy=1)
-    target = stage.topic("t.dlq")
+    topic, channel = make(broker, TopicSettings(max_attempts=1))
+    broker.publish(topic, b"x")
+    consumer, _ = broker.consume(channel, rdy=1)
+    target = broker.topic("t.dlq")
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -152,26 +152,28 @@ def test_failed_write_is_tried_again_and_nothing_is_finished_before(
     with monkeypatch.context() as patch:
         patch.setattr(target.log, "append", refuse)
         channel.requeue(consumer, 0, 0)
-        stage.run()
-        stage.advance(0.5)
+        broker.run()
+        broker.advance(0.5)
         assert (channel.delivery.low, channel.dead_letters.pending) == (0, 1)
-        stage.threads.run()
-        again = Stage(tmp_path).load()["t"].channels["c"].delivery  # killed here, it comes again
+        broker.threads.run()
+        again = (
+            FakeBroker(tmp_path).load()["t"].channels["c"].delivery
+        )  # killed here, it comes again
         assert list(again.ready) == [0]
-    stage.advance(1)
-    assert offsets(stage) == [0]
+    broker.advance(1)
+    assert offsets(broker) == [0]
     assert channel.delivery.low == 1
 
 
 def test_killed_between_writing_and_finishing_it_is_there_twice(
-    tmp_path: Path, stage: Stage
+    tmp_path: Path, broker: FakeBroker
 ) -> None:
-    topic, channel = make(stage, TopicSettings(max_attempts=1))
-    stage.publish(topic, b"x")
-    consumer, _ = stage.consume(channel, rdy=1)
+    topic, channel = make(broker, TopicSettings(max_attempts=1))
+    broker.publish(topic, b"x")
+    consumer, _ = broker.consume(channel, rdy=1)
     channel.requeue(consumer, 0, 0)
-    stage.run()  # written, and no checkpoint since
-    again = Stage(tmp_path)
+    broker.run()  # written, and no checkpoint since
+    again = FakeBroker(tmp_path)
     found = again.load()
     _, sink = again.consume(found["t"].channels["c"], rdy=1)
     # The delivery was in no checkpoint either: the message is as good as new.
@@ -180,33 +182,35 @@ def test_killed_between_writing_and_finishing_it_is_there_twice(
     assert offsets(again) == [0, 0]
 
 
-def test_emptied_channel_has_no_claim_to_what_is_on_its_way(stage: Stage) -> None:
-    topic, channel = make(stage, TopicSettings(max_attempts=1))
-    stage.publish(topic, b"x")
-    consumer, _ = stage.consume(channel, rdy=1)
+def test_emptied_channel_has_no_claim_to_what_is_on_its_way(broker: FakeBroker) -> None:
+    topic, channel = make(broker, TopicSettings(max_attempts=1))
+    broker.publish(topic, b"x")
+    consumer, _ = broker.consume(channel, rdy=1)
     channel.requeue(consumer, 0, 0)
     channel.empty()
-    stage.run()
+    broker.run()
     assert channel.delivery.low == 1
-    stage.publish(topic, b"y")
+    broker.publish(topic, b"y")
     assert channel.delivery.next == 2
 
 
-def test_many_at_once_take_several_ticks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_at_once_take_several_ticks(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dead_letters, "LETTERS_PER_TICK", 3)
-    topic, channel = make(stage, TopicSettings(max_attempts=1))
-    stage.publish(topic, *[b"x"] * 20)
-    consumer, _ = stage.consume(channel, rdy=20)
+    topic, channel = make(broker, TopicSettings(max_attempts=1))
+    broker.publish(topic, *[b"x"] * 20)
+    consumer, _ = broker.consume(channel, rdy=20)
     channel.remove(consumer)
-    stage.run()
-    assert offsets(stage) == list(range(20))
+    broker.run()
+    assert offsets(broker) == list(range(20))
 
 
-def test_messages_that_are_only_on_disk_are_found(stage: Stage) -> None:
-    topic, channel = make(stage, TopicSettings(max_attempts=1))
-    stage.publish(topic, b"x")
-    consumer, _ = stage.consume(channel, rdy=1)
+def test_messages_that_are_only_on_disk_are_found(broker: FakeBroker) -> None:
+    topic, channel = make(broker, TopicSettings(max_attempts=1))
+    broker.publish(topic, b"x")
+    consumer, _ = broker.consume(channel, rdy=1)
     topic.log.tail.clear()
     channel.requeue(consumer, 0, 0)
-    stage.settle()
-    assert offsets(stage) == [0]
+    broker.settle()
+    assert offsets(broker) == [0]

@@ -11,127 +11,127 @@ from pumpline.log.log import Log
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue import expiry
 from pumpline.nsqd.queue.retention import Retention
-from tests.kit.fake_broker import NS_PER_S, Stage
+from tests.kit.fake_broker import NS_PER_S, FakeBroker
 
 TTL = TopicSettings(message_ttl_ns=10 * NS_PER_S)
 
 
-def test_what_waited_too_long_is_passed_over(stage: Stage) -> None:
-    topic = stage.topic()
+def test_what_waited_too_long_is_passed_over(broker: FakeBroker) -> None:
+    topic = broker.topic()
     topic.store_settings(TTL)
     channel = topic.channel("c")
-    stage.publish(topic, b"old", b"old too")
-    stage.advance(6)
-    stage.publish(topic, b"young")
-    stage.advance(5)
-    _, sink = stage.consume(channel, rdy=10)
+    broker.publish(topic, b"old", b"old too")
+    broker.advance(6)
+    broker.publish(topic, b"young")
+    broker.advance(5)
+    _, sink = broker.consume(channel, rdy=10)
     assert sink.take() == [(2, 1, b"young")]
     assert channel.expiry.count == 2
     assert channel.depth == 0
 
 
-def test_age_counts_from_when_a_deferred_message_was_due(stage: Stage) -> None:
-    topic = stage.topic()
+def test_age_counts_from_when_a_deferred_message_was_due(broker: FakeBroker) -> None:
+    topic = broker.topic()
     topic.store_settings(TTL)
     channel = topic.channel("c")
-    stage.publish(topic, b"deferred", delay_ns=20 * NS_PER_S)
-    stage.advance(25)
-    consumer, sink = stage.consume(channel, rdy=10)
+    broker.publish(topic, b"deferred", delay_ns=20 * NS_PER_S)
+    broker.advance(25)
+    consumer, sink = broker.consume(channel, rdy=10)
     assert sink.take() == [(0, 1, b"deferred")]
-    stage.finish(consumer, 0)
+    broker.finish(consumer, 0)
     assert channel.expiry.count == 0
 
 
-def test_what_comes_back_too_late_is_passed_over(stage: Stage) -> None:
-    topic = stage.topic()
+def test_what_comes_back_too_late_is_passed_over(broker: FakeBroker) -> None:
+    topic = broker.topic()
     topic.store_settings(TTL)
     channel = topic.channel("c")
-    stage.publish(topic, b"x")
-    consumer, sink = stage.consume(channel, rdy=10)
+    broker.publish(topic, b"x")
+    consumer, sink = broker.consume(channel, rdy=10)
     assert sink.take() == [(0, 1, b"x")]
-    stage.advance(5)
+    broker.advance(5)
     channel.requeue(consumer, 0, 0)
-    stage.run()
+    broker.run()
     assert sink.take() == [(0, 2, b"x")]
     channel.requeue(consumer, 0, 6 * NS_PER_S)
-    stage.advance(7)
+    broker.advance(7)
     assert sink.take() == []
     assert (channel.expiry.count, channel.delivery.low) == (1, 1)
 
 
-def test_what_is_in_flight_can_still_be_finished(stage: Stage) -> None:
-    topic = stage.topic()
+def test_what_is_in_flight_can_still_be_finished(broker: FakeBroker) -> None:
+    topic = broker.topic()
     topic.store_settings(TTL)
     channel = topic.channel("c")
-    stage.publish(topic, b"x")
-    consumer, _ = stage.consume(channel, rdy=10)
-    stage.advance(30)
-    stage.finish(consumer, 0)
+    broker.publish(topic, b"x")
+    consumer, _ = broker.consume(channel, rdy=10)
+    broker.advance(30)
+    broker.finish(consumer, 0)
     assert (channel.expiry.count, channel.delivery.low) == (0, 1)
 
 
 def test_many_old_batches_take_several_turns_and_are_all_passed(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry, "BATCHES_MAX", 3)
-    topic = stage.topic()
+    topic = broker.topic()
     topic.store_settings(TTL)
     channel = topic.channel("c")
     for _ in range(20):
-        stage.publish(topic, b"old")
-    stage.advance(11)
-    stage.publish(topic, b"young")
-    _, sink = stage.consume(channel, rdy=1)
+        broker.publish(topic, b"old")
+    broker.advance(11)
+    broker.publish(topic, b"young")
+    _, sink = broker.consume(channel, rdy=1)
     assert 0 < channel.expiry.count <= 3
-    stage.advance(0)
+    broker.advance(0)
     assert sink.take() == [(20, 1, b"young")]
     assert channel.expiry.count == 20
 
 
-def test_settings_that_go_away_bring_the_rest(stage: Stage) -> None:
-    topic = stage.topic()
+def test_settings_that_go_away_bring_the_rest(broker: FakeBroker) -> None:
+    topic = broker.topic()
     topic.store_settings(TTL)
     channel = topic.channel("c")
-    stage.publish(topic, b"old")
-    stage.advance(11)
+    broker.publish(topic, b"old")
+    broker.advance(11)
     topic.store_settings(TopicSettings())
-    _, sink = stage.consume(channel, rdy=1)
+    _, sink = broker.consume(channel, rdy=1)
     assert sink.take() == [(0, 1, b"old")]
 
 
 @pytest.mark.parametrize("with_channel", [True, False])
 def test_old_segments_go_though_nobody_consumes(tmp_path: Path, with_channel: bool) -> None:
-    stage = Stage(tmp_path, Options(max_bytes_per_file=1, retention_time_ns=0))
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path, Options(max_bytes_per_file=1, retention_time_ns=0))
+    topic = broker.topic()
     topic.store_settings(TTL)
     if with_channel:
         topic.channel("c")
     for _ in range(5):
-        stage.publish(topic, b"x")
+        broker.publish(topic, b"x")
     log = topic.log
     assert isinstance(log, Log)
     old_s = time.time() - (TTL.message_ttl_ns or 0) / NS_PER_S
-    delay_s = stage.options.max_req_timeout_ns / NS_PER_S
+    delay_s = broker.options.max_req_timeout_ns / NS_PER_S
     for segment in log.segments[:3]:  # a deferred message in the third may not have been due
         os.utime(segment.path, (old_s - 60 - delay_s, old_s - 60 - delay_s))
     os.utime(log.segments[2].path, (old_s - 60, old_s - 60))
-    Retention(stage.topics).run()
+    Retention(broker.topics).run()
     assert log.first == 2
     assert topic.low == 2
     if with_channel:
         assert topic.channels["c"].expiry.count == 2
     else:
-        _, sink = stage.consume(topic.channel("c"), rdy=9)
+        _, sink = broker.consume(topic.channel("c"), rdy=9)
         assert [offset for offset, _, _ in sink.take()] == [2, 3, 4]
 
 
-def test_passed_over_is_remembered(tmp_path: Path, stage: Stage) -> None:
-    topic = stage.topic()
+def test_passed_over_is_remembered(tmp_path: Path, broker: FakeBroker) -> None:
+    topic = broker.topic()
     topic.store_settings(TTL)
-    stage.publish(topic, b"old")
-    stage.advance(11)
-    stage.consume(topic.channel("c"), rdy=1)
-    stage.checkpoint()
-    found = Stage(tmp_path).load()["t"]
+    broker.publish(topic, b"old")
+    broker.advance(11)
+    broker.consume(topic.channel("c"), rdy=1)
+    broker.checkpoint()
+    found = FakeBroker(tmp_path).load()["t"]
     assert found.settings == TTL
     assert found.channels["c"].delivery.low == 1

@@ -13,7 +13,7 @@ from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.holds import Holds
 from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.topic import NameTaken, Topic
-from tests.kit.fake_broker import Stage
+from tests.kit.fake_broker import FakeBroker
 from tests.kit.logs import BASE_ID
 
 BODY = b"x" * 1000
@@ -22,24 +22,24 @@ NOW_NS = 1_700_000_000_000_000_000
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
+def broker(tmp_path: Path) -> FakeBroker:
     """Nothing consumed is kept."""
     options = Options()
     options.max_bytes_per_file = PER_SEGMENT * len(BODY)
     options.retention_bytes = options.retention_time_ns = 0
-    return Stage(tmp_path, options)
+    return FakeBroker(tmp_path, options)
 
 
-def filled(stage: Stage, segments: int = 5) -> Topic:
-    topic = stage.topic()
+def filled(broker: FakeBroker, segments: int = 5) -> Topic:
+    topic = broker.topic()
     for _ in range(segments * PER_SEGMENT):
-        stage.publish(topic, BODY)
+        broker.publish(topic, BODY)
     return topic
 
 
-def retire(stage: Stage, topic: Topic) -> int:
+def retire(broker: FakeBroker, topic: Topic) -> int:
     """Returns the oldest offset left."""
-    Retention(stage.topics).run()
+    Retention(broker.topics).run()
     return topic.log.first
 
 
@@ -47,43 +47,43 @@ def create(topic: Topic, name: str = "h", *, offset: int = 0, bytes_max: int = 0
     return topic.holds.create(name, offset=offset, bytes_max=bytes_max, now_ns=NOW_NS)
 
 
-def consume_all(stage: Stage, topic: Topic) -> None:
-    consumer, sink = stage.consume(topic.channel("c"), rdy=2500)
+def consume_all(broker: FakeBroker, topic: Topic) -> None:
+    consumer, sink = broker.consume(topic.channel("c"), rdy=2500)
     while received := sink.take():
         sink.output_room_bytes = 1 << 30
-        stage.finish(consumer, *(offset for offset, _, _ in received))
+        broker.finish(consumer, *(offset for offset, _, _ in received))
 
 
-def test_a_hold_keeps_what_channels_have_finished(stage: Stage) -> None:
-    topic = filled(stage)
+def test_a_hold_keeps_what_channels_have_finished(broker: FakeBroker) -> None:
+    topic = filled(broker)
     hold = create(topic)
-    consume_all(stage, topic)
-    assert retire(stage, topic) == 0
+    consume_all(broker, topic)
+    assert retire(broker, topic) == 0
     topic.holds.commit(hold, 25, NOW_NS)
-    assert 0 < retire(stage, topic) <= 25
+    assert 0 < retire(broker, topic) <= 25
     topic.holds.delete("h")
-    assert retire(stage, topic) > 25
+    assert retire(broker, topic) > 25
 
 
-def test_the_lowest_hold_decides(stage: Stage) -> None:
-    topic = filled(stage)
-    consume_all(stage, topic)
+def test_the_lowest_hold_decides(broker: FakeBroker) -> None:
+    topic = filled(broker)
+    consume_all(broker, topic)
     create(topic, "ahead", offset=45)
     create(topic, "behind", offset=12)
-    assert 0 < retire(stage, topic) <= 12
+    assert 0 < retire(broker, topic) <= 12
 
 
-def test_what_channels_have_not_finished_stays_whatever_holds_say(stage: Stage) -> None:
-    topic = filled(stage)
+def test_what_channels_have_not_finished_stays_whatever_holds_say(broker: FakeBroker) -> None:
+    topic = filled(broker)
     topic.channel("c")
     create(topic, offset=50)
-    assert retire(stage, topic) == 0
+    assert retire(broker, topic) == 0
 
 
-def test_without_channels_what_holds_have_passed_is_history(stage: Stage) -> None:
-    topic = filled(stage)
+def test_without_channels_what_holds_have_passed_is_history(broker: FakeBroker) -> None:
+    topic = filled(broker)
     create(topic, offset=25)
-    first = retire(stage, topic)
+    first = retire(broker, topic)
     assert 0 < first <= 25
     assert topic.depth == 50 - first
     channel = topic.channel("c")
@@ -91,43 +91,43 @@ def test_without_channels_what_holds_have_passed_is_history(stage: Stage) -> Non
     assert channel.depth == 50 - first
 
 
-def test_without_channels_and_holds_everything_stays(stage: Stage) -> None:
-    assert retire(stage, filled(stage)) == 0
+def test_without_channels_and_holds_everything_stays(broker: FakeBroker) -> None:
+    assert retire(broker, filled(broker)) == 0
 
 
-def test_ephemeral_channels_of_a_paused_topic_keep_what_they_wait_for(stage: Stage) -> None:
-    topic = stage.topic()
+def test_ephemeral_channels_of_a_paused_topic_keep_what_they_wait_for(broker: FakeBroker) -> None:
+    topic = broker.topic()
     topic.channel("c#ephemeral")
     topic.pause()
     for _ in range(50):
-        stage.publish(topic, BODY)
+        broker.publish(topic, BODY)
     create(topic, offset=50)
-    assert retire(stage, topic) == 0
+    assert retire(broker, topic) == 0
 
 
 def test_a_hold_over_its_limit_is_dropped_and_counted(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic = filled(stage)
-    consume_all(stage, topic)
+    topic = filled(broker)
+    consume_all(broker, topic)
     hold = create(topic, offset=5, bytes_max=20 * len(BODY))
-    assert retire(stage, topic) > 5
+    assert retire(broker, topic) > 5
     assert (hold.dropped, topic.holds.dropped_count) == (True, 1)
     assert "dropped hold(h) at 5" in caplog.text
-    retire(stage, topic)
+    retire(broker, topic)
     assert topic.holds.dropped_count == 1
 
 
-def test_a_hold_within_its_limit_stays(stage: Stage) -> None:
-    topic = filled(stage)
-    consume_all(stage, topic)
+def test_a_hold_within_its_limit_stays(broker: FakeBroker) -> None:
+    topic = filled(broker)
+    consume_all(broker, topic)
     hold = create(topic, offset=35, bytes_max=20 * len(BODY))
-    assert 0 < retire(stage, topic) <= 35
+    assert 0 < retire(broker, topic) <= 35
     assert not hold.dropped
 
 
-def test_a_commit_revives_a_hold_that_is_within_its_limit_again(stage: Stage) -> None:
-    topic = filled(stage)
+def test_a_commit_revives_a_hold_that_is_within_its_limit_again(broker: FakeBroker) -> None:
+    topic = filled(broker)
     hold = create(topic, offset=5, bytes_max=20 * len(BODY))
     topic.holds.drop_excess()
     topic.holds.commit(hold, 10, NOW_NS)
@@ -137,15 +137,15 @@ def test_a_commit_revives_a_hold_that_is_within_its_limit_again(stage: Stage) ->
     assert topic.holds.low == 40
 
 
-def test_a_hold_does_not_go_back(stage: Stage) -> None:
-    topic = filled(stage)
+def test_a_hold_does_not_go_back(broker: FakeBroker) -> None:
+    topic = filled(broker)
     hold = create(topic, offset=20)
     topic.holds.commit(hold, 10, NOW_NS + 1)
     assert (hold.offset, hold.committed_at_ns) == (20, NOW_NS + 1)
 
 
-def test_bytes_are_those_from_the_offset_on(stage: Stage) -> None:
-    topic = filled(stage)
+def test_bytes_are_those_from_the_offset_on(broker: FakeBroker) -> None:
+    topic = filled(broker)
     assert isinstance(topic.log, Log)
     assert topic.log.bytes_from(0) == topic.log.size_bytes
     assert topic.log.bytes_from(50) == 0
@@ -154,48 +154,48 @@ def test_bytes_are_those_from_the_offset_on(stage: Stage) -> None:
         assert abs(topic.log.bytes_from(offset) - expected) <= len(BODY)
 
 
-def test_a_hold_has_the_name_to_itself(stage: Stage) -> None:
-    topic = stage.topic()
+def test_a_hold_has_the_name_to_itself(broker: FakeBroker) -> None:
+    topic = broker.topic()
     create(topic, "mine")
     with pytest.raises(NameTaken):
         topic.channel("mine")
 
 
-def test_holds_come_back(stage: Stage) -> None:
-    topic = filled(stage)
+def test_holds_come_back(broker: FakeBroker) -> None:
+    topic = filled(broker)
     create(topic, "a", offset=3, bytes_max=77)
     topic.holds.commit(create(topic, "b"), 9, NOW_NS + 5)
     asyncio.run(topic.holds.save())
-    loaded = stage.load()["t"]
+    loaded = broker.load()["t"]
     assert loaded.holds.by_name == {
         "a": StoredHold("a", 3, 77, NOW_NS),
         "b": StoredHold("b", 9, 0, NOW_NS + 5),
     }
 
 
-def test_messages_lost_with_the_power_leave_their_offsets_to_the_hold(stage: Stage) -> None:
+def test_messages_lost_with_the_power_leave_their_offsets_to_the_hold(broker: FakeBroker) -> None:
     """What a reader has committed must not come again as another message."""
-    topic = filled(stage, segments=1)
+    topic = filled(broker, segments=1)
     create(topic, offset=topic.log.end + 4)
     asyncio.run(topic.holds.save())
-    loaded = stage.load()["t"]
+    loaded = broker.load()["t"]
     assert loaded.log.end == topic.log.end + 4
 
 
-def test_a_hold_whose_messages_are_gone_counts_as_dropped(stage: Stage) -> None:
-    topic = filled(stage)
-    consume_all(stage, topic)
-    stage.checkpoint()
-    first = retire(stage, topic)
+def test_a_hold_whose_messages_are_gone_counts_as_dropped(broker: FakeBroker) -> None:
+    topic = filled(broker)
+    consume_all(broker, topic)
+    broker.checkpoint()
+    first = retire(broker, topic)
     create(topic, offset=first - 1)
     asyncio.run(topic.holds.save())
-    assert stage.load()["t"].holds.by_name["h"].dropped
+    assert broker.load()["t"].holds.by_name["h"].dropped
 
 
 async def test_commits_that_come_together_share_their_writes(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = filled(stage)
+    topic = filled(broker)
     hold = create(topic)
     written: list[int] = []
 
@@ -217,9 +217,9 @@ async def test_commits_that_come_together_share_their_writes(
 
 
 async def test_a_write_that_fails_is_done_again_by_the_next(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = filled(stage)
+    topic = filled(broker)
     create(topic)
 
     def fail(*_: object) -> None:
@@ -230,23 +230,25 @@ async def test_a_write_that_fails_is_done_again_by_the_next(
         with pytest.raises(OSError, match="no space"):
             await topic.holds.save()
     await topic.holds.save()
-    assert [hold.name for hold in stored(stage)] == ["h"]
+    assert [hold.name for hold in stored(broker)] == ["h"]
 
 
-def stored(stage: Stage, base_id: int = BASE_ID) -> list[StoredHold]:
-    return read_holds(stage.disk.directory.topic_path("t"), base_id)
+def stored(broker: FakeBroker, base_id: int = BASE_ID) -> list[StoredHold]:
+    return read_holds(broker.disk.directory.topic_path("t"), base_id)
 
 
-def test_holds_of_another_log_count_for_nothing(stage: Stage) -> None:
-    topic = filled(stage, segments=1)
+def test_holds_of_another_log_count_for_nothing(broker: FakeBroker) -> None:
+    topic = filled(broker, segments=1)
     create(topic)
     asyncio.run(topic.holds.save())
-    assert len(stored(stage)) == 1
-    assert stored(stage, BASE_ID + 1) == []
+    assert len(stored(broker)) == 1
+    assert stored(broker, BASE_ID + 1) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"00000000\n{}", b"00000000\n", b"\xff\xff"])
-def test_a_damaged_file_is_said_to_be_one(stage: Stage, tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_said_to_be_one(
+    broker: FakeBroker, tmp_path: Path, content: bytes
+) -> None:
     if content == b"00000000\n":
         content = b"%08x\n[1]" % holds_file.crc32(b"[1]")
     (tmp_path / "holds.json").write_bytes(content)
@@ -255,13 +257,13 @@ def test_a_damaged_file_is_said_to_be_one(stage: Stage, tmp_path: Path, content:
 
 
 def test_a_topic_loads_without_its_damaged_holds(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic = filled(stage, segments=1)
-    path = os.path.join(stage.disk.directory.topic_path("t"), "holds.json")
+    topic = filled(broker, segments=1)
+    path = os.path.join(broker.disk.directory.topic_path("t"), "holds.json")
     with open(path, "wb") as file:
         file.write(b"nonsense")
-    loaded = stage.load()["t"]
+    loaded = broker.load()["t"]
     assert loaded.log.end == topic.log.end
     assert Holds(loaded).by_name == loaded.holds.by_name == {}
     assert "holds unreadable" in caplog.text

@@ -10,19 +10,19 @@ from pumpline.nsqd.queue import latency
 from pumpline.nsqd.queue.latency import Latency
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.stats.stats import LatencyStats, Selection, topic_stats
-from tests.kit.fake_broker import WALL_NS, Stage
+from tests.kit.fake_broker import WALL_NS, FakeBroker
 
 NS_PER_S = 1_000_000_000
 WINDOW_NS = 10 * NS_PER_S
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
+def broker(tmp_path: Path) -> FakeBroker:
     options = Options(
         e2e_processing_latency_percentile=[1.0, 0.5],
         e2e_processing_latency_window_time_ns=WINDOW_NS,
     )
-    return Stage(tmp_path, options)
+    return FakeBroker(tmp_path, options)
 
 
 def told(topic: Topic, channel: str = "") -> tuple[int, list[int]]:
@@ -36,72 +36,72 @@ def told(topic: Topic, channel: str = "") -> tuple[int, list[int]]:
     return found.count, [round(each.value / NS_PER_S) for each in found.percentiles or ()]
 
 
-def test_a_sample_is_the_time_from_publish_to_fin(stage: Stage) -> None:
-    topic = stage.topic()
+def test_a_sample_is_the_time_from_publish_to_fin(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    stage.publish(topic, b"a", b"b")
-    stage.advance(2)
-    stage.publish(topic, b"c")
-    consumer, _ = stage.consume(channel, rdy=10)
-    stage.advance(1)
-    stage.finish(consumer, 2)
+    broker.publish(topic, b"a", b"b")
+    broker.advance(2)
+    broker.publish(topic, b"c")
+    consumer, _ = broker.consume(channel, rdy=10)
+    broker.advance(1)
+    broker.finish(consumer, 2)
     assert told(topic, "c") == (1, [1, 1])
-    stage.advance(1)
-    stage.finish(consumer, 0, 1)
+    broker.advance(1)
+    broker.finish(consumer, 0, 1)
     assert told(topic, "c") == (3, [4, 4])
     assert told(topic) == (3, [4, 4])
 
 
-def test_a_span_of_many_batches_has_a_sample_for_each_message(stage: Stage) -> None:
-    topic = stage.topic()
+def test_a_span_of_many_batches_has_a_sample_for_each_message(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
     for _ in range(4):
-        stage.publish(topic, b"a", b"b")
-        stage.advance(1)
-    consumer, _ = stage.consume(channel, rdy=10)
+        broker.publish(topic, b"a", b"b")
+        broker.advance(1)
+    consumer, _ = broker.consume(channel, rdy=10)
     consumer.leases.clear()
     channel.delivery.answered.append((1, 7))
     channel.answered(consumer, 6)
-    stage.run()
+    broker.run()
     # published 4, 3, 3, 2, 2 and 1 seconds ago
     assert told(topic) == (6, [4, 2])
 
 
-def test_a_topic_has_the_samples_of_all_its_channels(stage: Stage) -> None:
-    topic = stage.topic()
-    consumers = [stage.consume(topic.channel(name), rdy=1)[0] for name in ("c", "d")]
-    stage.publish(topic, b"a")
+def test_a_topic_has_the_samples_of_all_its_channels(broker: FakeBroker) -> None:
+    topic = broker.topic()
+    consumers = [broker.consume(topic.channel(name), rdy=1)[0] for name in ("c", "d")]
+    broker.publish(topic, b"a")
     for consumer in consumers:
-        stage.advance(1)
-        stage.finish(consumer, 0)
+        broker.advance(1)
+        broker.finish(consumer, 0)
     assert told(topic, "c") == (1, [1, 1])
     assert told(topic, "d") == (1, [2, 2])
     assert told(topic) == (2, [2, 1])
 
 
-def test_a_redelivered_message_counts_from_its_publish(stage: Stage) -> None:
-    topic = stage.topic()
+def test_a_redelivered_message_counts_from_its_publish(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    stage.publish(topic, b"a", b"b")
-    consumer, _ = stage.consume(channel, rdy=1)
-    stage.advance(1)
+    broker.publish(topic, b"a", b"b")
+    consumer, _ = broker.consume(channel, rdy=1)
+    broker.advance(1)
     channel.requeue(consumer, 0, 2 * NS_PER_S)
-    stage.run()
-    stage.finish(consumer, 1)
-    stage.advance(2)
-    stage.advance(1)
-    stage.finish(consumer, 0)
+    broker.run()
+    broker.finish(consumer, 1)
+    broker.advance(2)
+    broker.advance(1)
+    broker.finish(consumer, 0)
     assert told(topic) == (2, [4, 1])
 
 
 def test_a_message_from_before_a_restart_counts_from_its_publish(
-    stage: Stage, tmp_path: Path
+    broker: FakeBroker, tmp_path: Path
 ) -> None:
-    topic = stage.topic()
-    stage.consume(topic.channel("c"), rdy=2)
-    stage.publish(topic, b"a", b"b", b"c")
-    stage.checkpoint()
-    after = Stage(tmp_path, stage.options)
+    topic = broker.topic()
+    broker.consume(topic.channel("c"), rdy=2)
+    broker.publish(topic, b"a", b"b", b"c")
+    broker.checkpoint()
+    after = FakeBroker(tmp_path, broker.options)
     after.advance(3)
     again = after.load()["t"]
     consumer, sink = after.consume(again.channels["c"], rdy=5)
@@ -112,8 +112,8 @@ def test_a_message_from_before_a_restart_counts_from_its_publish(
 
 
 def test_without_the_option_there_is_nothing(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path)
+    topic = broker.topic()
     assert topic.channel("c").latency is None
     stats = topic_stats(topic, topic.channels.values(), Selection())
     assert stats.e2e_processing_latency == LatencyStats(count=0, percentiles=None)

@@ -12,7 +12,7 @@ from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.publish_tokens import FILED_AT_ONCE
 from pumpline.nsqd.queue.topic import Topic
-from tests.kit.fake_broker import NS_PER_S, Stage, log_of
+from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
 
 SMALL = 400  # bytes of a segment: a few messages
 NEVER = {"sync_every": 1_000_000, "sync_timeout_ns": 3600 * NS_PER_S}
@@ -23,14 +23,14 @@ def options(**more: int) -> Options:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path, options())
+def broker(tmp_path: Path) -> FakeBroker:
+    return FakeBroker(tmp_path, options())
 
 
 @pytest.fixture
-def grouped(tmp_path: Path) -> Stage:
+def grouped(tmp_path: Path) -> FakeBroker:
     """With group commit: an answer waits for the fsync."""
-    return Stage(tmp_path, options(sync_every=1))
+    return FakeBroker(tmp_path, options(sync_every=1))
 
 
 def publish(topic: Topic, name: str, *, delay_ns: int = 0) -> Ticket:
@@ -44,13 +44,13 @@ def publish(topic: Topic, name: str, *, delay_ns: int = 0) -> Ticket:
     return topic.ticket()
 
 
-def publish_all(stage: Stage, topic: Topic, *names: str) -> None:
+def publish_all(broker: FakeBroker, topic: Topic, *names: str) -> None:
     """One after another, each in a tick of its own, and synced."""
     for name in names:
         ticket = publish(topic, name)
-        stage.settle()
-        stage.advance(2.5)  # more than --sync-timeout
-        stage.settle()
+        broker.settle()
+        broker.advance(2.5)  # more than --sync-timeout
+        broker.settle()
         assert (ticket.done, ticket.error) == (True, None)
 
 
@@ -62,31 +62,31 @@ def known(topic: Topic, *candidates: str) -> list[str]:
     return [name for name in candidates if topic.tokens.outcome(digest_of(name)) is not None]
 
 
-def restarted(path: Path, more: Options | None = None) -> tuple[Stage, Topic]:
+def restarted(path: Path, more: Options | None = None) -> tuple[FakeBroker, Topic]:
     """The topic as a new process finds it after a kill."""
-    stage = Stage(path, more or options())
-    return stage, stage.load()["t"]
+    broker = FakeBroker(path, more or options())
+    return broker, broker.load()["t"]
 
 
 # -- repeats --------------------------------------------------------------------------------------
 
 
-def test_a_repeat_is_answered_and_publishes_nothing(stage: Stage) -> None:
-    topic = stage.topic()
-    publish_all(stage, topic, "a", "b", "a", "a", "b")
+def test_a_repeat_is_answered_and_publishes_nothing(broker: FakeBroker) -> None:
+    topic = broker.topic()
+    publish_all(broker, topic, "a", "b", "a", "a", "b")
     assert (topic.log.end, topic.message_count, topic.tokens.repeat_count) == (2, 2, 3)
     assert len(topic.tokens) == 2
 
 
-def test_a_repeat_in_the_same_tick_shares_the_outcome(stage: Stage) -> None:
-    topic = stage.topic()
+def test_a_repeat_in_the_same_tick_shares_the_outcome(broker: FakeBroker) -> None:
+    topic = broker.topic()
     first, second = publish(topic, "a"), publish(topic, "a")
     assert first is second
-    stage.run()
+    broker.run()
     assert (second.done, second.error, topic.log.end) == (True, None, 1)
 
 
-def test_a_repeat_waits_for_the_fsync_of_the_first(grouped: Stage) -> None:
+def test_a_repeat_waits_for_the_fsync_of_the_first(grouped: FakeBroker) -> None:
     topic = grouped.topic()
     first = publish(topic, "a")
     grouped.run()
@@ -98,21 +98,23 @@ def test_a_repeat_waits_for_the_fsync_of_the_first(grouped: Stage) -> None:
     assert (second.done, second.error, topic.log.end) == (True, None, 1)
 
 
-def test_a_publish_that_failed_never_was(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = stage.topic()
-    publish_all(stage, topic, "before")
+def test_a_publish_that_failed_never_was(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    publish_all(broker, topic, "before")
     with monkeypatch.context() as broken:
         broken.setattr(os, "writev", fails)
         first, second = publish(topic, "a"), publish(topic, "a")
-        stage.run()
+        broker.run()
     assert first.error == second.error == "no space left on device"
     assert known(topic, "before", "a") == ["before"]
-    publish_all(stage, topic, "a")
+    publish_all(broker, topic, "a")
     assert topic.log.end == 2
 
 
 def test_a_publish_whose_fsync_failed_never_was(
-    tmp_path: Path, grouped: Stage, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, grouped: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = grouped.topic()
     publish_all(grouped, topic, *names(3))
@@ -132,13 +134,15 @@ def fails(*_: object) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_without_a_file_no_token_is_taken(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = stage.topic()
+def test_without_a_file_no_token_is_taken(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
     with monkeypatch.context() as broken:
         broken.setattr(os, "writev", fails)
         with pytest.raises(OSError, match="No space"):
             publish(topic, "a")
-    publish_all(stage, topic, "a", "a")
+    publish_all(broker, topic, "a", "a")
     assert topic.log.end == 1
 
 
@@ -147,9 +151,9 @@ def test_without_a_file_no_token_is_taken(stage: Stage, monkeypatch: pytest.Monk
 
 def test_the_newest_are_remembered_and_the_others_counted(tmp_path: Path) -> None:
     few = options(max_publish_tokens=10)
-    stage = Stage(tmp_path, few)
-    topic = stage.topic()
-    publish_all(stage, topic, *names(35))
+    broker = FakeBroker(tmp_path, few)
+    topic = broker.topic()
+    publish_all(broker, topic, *names(35))
     assert known(topic, *names(35)) == names(10, 25)
     assert (topic.tokens.forgotten_count, len(topic.tokens)) == (25, 10)
     _, again = restarted(tmp_path, few)
@@ -158,17 +162,17 @@ def test_the_newest_are_remembered_and_the_others_counted(tmp_path: Path) -> Non
 
 
 def test_none_are_remembered_if_that_is_the_bound(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, options(max_publish_tokens=0))
-    topic = stage.topic()
-    publish_all(stage, topic, "a", "a")
+    broker = FakeBroker(tmp_path, options(max_publish_tokens=0))
+    topic = broker.topic()
+    publish_all(broker, topic, "a", "a")
     assert (topic.log.end, topic.tokens.repeat_count) == (2, 0)
     assert not (tmp_path / "topics" / "t" / FILE).exists()
 
 
 def test_an_ephemeral_topic_remembers_in_memory(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, options(max_publish_tokens=2))
-    topic = stage.topic("t#ephemeral")
-    publish_all(stage, topic, "a", "b", "a", "c", "b")
+    broker = FakeBroker(tmp_path, options(max_publish_tokens=2))
+    topic = broker.topic("t#ephemeral")
+    publish_all(broker, topic, "a", "b", "a", "c", "b")
     assert topic.message_count == 3
     assert known(topic, "a", "b", "c") == ["b", "c"]
 
@@ -179,23 +183,23 @@ def test_an_ephemeral_topic_remembers_in_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("syncs", [{"sync_every": 1}, {}, NEVER], ids=["each", "some", "never"])
 @pytest.mark.parametrize("count", [1, 2, 3, 40])
 def test_all_are_known_after_a_kill(tmp_path: Path, syncs: dict[str, int], count: int) -> None:
-    stage = Stage(tmp_path, options(**syncs))
-    topic = stage.topic()
-    stage.publish(topic, b"without a token")
-    publish_all(stage, topic, *names(count))
+    broker = FakeBroker(tmp_path, options(**syncs))
+    topic = broker.topic()
+    broker.publish(topic, b"without a token")
+    publish_all(broker, topic, *names(count))
     for run in range(3):  # the second finds what the first made of it
-        stage, topic = restarted(tmp_path)
+        broker, topic = restarted(tmp_path)
         assert known(topic, *names(count)) == names(count)
-        publish_all(stage, topic, *names(count), f"run-{run}")
+        publish_all(broker, topic, *names(count), f"run-{run}")
     assert topic.message_count == 1
     assert topic.log.end == count + 4
 
 
 def test_all_are_known_after_a_stop_without_a_look_at_the_log(
-    tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = stage.topic()
-    publish_all(stage, topic, *names(20))
+    topic = broker.topic()
+    publish_all(broker, topic, *names(20))
     topic.close()
     monkeypatch.setattr("pumpline.log.log.recover", None)
     monkeypatch.setattr("pumpline.log.log.survey", None)
@@ -204,11 +208,11 @@ def test_all_are_known_after_a_stop_without_a_look_at_the_log(
 
 
 def test_a_topic_without_tokens_is_not_read_for_them(
-    tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = stage.topic()
+    topic = broker.topic()
     for number in range(20):
-        stage.publish(topic, b"%d" % number)
+        broker.publish(topic, b"%d" % number)
     topic.close()
     monkeypatch.setattr("pumpline.log.log.recover", None)
     monkeypatch.setattr("pumpline.log.log.survey", None)
@@ -218,7 +222,7 @@ def test_a_topic_without_tokens_is_not_read_for_them(
 
 
 def test_a_stop_while_an_answer_is_due_leaves_the_log_to_be_read(
-    tmp_path: Path, grouped: Stage
+    tmp_path: Path, grouped: FakeBroker
 ) -> None:
     topic = grouped.topic()
     publish_all(grouped, topic, "a")
@@ -229,9 +233,9 @@ def test_a_stop_while_an_answer_is_due_leaves_the_log_to_be_read(
     assert known(again, "a", "b") == ["a", "b"]
 
 
-def test_tokens_outlive_their_messages(tmp_path: Path, stage: Stage) -> None:
-    topic = stage.topic()
-    publish_all(stage, topic, *names(30))
+def test_tokens_outlive_their_messages(tmp_path: Path, broker: FakeBroker) -> None:
+    topic = broker.topic()
+    publish_all(broker, topic, *names(30))
     log = log_of(topic)
     topic.retire(len(log.segments) - 1)
     assert log.first > 20
@@ -240,9 +244,9 @@ def test_tokens_outlive_their_messages(tmp_path: Path, stage: Stage) -> None:
 
 
 def test_tokens_of_messages_that_are_not_synced_outlive_them(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, options(**NEVER))
-    topic = stage.topic()
-    publish_all(stage, topic, *names(30))
+    broker = FakeBroker(tmp_path, options(**NEVER))
+    topic = broker.topic()
+    publish_all(broker, topic, *names(30))
     topic.retire(len(log_of(topic).segments) - 1)
     _, again = restarted(tmp_path)
     assert known(again, *names(30)) == names(30)
@@ -252,11 +256,11 @@ def test_tokens_are_filed_when_history_has_made_room_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full, of consumed messages whose tokens are in no file yet."""
-    stage = Stage(tmp_path, options(**NEVER))
-    topic = stage.topic()
-    publish_all(stage, topic, *names(30))
-    consumer, sink = stage.consume(topic.channel("c"), rdy=100)
-    stage.finish(consumer, *(offset for offset, _, _ in sink.take()))
+    broker = FakeBroker(tmp_path, options(**NEVER))
+    topic = broker.topic()
+    publish_all(broker, topic, *names(30))
+    consumer, sink = broker.consume(topic.channel("c"), rdy=100)
+    broker.finish(consumer, *(offset for offset, _, _ in sink.take()))
     oldest, writev = log_of(topic).segments[0].path, os.writev
 
     def full(fd: int, parts: list[bytes]) -> int:
@@ -265,7 +269,7 @@ def test_tokens_are_filed_when_history_has_made_room_for_them(
     with monkeypatch.context() as broken:
         broken.setattr(os, "writev", full)
         ticket = publish(topic, "last")
-        stage.run()
+        broker.run()
     assert ticket.error is None
     assert log_of(topic).first > 0
     _, again = restarted(tmp_path)
@@ -273,24 +277,24 @@ def test_tokens_are_filed_when_history_has_made_room_for_them(
 
 
 def test_tokens_are_filed_before_there_are_too_many(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Options(sync_every=1))
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path, Options(sync_every=1))
+    topic = broker.topic()
     file = tmp_path / "topics" / "t" / FILE
     publish(topic, "first")
-    stage.settle()
+    broker.settle()
     size_bytes = file.stat().st_size
     for name in names(FILED_AT_ONCE - 1):
         publish(topic, name)
-    stage.settle()
+    broker.settle()
     assert file.stat().st_size > size_bytes + 24 * FILED_AT_ONCE - 1
     assert len(log_of(topic).segments) == 1
 
 
-def test_with_a_delay_and_a_token_both_survive(tmp_path: Path, stage: Stage) -> None:
-    topic = stage.topic()
+def test_with_a_delay_and_a_token_both_survive(tmp_path: Path, broker: FakeBroker) -> None:
+    topic = broker.topic()
     topic.channel("c")
     publish(topic, "later", delay_ns=60_000_000_000)
-    stage.settle()
+    broker.settle()
     again, found = restarted(tmp_path)
     assert known(found, "later") == ["later"]
     _, sink = again.consume(found.channels["c"], rdy=1)
@@ -304,10 +308,10 @@ def test_with_a_delay_and_a_token_both_survive(tmp_path: Path, stage: Stage) -> 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "torn", "noise", "first bit"])
 def test_a_damaged_file_is_reported_and_made_up_for_from_the_log(
-    tmp_path: Path, stage: Stage, damage: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, broker: FakeBroker, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic = stage.topic()
-    publish_all(stage, topic, *names(40))
+    topic = broker.topic()
+    publish_all(broker, topic, *names(40))
     file = tmp_path / "topics" / "t" / FILE
     data = file.read_bytes()
     if damage == "torn":
@@ -333,9 +337,12 @@ def test_a_damaged_file_is_reported_and_made_up_for_from_the_log(
 
 
 def test_a_damaged_file_that_cannot_be_mended_is_mended_later(
-    tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    broker: FakeBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    publish_all(stage, stage.topic(), *names(40))
+    publish_all(broker, broker.topic(), *names(40))
     file = tmp_path / "topics" / "t" / FILE
     file.write_bytes(file.read_bytes()[:-5])
     with monkeypatch.context() as broken:
@@ -350,12 +357,12 @@ def test_a_damaged_file_that_cannot_be_mended_is_mended_later(
 
 
 def test_a_message_lost_with_the_power_is_not_taken_for_published(
-    tmp_path: Path, stage: Stage
+    tmp_path: Path, broker: FakeBroker
 ) -> None:
     """The file of tokens was written back by the system, the log was not."""
-    topic = stage.topic()
+    topic = broker.topic()
     topic.channel("c")
-    publish_all(stage, topic, *names(40))
+    publish_all(broker, topic, *names(40))
     topic.close()
     log = log_of(topic)
     lost = [segment for segment in log.segments if segment.first >= 20]
@@ -371,13 +378,13 @@ def test_a_message_lost_with_the_power_is_not_taken_for_published(
 
 
 def test_files_that_say_more_than_the_log_has_are_not_believed_later(
-    tmp_path: Path, stage: Stage
+    tmp_path: Path, broker: FakeBroker
 ) -> None:
-    topic = stage.topic()
-    publish_all(stage, topic, "a")
+    topic = broker.topic()
+    publish_all(broker, topic, "a")
     for number in range(40):
-        stage.publish(topic, b"%d" % number)
-        stage.settle()
+        broker.publish(topic, b"%d" % number)
+        broker.settle()
     topic.close()
     for segment in log_of(topic).segments[1:]:
         os.unlink(segment.path)
@@ -388,31 +395,31 @@ def test_files_that_say_more_than_the_log_has_are_not_believed_later(
 
 
 def test_a_topic_that_was_deleted_leaves_the_files_of_its_successor_alone(
-    tmp_path: Path, stage: Stage
+    tmp_path: Path, broker: FakeBroker
 ) -> None:
     """A publisher may still be sending its body to it."""
-    topic = stage.topic()
-    stage.publish(topic, b"x")
-    stage.topics.delete(topic.name)
-    stage.settle()
-    fresh = stage.topic()
-    publish_all(stage, fresh, "a")
+    topic = broker.topic()
+    broker.publish(topic, b"x")
+    broker.topics.delete(topic.name)
+    broker.settle()
+    fresh = broker.topic()
+    publish_all(broker, fresh, "a")
     before = (tmp_path / "topics" / "t" / FILE).read_bytes()
     ticket = publish(topic, "a")
-    stage.settle()
+    broker.settle()
     assert ticket.error == "exiting"
     assert (tmp_path / "topics" / "t" / FILE).read_bytes() == before
     assert known(topic, "a") == []
 
 
 def test_the_older_file_goes_with_the_topic(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, options(max_publish_tokens=3))
-    topic = stage.topic()
-    publish_all(stage, topic, *names(30))
+    broker = FakeBroker(tmp_path, options(max_publish_tokens=3))
+    topic = broker.topic()
+    publish_all(broker, topic, *names(30))
     assert (tmp_path / "topics" / "t" / OLD_FILE).exists()
-    stage.topics.delete(topic.name)
-    stage.settle()
-    fresh = stage.topic()
+    broker.topics.delete(topic.name)
+    broker.settle()
+    fresh = broker.topic()
     assert known(fresh, *names(30)) == []
-    publish_all(stage, fresh, *names(30))
+    publish_all(broker, fresh, *names(30))
     assert fresh.message_count == 30

@@ -9,37 +9,39 @@ import pytest
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.topic import Topic
-from tests.kit.fake_broker import Stage, log_of
+from tests.kit.fake_broker import FakeBroker, log_of
 
 BODY = b"x" * 1000
 PER_SEGMENT = 10  # messages, roughly
 DAY_S = 24 * 3600
 
 
-def make_stage(path: Path, *, retention_bytes: int = 1 << 40, retention_s: int = DAY_S) -> Stage:
+def make_broker(
+    path: Path, *, retention_bytes: int = 1 << 40, retention_s: int = DAY_S
+) -> FakeBroker:
     options = Options()
     options.max_bytes_per_file = PER_SEGMENT * len(BODY)
     options.retention_bytes = retention_bytes
     options.retention_time_ns = retention_s * 1_000_000_000
-    return Stage(path, options)
+    return FakeBroker(path, options)
 
 
-def fill(stage: Stage, topic: Topic, segments: int) -> None:
+def fill(broker: FakeBroker, topic: Topic, segments: int) -> None:
     for _ in range(segments * PER_SEGMENT):
-        stage.publish(topic, BODY)
+        broker.publish(topic, BODY)
     assert len(log_of(topic).segments) >= segments
 
 
-def consume_all(stage: Stage, topic: Topic, channel_name: str) -> None:
-    consumer, sink = stage.consume(topic.channel(channel_name), rdy=2500)
+def consume_all(broker: FakeBroker, topic: Topic, channel_name: str) -> None:
+    consumer, sink = broker.consume(topic.channel(channel_name), rdy=2500)
     while received := sink.take():
         sink.output_room_bytes = 1 << 30
-        stage.finish(consumer, *(offset for offset, _, _ in received))
+        broker.finish(consumer, *(offset for offset, _, _ in received))
     consumer.channel.remove(consumer)
 
 
-def retire(stage: Stage, topic: Topic) -> None:
-    Retention(stage.topics).run()
+def retire(broker: FakeBroker, topic: Topic) -> None:
+    Retention(broker.topics).run()
 
 
 def age(topic: Topic, seconds: int) -> None:
@@ -49,81 +51,81 @@ def age(topic: Topic, seconds: int) -> None:
 
 
 def test_what_a_channel_has_not_finished_stays_whatever_its_age_and_size(tmp_path: Path) -> None:
-    stage = make_stage(tmp_path, retention_bytes=0, retention_s=0)
-    topic = stage.topic()
+    broker = make_broker(tmp_path, retention_bytes=0, retention_s=0)
+    topic = broker.topic()
     topic.channel("slow")
     topic.channel("fast")
-    fill(stage, topic, 5)
-    consume_all(stage, topic, "fast")
+    fill(broker, topic, 5)
+    consume_all(broker, topic, "fast")
     age(topic, 2 * DAY_S)
-    retire(stage, topic)
+    retire(broker, topic)
     assert log_of(topic).first == 0
 
 
 def test_a_topic_without_channels_keeps_everything(tmp_path: Path) -> None:
-    stage = make_stage(tmp_path, retention_bytes=0, retention_s=0)
-    topic = stage.topic()
-    fill(stage, topic, 3)
+    broker = make_broker(tmp_path, retention_bytes=0, retention_s=0)
+    topic = broker.topic()
+    fill(broker, topic, 3)
     age(topic, 2 * DAY_S)
-    retire(stage, topic)
+    retire(broker, topic)
     assert log_of(topic).first == 0
 
 
 def test_consumed_history_is_kept_up_to_its_bytes(tmp_path: Path) -> None:
     keep = 3 * PER_SEGMENT * len(BODY)
-    stage = make_stage(tmp_path, retention_bytes=keep)
-    topic = stage.topic()
+    broker = make_broker(tmp_path, retention_bytes=keep)
+    topic = broker.topic()
     topic.channel("c")
-    fill(stage, topic, 8)
-    consume_all(stage, topic, "c")
+    fill(broker, topic, 8)
+    consume_all(broker, topic, "c")
     before = len(log_of(topic).segments)
-    retire(stage, topic)
+    retire(broker, topic)
     log = log_of(topic)
     assert 0 < len(log.segments) < before
     assert keep - 2 * PER_SEGMENT * len(BODY) < sum(s.size_bytes for s in log.segments[:-1]) <= keep
 
 
 def test_consumed_history_goes_when_it_is_old(tmp_path: Path) -> None:
-    stage = make_stage(tmp_path)
-    topic = stage.topic()
+    broker = make_broker(tmp_path)
+    topic = broker.topic()
     topic.channel("c")
-    fill(stage, topic, 4)
-    consume_all(stage, topic, "c")
-    retire(stage, topic)
+    fill(broker, topic, 4)
+    consume_all(broker, topic, "c")
+    retire(broker, topic)
     assert log_of(topic).first == 0
     age(topic, DAY_S + 60)
-    retire(stage, topic)  # the newest is closed by this pass, and goes with the next
-    retire(stage, topic)
+    retire(broker, topic)  # the newest is closed by this pass, and goes with the next
+    retire(broker, topic)
     assert log_of(topic).first == log_of(topic).end
-    stage.publish(topic, b"and on it goes")
-    _, sink = stage.consume(topic.channel("c"), rdy=1)
+    broker.publish(topic, b"and on it goes")
+    _, sink = broker.consume(topic.channel("c"), rdy=1)
     assert [body for _, _, body in sink.take()] == [b"and on it goes"]
 
 
 def test_history_goes_first_when_the_disk_runs_low(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = make_stage(tmp_path)
-    topic = stage.topic()
+    broker = make_broker(tmp_path)
+    topic = broker.topic()
     topic.channel("c")
-    fill(stage, topic, 4)
-    consume_all(stage, topic, "c")
-    fill(stage, topic, 2)
+    fill(broker, topic, 4)
+    consume_all(broker, topic, "c")
+    fill(broker, topic, 2)
     unread = topic.low
-    monkeypatch.setattr(type(stage.disk.directory), "free_share", lambda self: 0.05)
-    retire(stage, topic)
+    monkeypatch.setattr(type(broker.disk.directory), "free_share", lambda self: 0.05)
+    retire(broker, topic)
     assert 0 < log_of(topic).first <= unread
 
 
 def test_a_message_in_flight_holds_its_segment(tmp_path: Path) -> None:
-    stage = make_stage(tmp_path, retention_bytes=0, retention_s=0)
-    topic = stage.topic()
-    fill(stage, topic, 4)
-    consumer, sink = stage.consume(topic.channel("c"), rdy=2500)
+    broker = make_broker(tmp_path, retention_bytes=0, retention_s=0)
+    topic = broker.topic()
+    fill(broker, topic, 4)
+    consumer, sink = broker.consume(topic.channel("c"), rdy=2500)
     offsets = [offset for offset, _, _ in sink.take()]
     held = offsets[15]
-    stage.finish(consumer, *(offset for offset in offsets if offset != held))
-    retire(stage, topic)
+    broker.finish(consumer, *(offset for offset in offsets if offset != held))
+    retire(broker, topic)
     log = log_of(topic)
     assert log.first <= held
     assert any(segment.first <= held for segment in log.segments)

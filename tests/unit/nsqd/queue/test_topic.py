@@ -8,13 +8,13 @@ import pytest
 
 from pumpline.core.protocol.commands import SIZE
 from pumpline.nsqd.options import Options
-from tests.kit.fake_broker import NS_PER_S, Stage, log_of
+from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
 
 
 @pytest.fixture
-def grouped(tmp_path: Path) -> Stage:
+def grouped(tmp_path: Path) -> FakeBroker:
     """With group commit: an answer waits for the fsync."""
-    return Stage(tmp_path, Options(sync_every=1, mem_queue_size=2))
+    return FakeBroker(tmp_path, Options(sync_every=1, mem_queue_size=2))
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, call: str, code: int = errno.EIO) -> None:
@@ -27,70 +27,70 @@ def refuse(monkeypatch: pytest.MonkeyPatch, call: str, code: int = errno.EIO) ->
 # -- writing --------------------------------------------------------------------------------------
 
 
-def test_a_publish_is_settled_in_its_tick(stage: Stage) -> None:
-    ticket = stage.publish(stage.topic(), b"a")
+def test_a_publish_is_settled_in_its_tick(broker: FakeBroker) -> None:
+    ticket = broker.publish(broker.topic(), b"a")
     assert (ticket.done, ticket.error) == (True, None)
 
 
-def test_all_of_a_tick_is_one_batch_and_delays_are_batches_of_their_own(stage: Stage) -> None:
-    topic = stage.topic()
+def test_all_of_a_tick_is_one_batch_and_delays_are_batches_of_their_own(broker: FakeBroker) -> None:
+    topic = broker.topic()
     topic.channel("c")
     topic.put(b"a")
     topic.put(b"b")
     topic.put(b"c", delay_ns=NS_PER_S)
     topic.put(b"d")
-    stage.run()
+    broker.run()
     assert [(batch.first, batch.count) for batch in log_of(topic).tail] == [(0, 2), (2, 1), (3, 1)]
 
 
-def test_the_messages_of_one_body_are_put_all_or_none(stage: Stage) -> None:
-    topic = stage.topic()
-    _, sink = stage.consume(topic.channel("c"), rdy=5)
+def test_the_messages_of_one_body_are_put_all_or_none(broker: FakeBroker) -> None:
+    topic = broker.topic()
+    _, sink = broker.consume(topic.channel("c"), rdy=5)
     body = bytearray(b"".join(SIZE.pack(len(each)) + each for each in (b"a", b"bc", b"")))
     whole = len(body) - SIZE.size
     assert topic.put_many(body, 0, whole, 2) == -1
     assert topic.put_many(body, 0, len(body), 3) == 2  # the index of the empty one
     assert topic.put_many(body, 0, whole - 1, 2) == 1  # of the one cut short
-    stage.run()
+    broker.run()
     assert [body for _, _, body in sink.take()] == [b"a", b"bc"]
 
 
-def test_hundreds_of_different_delays_in_one_tick_are_all_taken(stage: Stage) -> None:
+def test_hundreds_of_different_delays_in_one_tick_are_all_taken(broker: FakeBroker) -> None:
     """One batch each, and more pieces than one writev takes."""
-    topic = stage.topic()
-    _, sink = stage.consume(topic.channel("c"), rdy=500)
+    topic = broker.topic()
+    _, sink = broker.consume(topic.channel("c"), rdy=500)
     for i in range(400):
         topic.put(b"%d" % i, delay_ns=NS_PER_S + i)
     ticket = topic.ticket()
-    stage.run()
+    broker.run()
     assert (ticket.done, ticket.error, log_of(topic).end) == (True, None, 400)
-    stage.advance(2)
+    broker.advance(2)
     assert len(sink.take()) == 400
 
 
 def test_a_failed_write_refuses_the_publish_and_queues_nothing(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = stage.topic()
-    _, sink = stage.consume(topic.channel("c"), rdy=5)
+    topic = broker.topic()
+    _, sink = broker.consume(topic.channel("c"), rdy=5)
     with monkeypatch.context() as broken:
         refuse(broken, "writev", errno.ENOSPC)
-        ticket = stage.publish(topic, b"refused")
+        ticket = broker.publish(topic, b"refused")
     assert (ticket.done, ticket.error) == (True, "no space left on device")
     assert (topic.message_count, topic.depth, sink.take()) == (0, 0, [])
-    assert stage.publish(topic, b"taken").error is None
+    assert broker.publish(topic, b"taken").error is None
     assert sink.take() == [(0, 1, b"taken")]
 
 
 def test_a_full_disk_costs_consumed_history_before_a_publish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Stage(tmp_path, Options(max_bytes_per_file=1))
-    topic = stage.topic()
-    consumer, _ = stage.consume(topic.channel("c"), rdy=5)
-    stage.publish(topic, b"a")
-    stage.publish(topic, b"b")
-    stage.finish(consumer, 0, 1)
+    broker = FakeBroker(tmp_path, Options(max_bytes_per_file=1))
+    topic = broker.topic()
+    consumer, _ = broker.consume(topic.channel("c"), rdy=5)
+    broker.publish(topic, b"a")
+    broker.publish(topic, b"b")
+    broker.finish(consumer, 0, 1)
     writev, failures = os.writev, [1]
 
     def full_once(fd: int, parts: list[bytes]) -> int:
@@ -100,14 +100,16 @@ def test_a_full_disk_costs_consumed_history_before_a_publish(
         return writev(fd, parts)
 
     monkeypatch.setattr(os, "writev", full_once)
-    assert stage.publish(topic, b"c").error is None
+    assert broker.publish(topic, b"c").error is None
     assert log_of(topic).first > 0
 
 
 # -- group commit ---------------------------------------------------------------------------------
 
 
-def test_with_group_commit_the_answer_and_the_message_wait_for_the_fsync(grouped: Stage) -> None:
+def test_with_group_commit_the_answer_and_the_message_wait_for_the_fsync(
+    grouped: FakeBroker,
+) -> None:
     topic = grouped.topic()
     _, sink = grouped.consume(topic.channel("c"), rdy=5)
     ticket = grouped.publish(topic, b"a")
@@ -117,7 +119,7 @@ def test_with_group_commit_the_answer_and_the_message_wait_for_the_fsync(grouped
     assert sink.take() == [(0, 1, b"a")]
 
 
-def test_what_came_during_an_fsync_waits_for_the_next(grouped: Stage) -> None:
+def test_what_came_during_an_fsync_waits_for_the_next(grouped: FakeBroker) -> None:
     topic = grouped.topic()
     _, sink = grouped.consume(topic.channel("c"), rdy=5)
     first = grouped.publish(topic, b"a")
@@ -133,7 +135,7 @@ def test_what_came_during_an_fsync_waits_for_the_next(grouped: Stage) -> None:
 
 
 def test_a_failed_fsync_takes_back_everything_since_the_last(
-    grouped: Stage, monkeypatch: pytest.MonkeyPatch
+    grouped: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = grouped.topic()
     channel = topic.channel("c")
@@ -153,7 +155,7 @@ def test_a_failed_fsync_takes_back_everything_since_the_last(
 
 
 def test_a_slow_channel_is_never_given_what_was_taken_back(
-    grouped: Stage, monkeypatch: pytest.MonkeyPatch
+    grouped: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It reads ahead from the file, where the refused messages were already."""
     topic = grouped.topic()
@@ -177,7 +179,7 @@ def test_a_slow_channel_is_never_given_what_was_taken_back(
 
 
 def test_what_was_put_before_a_failed_fsync_came_back_is_refused_with_the_rest(
-    grouped: Stage, monkeypatch: pytest.MonkeyPatch
+    grouped: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch is open, its offsets given out, when the log is cut back below them."""
     topic = grouped.topic()
@@ -201,109 +203,109 @@ def test_what_was_put_before_a_failed_fsync_came_back_is_refused_with_the_rest(
 # -- channels and depth ---------------------------------------------------------------------------
 
 
-def test_without_channels_messages_wait_for_the_first_one_alone(stage: Stage) -> None:
-    topic = stage.topic()
-    stage.publish(topic, b"a", b"b")
+def test_without_channels_messages_wait_for_the_first_one_alone(broker: FakeBroker) -> None:
+    topic = broker.topic()
+    broker.publish(topic, b"a", b"b")
     assert topic.depth == 2
     first = topic.channel("first")
     assert (topic.depth, first.depth, topic.channel("second").depth) == (0, 2, 0)
 
 
-def test_a_paused_topic_keeps_what_comes_to_itself(stage: Stage) -> None:
-    topic = stage.topic()
+def test_a_paused_topic_keeps_what_comes_to_itself(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
     topic.pause()
-    stage.publish(topic, b"a")
+    broker.publish(topic, b"a")
     assert (topic.depth, channel.depth) == (1, 0)
     topic.unpause()
-    stage.run()
+    broker.run()
     assert (topic.depth, channel.depth) == (0, 1)
 
 
 def test_a_topic_that_awaits_channels_takes_messages_and_gives_them_to_all_of_them(
-    stage: Stage,
+    broker: FakeBroker,
 ) -> None:
-    topic = stage.topic()
+    topic = broker.topic()
     topic.await_channels()
     early = topic.channel("early")
-    _, sink = stage.consume(early, rdy=9)
-    ticket = stage.publish(topic, b"a")
+    _, sink = broker.consume(early, rdy=9)
+    ticket = broker.publish(topic, b"a")
     assert (ticket.done, ticket.error) == (True, None)
     late = topic.channel("late")
     topic.pause()
     topic.unpause()
     assert (topic.depth, early.depth, late.depth, sink.take()) == (1, 0, 0, [])
     topic.channels_known()
-    stage.run()
+    broker.run()
     assert (topic.depth, late.depth) == (0, 1)
     assert sink.take() == [(0, 1, b"a")]
 
 
 def test_a_topic_that_is_paused_or_gone_does_not_move_when_its_channels_are_known(
-    stage: Stage,
+    broker: FakeBroker,
 ) -> None:
-    topic = stage.topic()
+    topic = broker.topic()
     topic.await_channels()
     channel = topic.channel("c")
-    stage.publish(topic, b"a")
+    broker.publish(topic, b"a")
     topic.pause()
     topic.channels_known()
     assert (topic.depth, channel.depth) == (1, 0)
     topic.await_channels()
     topic.delete()
     topic.channels_known()
-    stage.settle()
+    broker.settle()
     assert topic.pumped == 0
 
 
 def test_a_topic_that_awaited_channels_when_it_was_killed_still_does(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path)
+    topic = broker.topic()
     topic.await_channels()
     topic.write_manifest()
     topic.channel("early")
-    stage.publish(topic, b"a")
-    again = Stage(tmp_path)
+    broker.publish(topic, b"a")
+    again = FakeBroker(tmp_path)
     topic = again.load()["t"]
     assert topic.awaits_channels
     late = topic.channel("late")
     topic.channels_known()
     again.run()
     assert (topic.channels["early"].depth, late.depth) == (1, 1)
-    assert not Stage(tmp_path).load()["t"].awaits_channels
+    assert not FakeBroker(tmp_path).load()["t"].awaits_channels
 
 
-def test_emptying_a_paused_topic_leaves_its_channels_what_they_have(stage: Stage) -> None:
-    topic = stage.topic()
+def test_emptying_a_paused_topic_leaves_its_channels_what_they_have(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    stage.publish(topic, b"a", b"b")
+    broker.publish(topic, b"a", b"b")
     topic.pause()
-    stage.publish(topic, b"x", b"y")
+    broker.publish(topic, b"x", b"y")
     topic.empty()
     topic.unpause()
-    stage.publish(topic, b"c")
+    broker.publish(topic, b"c")
     assert (topic.depth, channel.depth) == (0, 3)
-    _, sink = stage.consume(channel, rdy=9)
+    _, sink = broker.consume(channel, rdy=9)
     assert [body for _, _, body in sink.take()] == [b"a", b"b", b"c"]
 
 
-def test_a_topic_is_found_again_with_its_channels(tmp_path: Path, stage: Stage) -> None:
-    topic = stage.topic("..")
+def test_a_topic_is_found_again_with_its_channels(tmp_path: Path, broker: FakeBroker) -> None:
+    topic = broker.topic("..")
     topic.channel(".")
-    stage.publish(topic, b"a")
-    found = Stage(tmp_path).load()
+    broker.publish(topic, b"a")
+    found = FakeBroker(tmp_path).load()
     assert list(found) == [".."]
     assert list(found[".."].channels) == ["."]
     assert found[".."].channels["."].depth == 1
 
 
 def test_a_lost_manifest_costs_nothing_but_the_place_of_the_pump(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path)
+    topic = broker.topic()
     topic.channel("c")
-    stage.publish(topic, b"a", b"b")
+    broker.publish(topic, b"a", b"b")
     (tmp_path / "topics" / "t" / "topic.json").write_bytes(b"\0\0\0")
-    again = Stage(tmp_path)
+    again = FakeBroker(tmp_path)
     _, sink = again.consume(again.load()["t"].channels["c"], rdy=9)
     assert sink.take() == [(0, 1, b"a"), (1, 1, b"b")]
 
@@ -311,7 +313,7 @@ def test_a_lost_manifest_costs_nothing_but_the_place_of_the_pump(tmp_path: Path)
 # -- watching -------------------------------------------------------------------------------------
 
 
-def test_watchers_are_called_once_a_batch_when_it_may_be_seen(grouped: Stage) -> None:
+def test_watchers_are_called_once_a_batch_when_it_may_be_seen(grouped: FakeBroker) -> None:
     topic = grouped.topic()
     seen: list[int] = []
     topic.watchers.add(lambda: seen.append(topic.visible_end))
@@ -323,8 +325,8 @@ def test_watchers_are_called_once_a_batch_when_it_may_be_seen(grouped: Stage) ->
     assert seen == [2]
 
 
-def test_watchers_are_told_that_a_topic_ends(stage: Stage) -> None:
-    topic = stage.topic()
+def test_watchers_are_told_that_a_topic_ends(broker: FakeBroker) -> None:
+    topic = broker.topic()
     ended: list[bool] = []
     topic.watchers.add(lambda: ended.append(topic.exiting))
     topic.delete()

@@ -6,7 +6,7 @@ import pytest
 
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.topology import EXPERIMENT, Delivered, Locality, locality_of
-from tests.kit.fake_broker import Sink, Stage
+from tests.kit.fake_broker import FakeBroker, Sink
 
 ZONE, REGION, GLOBAL = Locality
 
@@ -16,8 +16,8 @@ def aware() -> Options:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path, aware())
+def broker(tmp_path: Path) -> FakeBroker:
+    return FakeBroker(tmp_path, aware())
 
 
 def received(sink: Sink) -> int:
@@ -43,62 +43,62 @@ def test_without_a_name_of_its_own_nobody_is_near() -> None:
     assert locality_of("", "", Options()) is GLOBAL
 
 
-def test_the_nearest_with_credit_gets_the_message(stage: Stage) -> None:
-    topic = stage.topic()
+def test_the_nearest_with_credit_gets_the_message(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    _, far = stage.consume(channel, rdy=2, locality=GLOBAL)
-    _, middle = stage.consume(channel, rdy=2, locality=REGION)
-    _, near = stage.consume(channel, rdy=2, locality=ZONE)
+    _, far = broker.consume(channel, rdy=2, locality=GLOBAL)
+    _, middle = broker.consume(channel, rdy=2, locality=REGION)
+    _, near = broker.consume(channel, rdy=2, locality=ZONE)
     seen = []
     for _ in range(7):
-        stage.publish(topic, b"x")
+        broker.publish(topic, b"x")
         seen.append((received(near), received(middle), received(far)))
     assert seen == [(1, 0, 0), (2, 0, 0), (2, 1, 0), (2, 2, 0), (2, 2, 1), (2, 2, 2), (2, 2, 2)]
     assert channel.depth == 1
 
 
-def test_credit_that_comes_back_comes_first_again(stage: Stage) -> None:
-    topic = stage.topic()
+def test_credit_that_comes_back_comes_first_again(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    stage.consume(channel, rdy=5, locality=GLOBAL)
-    near, sink = stage.consume(channel, rdy=1, locality=ZONE)
-    stage.publish(topic, b"a", b"b")
+    broker.consume(channel, rdy=5, locality=GLOBAL)
+    near, sink = broker.consume(channel, rdy=1, locality=ZONE)
+    broker.publish(topic, b"a", b"b")
     [(offset, _, _)] = sink.take()
-    stage.finish(near, offset)
-    stage.publish(topic, b"c")
+    broker.finish(near, offset)
+    broker.publish(topic, b"c")
     assert [body for _, _, body in sink.take()] == [b"c"]
 
 
-def test_those_equally_near_share(stage: Stage) -> None:
-    topic = stage.topic()
+def test_those_equally_near_share(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    sinks = [stage.consume(channel, rdy=10, locality=ZONE)[1] for _ in range(2)]
-    stage.consume(channel, rdy=10, locality=GLOBAL)
-    stage.publish(topic, *[b"x"] * 10)
+    sinks = [broker.consume(channel, rdy=10, locality=ZONE)[1] for _ in range(2)]
+    broker.consume(channel, rdy=10, locality=GLOBAL)
+    broker.publish(topic, *[b"x"] * 10)
     assert sum(received(sink) for sink in sinks) == 10
     assert all(received(sink) for sink in sinks)
 
 
-def test_deliveries_are_counted_by_how_near_they_went(stage: Stage) -> None:
-    topic = stage.topic()
+def test_deliveries_are_counted_by_how_near_they_went(broker: FakeBroker) -> None:
+    topic = broker.topic()
     channel = topic.channel("c")
-    near, _ = stage.consume(channel, rdy=3, locality=ZONE)
-    stage.consume(channel, rdy=2, locality=REGION)
-    stage.consume(channel, rdy=9, locality=GLOBAL)
-    stage.publish(topic, *[b"x"] * 6)
+    near, _ = broker.consume(channel, rdy=3, locality=ZONE)
+    broker.consume(channel, rdy=2, locality=REGION)
+    broker.consume(channel, rdy=9, locality=GLOBAL)
+    broker.publish(topic, *[b"x"] * 6)
     assert channel.delivered == Delivered(zone=3, region=2, globally=1)
     channel.remove(near)
-    stage.run()
+    broker.run()
     # Its three go out again, to the one with credit left; what it was given still counts.
     assert channel.delivered == Delivered(zone=3, region=2, globally=4)
 
 
 def test_off_nobody_is_preferred_and_nothing_is_counted(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Options(topology_zone="z1"))
-    topic = stage.topic()
+    broker = FakeBroker(tmp_path, Options(topology_zone="z1"))
+    topic = broker.topic()
     channel = topic.channel("c")
-    _, far = stage.consume(channel, rdy=5, locality=GLOBAL)
-    _, near = stage.consume(channel, rdy=5, locality=ZONE)
-    stage.publish(topic, *[b"x"] * 4)
+    _, far = broker.consume(channel, rdy=5, locality=GLOBAL)
+    _, near = broker.consume(channel, rdy=5, locality=ZONE)
+    broker.publish(topic, *[b"x"] * 4)
     assert received(far) and received(near)
     assert channel.delivered is None

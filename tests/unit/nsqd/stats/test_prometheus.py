@@ -11,15 +11,15 @@ from pumpline.nsqd.stats.prometheus import Metrics
 from pumpline.nsqd.stats.stats import Selection
 from pumpline.web import yielding
 from pumpline.web.prometheus_text import Exposition
-from tests.kit.fake_broker import Stage, turns_during
+from tests.kit.fake_broker import FakeBroker, turns_during
 
 TOPICS = 50
 
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> Broker:
-    stage = Stage(tmp_path)
-    broker = Broker(stage.options, stage.tick, stage.disk)
+    fake = FakeBroker(tmp_path)
+    broker = Broker(fake.options, fake.tick, fake.disk)
     for number in range(TOPICS):
         broker.topics.topic(f"t{number}")
     return broker

@@ -8,7 +8,7 @@ import pytest
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.stats.stats import Selection, gather
 from pumpline.web import yielding
-from tests.kit.fake_broker import Stage, turns_during
+from tests.kit.fake_broker import FakeBroker, turns_during
 
 CHANNELS = 50
 
@@ -16,8 +16,8 @@ CHANNELS = 50
 @pytest.fixture
 async def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broker:
     monkeypatch.setattr(yielding, "SLICE_S", -1.0)  # everything takes longer than that
-    stage = Stage(tmp_path)
-    broker = Broker(stage.options, stage.tick, stage.disk)
+    fake = FakeBroker(tmp_path)
+    broker = Broker(fake.options, fake.tick, fake.disk)
     topic = broker.topics.topic("t")
     for number in range(CHANNELS):
         topic.channel(f"c{number:02}")

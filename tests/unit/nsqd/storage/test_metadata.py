@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pumpline.log.directory import Metadata
 from pumpline.nsqd.storage.metadata import MetadataWriter
-from tests.kit.fake_broker import Stage
+from tests.kit.fake_broker import FakeBroker
 
 
 async def test_who_waits_to_write_when_it_is_closed_writes_nothing(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ async def test_who_waits_to_write_when_it_is_closed_writes_nothing(tmp_path: Pat
         described.append(len(described))
         return Metadata()
 
-    writer = MetadataWriter(Stage(tmp_path).disk, describe=describe, count=lambda: 0)
+    writer = MetadataWriter(FakeBroker(tmp_path).disk, describe=describe, count=lambda: 0)
     await writer.persist()
     await asyncio.gather(writer.close(), writer.persist())
     await writer.persist()

@@ -1,9 +1,11 @@
-"""Marks tests by the directory they are in, so that no file there can forget it; the same generated
-examples on every run, and no deadline for them; certificates for all who want some."""
+"""For all suites: marks by directory, groups for parallel runs, hypothesis settings, certificates.
+
+Directories set the marks, so that no file can forget its own. Hypothesis generates the same
+examples in every run, and sets no deadline for them.
+"""
 
 import os
 import signal
-import zlib
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,11 @@ from tests.kit.certificates import Authority, Identity
 
 TESTS = Path(__file__).parent
 MARKED_DIRECTORIES = ("interop", "crash")
-SINGLY = ("interop", "crash", "docs")  # tests that share nothing, and take seconds each
-SPARK_WORKERS = 2
+# With xdist, tests of one group run in one worker, one after the other: those of one file, which
+# share daemons, and those with a Spark session, of which there are two, because each takes 10 s to
+# start. Tests in these directories share little, and take seconds each: any worker takes any.
+SINGLY = ("interop", "crash", "docs")
+SPARK_SESSIONS = 2
 
 # A shell lets what it starts in the background ignore this, and with it every daemon we start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -36,33 +41,27 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if not item.path.is_relative_to(TESTS):
-            continue
+    ours = [item for item in items if item.path.is_relative_to(TESTS)]
+    for item in ours:
         top = item.path.relative_to(TESTS).parts[0]
         if top in MARKED_DIRECTORIES:
             item.add_marker(top)
-        if (group := group_of(item, top)) and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(group))
+        if top not in SINGLY and not _needs_spark(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(TESTS).as_posix()))
+    # One after the other to each session, so that both have as much to do.
+    for number, item in enumerate(filter(_needs_spark, ours)):
+        item.add_marker(pytest.mark.xdist_group(f"spark-{number % SPARK_SESSIONS}"))
     if hasattr(config, "workerinput"):
         items.sort(key=_rank)
 
 
-def group_of(item: pytest.Item, top: str) -> str:
-    """Tests of one group run in one worker, one after the other; "" is a test of its own.
-
-    Tests of one file share daemons. All tests that need Spark share two sessions, which take
-    10 s each to start.
-    """
-    path = item.path.relative_to(TESTS).as_posix()
-    if "spark" in getattr(item, "fixturenames", ()):
-        return f"spark-{1 + zlib.crc32(path.encode()) % SPARK_WORKERS}"
-    return "" if top in SINGLY else path
+def _needs_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 def _rank(item: pytest.Item) -> int:
     """The longest groups begin first, so that no worker is left with one at the end."""
-    if "spark" in getattr(item, "fixturenames", ()):
+    if _needs_spark(item):
         return 0
     return 1 if item.get_closest_marker("slow") else 2
 

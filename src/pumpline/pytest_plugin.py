@@ -1,7 +1,7 @@
 """Fixtures for pytest: `nsqd` and `nsqlookupd`, new for each test (see `pumpline.testing`).
 
-pytest loads this in every run where pumpline is installed, so it imports the daemons (a quarter of a
-second) only for a test that asks for one; hence TYPE_CHECKING.
+pytest loads this in every run where pumpline is installed, so it imports the daemons (a quarter of
+a second) only for a test that asks for one; hence TYPE_CHECKING.
 """
 
 from collections.abc import Iterator

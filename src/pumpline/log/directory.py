@@ -53,7 +53,7 @@ class Metadata(msgspec.Struct):
 
 
 class Import(msgspec.Struct):
-    """An import of disk queues that is not complete (see broker.importing)."""
+    """An import of disk queues that is not complete (see `nsqd.storage.go_import`)."""
 
     mark: tuple[int, int, int] | None  # of the log, before
     files: dict[str, tuple[int, int]]  # the originals by name: size, modification time in ns

@@ -65,7 +65,7 @@ class Positions(NamedTuple):
     write_at: int
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """A stretch of one data file that belongs to the queue."""
 
     path: str
@@ -101,7 +101,7 @@ class DiskQueue:
         sizes = {number: os.path.getsize(path) for number, path in sorted(data_paths.items())}
         starts = self._starts(sizes)
         self.parts = [
-            Part(data_paths[number], start, sizes[number])
+            FilePart(data_paths[number], start, sizes[number])
             for number, start in starts.items()
             if start < sizes[number]
         ]
@@ -115,7 +115,7 @@ class DiskQueue:
         for part in self.parts:
             yield from self._records_of(part)
 
-    def _records_of(self, part: Part) -> Iterator[Record]:
+    def _records_of(self, part: FilePart) -> Iterator[Record]:
         at = part.start
         data = b""
         used = 0
@@ -147,7 +147,7 @@ class DiskQueue:
         finally:
             os.close(fd)
 
-    def _fault(self, part: Part, at: int, reason: str) -> None:
+    def _fault(self, part: FilePart, at: int, reason: str) -> None:
         self.faults[part.path] = Fault(part.path, at, part.end - at, reason)
 
     def _starts(self, sizes: dict[int, int]) -> dict[int, int]:

@@ -2,7 +2,7 @@
 
 `append` writes batches with one `writev`; an OSError from it means that nothing was appended. What
 was appended survives a kill of the process at once, and a loss of power once `sync` has run. Bytes
-on disk are described in `core.batches` and `log.segment`, damage in `log.recovery`.
+on disk are described in `core.messages.batches` and `log.segment`, damage in `log.recovery`.
 
 The log knows nothing of channels: its owner says how far everybody has read (`retire`, `trim`).
 """

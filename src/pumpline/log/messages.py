@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pumpline.core.messages.batches import Batch
 from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.log import recovery
-from pumpline.log.ranges import Selection, open_range
+from pumpline.log.ranges import SelectedRange, open_range
 from pumpline.log.segment import OFFSET_END
 
 _TIME_AT = 8
@@ -44,7 +44,9 @@ class Looked(NamedTuple):
     size_bytes: int
 
 
-def look(selection: Selection, start: int, to: int, *, bytes_max: int, wanted: Filter) -> Looked:
+def look(
+    selection: SelectedRange, start: int, to: int, *, bytes_max: int, wanted: Filter
+) -> Looked:
     """The wanted messages of [start, to), or of as much of it as `bytes_max` allows."""
     found = open_range(selection, start, to, bytes_max=bytes_max)
     try:

@@ -1,8 +1,8 @@
 """A topic's publish tokens on disk: the files `tokens` and `tokens.old` in its directory.
 
-Every token is in the batch that it came with (`core.batches`), so the log itself says which were
-used, as far as it goes. The files are there for what it no longer has, and so that not all of it
-has to be read on start. Both are runs of records, big-endian:
+Every token is in the batch that it came with (`core.messages.batches`), so the log says which were
+used, as far back as it goes. The files have the tokens of what was retired from the log, and save
+reading all of it on start. Both are runs of records, big-endian:
 
 | field  | type                   | meaning                                                        |
 |--------|------------------------|----------------------------------------------------------------|

@@ -1,7 +1,7 @@
 """Ranges: where in which files the batches of [start, to) are.
 
-The event loop takes a `Selection` of a log, which is a matter of memory; the rest is for a thread:
-`open_range` finds the exact positions, with open descriptors, so that what was found can be sent
+The event loop takes a `SelectedRange` of a log, from memory; the rest is for a thread: `open_range`
+finds the exact positions, with open descriptors, so that what was found can be sent
 even if the log retires it meanwhile; `find_parts` tells them to who opens the files; `find_time`
 and `begun_ns` look at publish times. Bytes are not read but for headers, and for a segment that
 this process has not seen the inside of: that is checked to the last byte, once, so that damage is
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     end: int  # where the next segment begins, or the log ends
 
 
-class Selection(NamedTuple):
+class SelectedRange(NamedTuple):
     log: Log
     pieces: list[Piece]
 
@@ -89,7 +89,7 @@ class Place(NamedTuple):
     timestamp_ns: int
 
 
-def select(log: Log, start: int, to: int, *, files_max: int = FILES_MAX) -> Selection:
+def select(log: Log, start: int, to: int, *, files_max: int = FILES_MAX) -> SelectedRange:
     """The segments that hold [start, to), or the first of them, on the event loop."""
     pieces: list[Piece] = []
     segments = log.segments
@@ -101,10 +101,10 @@ def select(log: Log, start: int, to: int, *, files_max: int = FILES_MAX) -> Sele
         end = segments[index].first if index < len(segments) else log.end
         if segment.size_bytes and end > start:  # else there may be no file
             pieces.append(Piece(segment, segment.size_bytes, end))
-    return Selection(log, pieces)
+    return SelectedRange(log, pieces)
 
 
-def open_range(selection: Selection, start: int, to: int, *, bytes_max: int) -> Range:
+def open_range(selection: SelectedRange, start: int, to: int, *, bytes_max: int) -> Range:
     """From a thread: where the batches are, as far as `bytes_max` allows, but one at least.
 
     FileNotFoundError when a segment was retired since it was selected.
@@ -135,7 +135,7 @@ def open_range(selection: Selection, start: int, to: int, *, bytes_max: int) -> 
 
 
 def find_parts(
-    selection: Selection, start: int, to: int, *, bytes_max: int, parts_max: int
+    selection: SelectedRange, start: int, to: int, *, bytes_max: int, parts_max: int
 ) -> list[File]:
     """From a thread: where the batches are, in parts of `bytes_max`, for who opens the files.
 
@@ -221,7 +221,7 @@ def check(log: Log, segment: Segment, fd: int) -> None:
 # -- publish times ----------------------------------------------------------------------------
 
 
-def find_time(selection: Selection, time_ns: int) -> int | None:
+def find_time(selection: SelectedRange, time_ns: int) -> int | None:
     """The first offset of a batch published at `time_ns` or later; None if there is none.
 
     Publish times rise along a log as long as the clock does, and are taken to: the segments are

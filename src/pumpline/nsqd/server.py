@@ -40,6 +40,8 @@ from pumpline.nsqd.storage.disk import Disk
 from pumpline.web.listeners import UNIX_SOCKET, Listeners, StartupError
 from pumpline.web.server import HttpServer
 
+# Disk work has threads of its own. asyncio's default pool (6 threads on 2 cores) also resolves host
+# names: with 6 lookups that a dead DNS server keeps for 10 s each, an fsync would wait as long.
 THREADS = 4
 
 _LOG = logging.getLogger(__name__)
@@ -110,7 +112,7 @@ class Server:
         return self.broker.draining.wanted
 
     async def drain(self, hurry: asyncio.Event) -> None:
-        """Take on nothing new, and let consumers finish what they have; see broker.draining."""
+        """Take on nothing new, and let consumers finish what they have; see `nsqd.draining`."""
         if self.broker is None:
             return
         self.broker.draining.begin()

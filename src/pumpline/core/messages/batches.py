@@ -13,7 +13,7 @@ A batch is one `header | ends | frames | tokens`, big-endian:
 | flags      | u32        | 0, or 1: there are tokens                                       |
 | ends       | u32[count] | end of each frame, relative to the first                        |
 | frames     | bytes      | message frames exactly as sent on a first delivery              |
-| tokens     | bytes[16]… | publish tokens (`core.tokens`) that came with some of them      |
+| tokens     | bytes[16]… | publish tokens (`publish_tokens`) that came with some of them   |
 
 A batch is valid when its length fits its count, its crc matches and its last end is where the
 frames end: at the end of the batch, or with flag 1 at one or more whole tokens before it. Message

@@ -1,6 +1,6 @@
 """A connection to an nsqlookupd, from its socket's side: it moves bytes, and watches the time.
 
-What the bytes mean is `lookup_session`'s affair, when to connect `lookups`'s.
+`discovery.session` knows what the bytes mean, `discovery.lookupds` when to connect.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Link(asyncio.Protocol):
     # -- the socket ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not subclass it
         self._session = self._new_session()
         self._transport.write(self._session.begin(self._identity))
         self._reply_by_s = self._loop.time() + REPLY_S

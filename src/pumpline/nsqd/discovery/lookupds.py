@@ -9,7 +9,7 @@ that it has elsewhere, so that its first message finds them there. Publishers do
 and the topic does not wait for longer than `--http-client-request-timeout`. If nsqd ends meanwhile,
 it asks again when it is back.
 
-A connection is `lookup_link`'s affair, what is said on it `lookup_session`'s.
+`discovery.connection` moves bytes, `discovery.session` knows what they mean.
 """
 
 import asyncio

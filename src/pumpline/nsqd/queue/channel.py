@@ -1,7 +1,8 @@
 """A channel: a cursor into its topic's log, and the consumers that share what it passes.
 
-`share` is the channel's part of a tick; `queue.dealing` decides who gets what. Here is what consumers
-say of their messages (FIN, REQ, TOUCH), what happens when they say nothing, and what operators do.
+`share` is the channel's part of a tick; `queue.dealing` decides who gets what. Here is what
+consumers say of their messages (FIN, REQ, TOUCH), what happens when they say nothing, and what
+operators do.
 Knows the delivery state and the clock; must not know sockets.
 """
 

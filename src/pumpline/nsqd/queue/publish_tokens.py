@@ -1,12 +1,12 @@
 """What a topic remembers of publish tokens, so that a publish can be repeated without harm.
 
-A publish over HTTP may carry a token. The first one with it is published; any other is answered as
-the first was, and does nothing. While the first is under way the others wait for its outcome; when
-it fails, it never was. The last `--max-publish-tokens` of a topic are remembered, across restarts:
+A publish over HTTP may carry a publish token. The first publish with a token is carried out; any
+other gets the same answer, and does nothing. While the first is under way the others wait for its
+outcome; if it fails, its token is forgotten. The last `--max-publish-tokens` of a topic are remembered, across restarts:
 
 - a token is written in one batch with its messages, so after a kill either both are there or none;
-- what is older than the newest segments of the log is in files of its own (`log.tokens`), written
-  only once the messages are synced, and before their segment is retired;
+- tokens older than the newest segments of the log are in files of their own (`log.publish_tokens`),
+  written only once the messages are synced, and before their segment is retired;
 - on start the files are read, then those batches of the log that the files do not cover.
 
 An ephemeral topic remembers in memory only. The topic's messages may be emptied, expired or retired

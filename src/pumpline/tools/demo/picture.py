@@ -1,7 +1,7 @@
 """The demo's picture as SVG text: counts over time, and when an nsqd was dead.
 
 The axes are marked at round numbers. The lines lie nearly on each other, so the first is drawn wide
-and pale and the last narrow and dark. Knows numbers and names; must not know what they count.
+and pale and the last narrow and dark. Knows counts of messages; must not know who counts them.
 """
 
 import math
@@ -52,7 +52,11 @@ class Axes:
 
 
 def chart(
-    title: str, names: Sequence[str], samples: Sequence[Sample], outage: Outage | None
+    title: str,
+    description: str,
+    names: Sequence[str],
+    samples: Sequence[Sample],
+    outage: Outage | None,
 ) -> str:
     end_s = max([sample.at_s for sample in samples] or [1.0]) or 1.0
     highest = max([count for sample in samples for count in sample.counts] or [1]) or 1
@@ -61,7 +65,8 @@ def chart(
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'width="{WIDTH}" height="{HEIGHT}" role="img">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style>",
+        f"<title>{escape(title)}</title><desc>{escape(description)}</desc>",
+        f"<style>{STYLE}</style>",
         f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}"/>',
         _text(16, 28, title, kind="title"),
         *(_dead(axes, outage) if outage else ()),
@@ -92,6 +97,7 @@ def _scales(axes: Axes, step: float) -> Iterator[str]:
         kind = "grid" if number else "axis"
         yield f'<line class="{kind}" x1="{left}" x2="{right:.1f}" y1="{at:.1f}" y2="{at:.1f}"/>'
         yield _text(LEFT - 10, at + 4, f"{number * step:,.0f}", anchor="end")
+    yield _text(16, TOP - 10, "messages")
     step_s = round_step(axes.end_s)
     bottom = HEIGHT - BOTTOM
     for number in range(int(axes.end_s / step_s) + 1):

@@ -5,6 +5,7 @@ names the field. Knows bytes and types; must not know Spark sessions or files.
 """
 
 import json
+from collections.abc import Iterable
 
 from pyspark.sql.types import (
     ArrayType,
@@ -74,8 +75,8 @@ def mismatch(value: object, kind: DataType, where: str = "") -> str | None:
     return f"{where}: {_NAMES[type(value)]} where {kind.simpleString()} is expected"
 
 
-def _first(found: object) -> str | None:
-    return next((text for text in found if text), None)  # type: ignore[attr-defined]
+def _first(found: Iterable[str | None]) -> str | None:
+    return next((text for text in found if text), None)
 
 
 def _fits(value: object, kind: DataType) -> bool:

@@ -23,7 +23,7 @@ def drawn(outage: Outage | None) -> ElementTree.Element:
         Sample(8.0, (16_000, 15_900, 15_000)),
         Sample(14.0, (25_004,) * 3),
     ]
-    text = chart("a & b", ("sent", "received", "kept"), samples, outage)
+    text = chart("a & b", "by a test", ("sent", "received", "kept"), samples, outage)
     return ElementTree.fromstring(text)
 
 
@@ -49,4 +49,4 @@ def test_without_a_kill_nothing_is_marked() -> None:
 
 
 def test_a_demo_that_was_over_at_once_has_a_picture_too() -> None:
-    assert chart("t", ("sent",), [], None).endswith("</svg>\n")
+    assert chart("t", "", ("sent",), [], None).endswith("</svg>\n")

@@ -32,7 +32,8 @@ from rich.table import Table
 from bench.clients.drivers.task import CHANNEL
 from bench.clients.goclients import GoClients
 from bench.kit.servers import BenchFailure, Command, Server, git_commit, machine, machine_busy_s
-from bench.nsqd.workloads import Size, preload
+from bench.nsqd.measuring import Size
+from bench.nsqd.workloads import preload
 
 RESULTS = Path(__file__).parents[1] / "results" / "client.jsonl"
 WORKLOADS = ("pub", "pub_one", "mpub", "sub", "sub_iterate")

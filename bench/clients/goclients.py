@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.kit.servers import BenchFailure, Server, machine_busy_s
-from bench.nsqd.workloads import CHANNEL, RDY_MAX, TOPIC, Figure, Size, Workload, at_least, preload
+from bench.nsqd.measuring import Figure, Size
+from bench.nsqd.workloads import CHANNEL, RDY_MAX, TOPIC, Workload, at_least, preload
 
 # One connection for each thread.
 CONNECTIONS = 2

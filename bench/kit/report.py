@@ -29,7 +29,8 @@ from typing import Any
 from rich.table import Table
 
 from bench.clients.goclients import GoClients
-from bench.nsqd.workloads import WORKLOADS, Figure, Workload, middle
+from bench.nsqd.measuring import Figure
+from bench.nsqd.workloads import WORKLOADS, Workload, middle
 
 Record = dict[str, Any]
 

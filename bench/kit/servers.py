@@ -34,6 +34,7 @@ POLL_S = 0.02
 LOG_TAIL_CHARS = 200
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 METADATA_FILE = "nsqd.dat"
+ACCESS_TOKEN = "an-access-token-for-benchmarks"  # who does not ask for one ignores it
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
@@ -49,6 +50,7 @@ class Command:
     name: str
     words: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    is_peer: bool = False  # another program than ours, without our flags
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -180,7 +182,8 @@ class Server:
                 "127.0.0.1", self.http_port, timeout=HTTP_TIMEOUT_S
             )
         try:
-            self._http.request(method, path)
+            headers = {"Authorization": f"Bearer {ACCESS_TOKEN}"}
+            self._http.request(method, path, headers=headers)
             response = self._http.getresponse()
             body = response.read()
         except (OSError, http.client.HTTPException) as error:

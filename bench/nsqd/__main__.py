@@ -24,8 +24,9 @@ from bench.clients.goclients import GoClients
 from bench.kit import report
 from bench.kit.servers import BenchFailure, Command, git_commit, machine
 from bench.nsqd import plot
+from bench.nsqd.measuring import Size
 from bench.nsqd.upgrades import UPGRADES
-from bench.nsqd.workloads import WORKLOADS, Size, Workload, run
+from bench.nsqd.workloads import WORKLOADS, Workload, run
 from pumpline.core.messages import kernels
 
 PEER, PEER_DEFAULT = "go", "go-default"
@@ -231,8 +232,8 @@ def _group(known: Sequence[Workload], name: str) -> list[Workload]:
 
 def _peer(program: str, *, with_defaults: bool) -> Command:
     if with_defaults:
-        return Command(PEER_DEFAULT, (program,))
-    return Command(PEER, (program, f"--mem-queue-size={PEER_MEM_QUEUE}"))
+        return Command(PEER_DEFAULT, (program,), is_peer=True)
+    return Command(PEER, (program, f"--mem-queue-size={PEER_MEM_QUEUE}"), is_peer=True)
 
 
 def _raise_file_limit() -> None:

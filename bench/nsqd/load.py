@@ -173,31 +173,6 @@ def publish_in_turn(process: LoadProcess, port: int, topic: str, *, connections:
         counts[slot] = acked
 
 
-def publish_http(process: LoadProcess, port: int, topic: str, *, connections: int) -> None:
-    """Many connections kept open, each with one POST /pub outstanding, in one epoll loop."""
-    body = bytes(wire.BODY_BYTES)
-    head = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-    request = head.encode() + body
-    socks = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
-    poller, by_fd = _register(socks)
-    buf = bytearray(BUFFER_BYTES)
-    counts, slot, stop = process.counts, process.slot, process.stop
-    process.ready()
-    for sock in socks:
-        sock.send(request)
-    acked = 0
-    while not stop[0]:
-        for fd, _ in poller.poll(EPOLL_WAIT_S):
-            receive, send = by_fd[fd]
-            size = receive(buf)
-            # Replies are a few hundred bytes and come whole; the body is `OK`.
-            if not (buf.startswith(b"HTTP/1.1 200 ") and buf.endswith(b"OK", 0, size)):
-                raise BenchFailure(f"unexpected reply: {bytes(buf[:size])!r}")
-            _send_whole(send, request)
-            acked += 1
-        counts[slot] = acked
-
-
 def drain(
     process: LoadProcess, port: int, topic: str, channel: str, *, rdy: int, upgrade: str = ""
 ) -> None:

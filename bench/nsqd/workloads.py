@@ -8,6 +8,8 @@
 | pub_pipelined  | PUB, 2 connections, 50 in flight on each              | messages published / s |
 | pub_sync       | PUB, 50 connections, 1 outstanding on each            | messages published / s |
 | http_pub       | POST /pub, 20 connections kept open                   | messages published / s |
+| http_pub_token | the same with an access token, which Go nsqd ignores  | messages published / s |
+| http_mpub      | POST /mpub?binary=true of 1 MiB, 2 connections        | messages published / s |
 | rdy1           | RDY 1, 50 consumers on a backlog                      | messages received / s  |
 | fanout4        | MPUB to 4 channels, one consumer on each              | deliveries / s         |
 | mpub_default   | mpub, the peer with its default memory queue          | messages published / s |
@@ -28,13 +30,20 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from bench.kit.load_processes import LoadProcesses
-from bench.kit.servers import METADATA_FILE, BenchFailure, Command, Server, machine_busy_s
+from bench.kit.servers import (
+    ACCESS_TOKEN,
+    METADATA_FILE,
+    BenchFailure,
+    Command,
+    Server,
+)
+from bench.nsqd.http_load import post_mpub, post_pub
 from bench.nsqd.load import (
     MPUB_MESSAGES,
     Lead,
@@ -43,9 +52,9 @@ from bench.nsqd.load import (
     drain_many,
     echo,
     publish,
-    publish_http,
     publish_in_turn,
 )
+from bench.nsqd.measuring import Figure, Size, measure
 from bench.nsqd.upgrades import DEFLATE, SNAPPY, TLS, tls_flags
 
 TOPIC, CHANNEL = "bench", "ch"
@@ -55,53 +64,8 @@ MPUB_WINDOW = 4
 PUB_WINDOW = 50
 RDY_MAX = 2500
 LEAD_MESSAGES = 200_000
-# The shares of a backlog between which it is measured, to leave out both ends.
-BACKLOG_FROM, BACKLOG_TO = 0.1, 0.9
 SETTLE_S = 1.0
 LATENCY_PER_S = 5_000
-# A load process this busy, or a broker this idle, means that the load set the figure.
-CLIENT_BUSY_CORES = 0.9
-BROKER_BUSY_CORES = 0.8
-
-
-@dataclass(frozen=True)
-class Size:
-    """How long and how much; `quick` shrinks it to a smoke run."""
-
-    seconds: float = 4.0
-    warmup_s: float = 0.5
-    # Under a million, so that it fits the peer's memory queue of the basis.
-    backlog: int = 900_000
-    queued: int = 1_000_000
-    idle_topics: int = 10_000
-
-    @classmethod
-    def quick(cls) -> Size:
-        """About a second a phase."""
-        return cls(seconds=1.0, warmup_s=0.25, backlog=200_000, idle_topics=1_000)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """The result of one run. CPU in cores is CPU time over elapsed time."""
-
-    value: float
-    rss_mb: float
-    cpu_us_per_message: float | None = None
-    client_us_per_message: float | None = None
-    broker_cores: float | None = None
-    client_cores: float | None = None
-    client_cores_min: float | None = None
-    # CPU used by neither broker nor load: other work on the machine, which spoils a comparison.
-    other_cores: float | None = None
-    extra: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def client_bound(self) -> bool:
-        """True when the load, not the broker, set the figure."""
-        if self.broker_cores is None or self.client_cores_min is None:
-            return False
-        return self.client_cores_min > CLIENT_BUSY_CORES or self.broker_cores < BROKER_BUSY_CORES
 
 
 @dataclass(frozen=True)
@@ -132,6 +96,7 @@ class Workload:
     peer_default: bool = False
     seed: Callable[[Path, Size], None] | None = None
     flags: Callable[[Path], Sequence[str]] | None = None
+    own_flags: Callable[[Path], Sequence[str]] | None = None  # that the peer does not have
 
     def ratio(self, ours: float, peer: float) -> float | None:
         """How many times better than the peer; None when a figure is zero."""
@@ -146,61 +111,11 @@ def run(workload: Workload, command: Command, size: Size, data_root: Path | None
         command,
         data_root=data_root,
         seed=(lambda path: seed(path, size)) if seed else None,
-        flags=workload.flags,
+        flags=workload.flags or (None if command.is_peer else workload.own_flags),
     ) as server:
         figure = workload.run(server, size)
         server.check_alive()
         return figure
-
-
-def measure(
-    server: Server,
-    load: LoadProcesses,
-    slots: Iterable[int],
-    size: Size,
-    *,
-    backlog: int | None = None,
-    channels: int = 1,
-) -> Figure:
-    """Starts connected load processes and takes the difference of two readings of everything.
-
-    The run counts only if the server agrees: the messages that the load saw acknowledged, or
-    received on each channel, must not be more than /stats says.
-    """
-    slots = list(slots)
-    load.begin()
-    if backlog is None:
-        load.wait_until(server, slots, seconds=size.warmup_s)
-    else:
-        load.wait_until(server, slots, messages=int(backlog * BACKLOG_FROM))
-    from_s, from_messages = time.perf_counter(), load.total(slots)
-    from_broker, from_clients, from_busy = server.cpu_s(), load.cpu_s(), machine_busy_s()
-    load.wait_until(
-        server,
-        slots,
-        seconds=size.seconds,
-        messages=None if backlog is None else int(backlog * BACKLOG_TO),
-    )
-    elapsed_s, messages = time.perf_counter() - from_s, load.total(slots) - from_messages
-    broker_s = server.cpu_s() - from_broker
-    clients_s = [now - then for now, then in zip(load.cpu_s(), from_clients, strict=True)]
-    busy_s = machine_busy_s() - from_busy
-    load.check(server)
-    if messages <= 0:
-        raise BenchFailure("no message was counted")
-    counted, stored = messages + from_messages, server.stored()
-    if counted > stored * channels:
-        raise BenchFailure(f"load counted {counted:,}, server took in {stored:,} x {channels}")
-    return Figure(
-        value=messages / elapsed_s,
-        rss_mb=server.rss_peak_mb(),
-        cpu_us_per_message=broker_s / messages * 1e6,
-        client_us_per_message=sum(clients_s) / messages * 1e6,
-        broker_cores=broker_s / elapsed_s,
-        client_cores=sum(clients_s) / elapsed_s,
-        client_cores_min=min(clients_s) / elapsed_s,
-        other_cores=max(0.0, busy_s - broker_s - sum(clients_s)) / elapsed_s,
-    )
 
 
 def preload(server: Server, topic: str, messages: int, *, documents: bool = False) -> None:
@@ -288,9 +203,25 @@ def run_pub_sync(server: Server, size: Size) -> Figure:
 def run_http_pub(server: Server, size: Size) -> Figure:
     server.create(TOPIC, CHANNEL)
     with LoadProcesses() as load:
-        slot = load.add(publish_http, server.http_port, TOPIC, connections=20)
+        slot = load.add(post_pub, server.http_port, TOPIC, connections=20)
         load.connect(server)
         return measure(server, load, [slot], size)
+
+
+def run_http_mpub(server: Server, size: Size) -> Figure:
+    server.create(TOPIC, CHANNEL)
+    with LoadProcesses() as load:
+        slots = [load.add(post_mpub, server.http_port, TOPIC) for _ in range(2)]
+        load.connect(server)
+        return measure(server, load, slots, size)
+
+
+def access_token_flags(directory: Path) -> Sequence[str]:
+    """The flags of a server whose HTTP API wants an access token."""
+    path = directory / "access-tokens"
+    path.touch(mode=0o600)
+    path.write_text(ACCESS_TOKEN + "\n")
+    return [f"--http-token-file={path}"]
 
 
 def run_sub(server: Server, size: Size) -> Figure:
@@ -463,7 +394,9 @@ WORKLOADS = (
     Workload("both", run_both, at_least(2)),
     Workload("pub_pipelined", run_pub_pipelined, at_least(4)),
     Workload("pub_sync", run_pub_sync, at_least(1.2)),
-    Workload("http_pub", run_http_pub, at_least(1)),
+    Workload("http_pub", run_http_pub, at_least(1.3)),
+    Workload("http_pub_token", run_http_pub, at_least(1.3), own_flags=access_token_flags),
+    Workload("http_mpub", run_http_mpub, at_least(1)),
     Workload("rdy1", run_rdy1, at_least(1.8)),
     Workload("fanout4", run_fanout4, at_least(2.5)),
     Workload("mpub_default", run_mpub, at_least(8), peer_default=True),

@@ -5,22 +5,16 @@ Servers are around it (`nsqd.server`), topics and the disk below it (`nsqd.queue
 
 import asyncio
 import logging
-from collections import Counter
-from typing import TYPE_CHECKING
 
 from pumpline.log.log import sync_paths
 from pumpline.nsqd.discovery.lookupds import Lookups
 from pumpline.nsqd.draining import Draining
 from pumpline.nsqd.options import Options
+from pumpline.nsqd.protocol.connections import Connections
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topics import Topics
 from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.metadata import MetadataWriter
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.protocol.connection import Connection
-
-RECEIVE_BYTES = 256 * 1024
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,11 +26,7 @@ class Broker:
         self.disk = disk
         self.loop = asyncio.get_running_loop()
         self.topics = Topics(options, tick, disk)
-        self.connections: dict[Connection, None] = {}
-        self.received = bytearray(RECEIVE_BYTES)  # shared by all of them
-        self.refused_connections = 0
-        self.dropped_clients: Counter[str] = Counter()  # by the reason, see `heartbeat`
-        self.client_errors: Counter[str] = Counter()  # that ended a connection, by their code
+        self.connections = Connections(self.topics, self.loop)
         self.started_at_s = tick.wall_ns // 1_000_000_000
         self.metadata = MetadataWriter(
             disk, describe=self.topics.describe, count=lambda: len(self.topics)
@@ -52,22 +42,6 @@ class Broker:
         if self.draining.active:
             return "draining"
         return self.disk.health.error if self.serving else "starting"
-
-    # -- connections --------------------------------------------------------------------------
-
-    def admit(self, connection: "Connection") -> bool:
-        limit = self.options.max_connections
-        if limit and len(self.connections) >= limit:
-            self.refused_connections += 1
-            _LOG.error("TCP: refused client(%s): limit of %d reached", connection.peer, limit)
-            return False
-        self.connections[connection] = None
-        return True
-
-    def dismiss(self, connection: "Connection") -> None:
-        self.connections.pop(connection, None)
-
-    # -- the end ------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Everything to disk; connections and listeners are closed by now."""

@@ -42,8 +42,7 @@ class Draining:
         if self.active:
             return
         self.active = True
-        for connection in self._broker.connections:
-            connection.protocol.forget_publish()
+        self._broker.connections.drain()
         for topic in self._broker.topics.values():
             for channel in topic.channels.values():
                 for consumer in channel.consumers:

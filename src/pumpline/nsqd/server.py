@@ -92,7 +92,7 @@ class Server:
         self.ports.tcp = await self._listen(
             "TCP",
             self.options.tcp_address,
-            lambda: Connection(broker, tls=tls, auth_servers=auth_servers),
+            lambda: Connection(broker.connections, tls=tls, auth_servers=auth_servers),
         )
         self._metrics = metrics = Metrics(broker, memory=self.memory, http=self._http)
         await self._listen_http(broker, metrics)
@@ -137,8 +137,7 @@ class Server:
             await self._statsd.close()
         if self.broker is not None:
             await self._leave_lookupds(self.broker)
-            for connection in list(self.broker.connections):
-                connection.close()
+            self.broker.connections.close()
             await asyncio.sleep(0)
             await asyncio.gather(*(http.close() for http in self._http))
             await self.broker.close()

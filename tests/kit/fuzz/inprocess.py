@@ -96,7 +96,7 @@ class Wire(asyncio.Transport):
         self.closed = False
         self._closing = False
         self._loop = asyncio.get_running_loop()
-        self._connection = Connection(broker)
+        self._connection = Connection(broker.connections)
         self._connection.connection_made(self)
 
     async def send(self, pieces: Iterable[bytes]) -> None:

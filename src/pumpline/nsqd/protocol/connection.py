@@ -1,6 +1,6 @@
 """A client's connection: bytes from a socket to the protocol, replies and messages back.
 
-All connections of a broker receive into one buffer, which is parsed before anybody else can be
+All connections receive into one buffer, which is parsed before anybody else can be
 served; only an unfinished command is copied and kept, and no more of it than the protocol's limits
 allow. Output is collected during a tick and written once, at its end, unless it is known before
 that no more will come. A client that does not read is noticed by the transport's water marks: a
@@ -25,6 +25,7 @@ from pumpline.core.protocol.errors import E_IDENTIFY_FAILED, ProtocolError
 from pumpline.core.protocol.layers import EndOfStream, Layers, UpgradeError
 from pumpline.core.protocol.permissions import Grant
 from pumpline.nsqd.protocol.arguments import Suspended
+from pumpline.nsqd.protocol.connections import Connections
 from pumpline.nsqd.protocol.heartbeat import Heartbeat
 from pumpline.nsqd.protocol.identify import ClientOptions
 from pumpline.nsqd.protocol.parser import Dropped, Protocol
@@ -35,7 +36,6 @@ from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.security.auth_servers import Answered, AuthServers, Question
 
 if TYPE_CHECKING:
-    from pumpline.nsqd.broker import Broker
     from pumpline.nsqd.queue.topic import Topic
 
 OUTPUT_BYTES_MAX = 512 * 1024  # messages a consumer is given in one tick
@@ -50,22 +50,22 @@ _LOG = logging.getLogger(__name__)
 class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
-        broker: "Broker",
+        connections: Connections,
         *,
         tls: ssl.SSLContext | None = None,
         auth_servers: AuthServers | None = None,
     ) -> None:
-        self.broker = broker
+        self._connections = connections
         self.layers: Layers | None = None  # what its bytes are wrapped in
         self.peer = ""
         self.connected_at_s = 0
         self.consumer: Consumer | None = None
         self.pub_counts: dict[str, int] = {}
         self.output_room_bytes = OUTPUT_BYTES_MAX
-        self._tick = broker.tick
-        self._loop = broker.loop
-        self._received = broker.received
-        self._received_view = memoryview(broker.received)
+        self._tick = connections.tick
+        self._loop = connections.loop
+        self._received = connections.received
+        self._received_view = memoryview(connections.received)
         self._transport: asyncio.Transport
         self.protocol: Protocol
         self._pending = bytearray()  # an unfinished command
@@ -85,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self._auth_servers = auth_servers
         self._waits_for_ticket = False
         self.heard_s = 0.0  # when the client last said something
-        self._heartbeat = Heartbeat(self, broker.loop, broker.dropped_clients)
+        self._heartbeat = Heartbeat(self, connections.loop, connections.dropped)
         self._linger: asyncio.TimerHandle | None = None  # when it is closing
 
     # -- the socket ---------------------------------------------------------------------------
@@ -94,10 +94,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WATER_MARK_BYTES)
         self.peer, self._host = _peer_name(self._transport)
-        self.protocol = Protocol(self, self._host)
+        self.protocol = Protocol(self, self._connections, self._host)
         self.connected_at_s = self._tick.wall_ns // 1_000_000_000
         _LOG.info("TCP: new client(%s)", self.peer)
-        if not self.broker.admit(self):
+        if not self._connections.admit(self):
             self.close()
             return
         self.heard_s = self._loop.time()
@@ -169,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
             self._call_off()
         if self.consumer is not None:
             self.consumer.channel.remove(self.consumer)
-        self.broker.dismiss(self)
+        self._connections.dismiss(self)
         # The connection is in a cycle with its protocol, and stays until it is collected; what is
         # large must not: a deflate stream has 300 kB.
         self.layers = None
@@ -399,7 +399,7 @@ class Connection(asyncio.BufferedProtocol):
     def fail(self, error: ProtocolError) -> None:
         """Send the error, after the replies that are due before it, and close."""
         _LOG.error("[%s] - %s", self.peer, error)
-        self.broker.client_errors[error.code] += 1
+        self._connections.errors[error.code] += 1
         self._replies.append(frames.encode_frame(frames.ERROR, error.data))
         self._end()
 

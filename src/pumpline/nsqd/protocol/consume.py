@@ -49,18 +49,18 @@ def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     if not is_valid_name(channel_name):
         raise ProtocolError(E_BAD_CHANNEL, f"SUB channel name {go_quote(params[2])} is not valid")
     protocol.check_auth("SUB", topic_name, channel_name)
-    if protocol.broker.draining.active:
+    if protocol.connections.draining:
         raise ProtocolError(E_SUB_FAILED, "SUB failed exiting")
     try:
-        channel = protocol.broker.topics.topic(topic_name).channel(channel_name)
+        channel = protocol.topics.topic(topic_name).channel(channel_name)
     except OSError as error:
-        reason = protocol.broker.disk.health.failed(error, f"channel {channel_name}")
+        reason = protocol.topics.disk.health.failed(error, f"channel {channel_name}")
         raise ProtocolError(E_SUB_FAILED, f"SUB failed {reason}") from None
     except NameTaken:
         raise ProtocolError(
             E_BAD_CHANNEL, f"SUB channel name {go_quote(params[2])} is that of a hold"
         ) from None
-    limit = protocol.broker.options.max_channel_consumers
+    limit = protocol.options.max_channel_consumers
     if limit and len(channel.consumers) >= limit:
         raise ProtocolError(
             E_SUB_FAILED,
@@ -71,7 +71,7 @@ def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
         protocol.connection,
         msg_timeout_ns=client.msg_timeout_ms * _NS_PER_MS,
         sample_rate=client.sample_rate,
-        locality=locality_of(client.topology_zone, client.topology_region, protocol.broker.options),
+        locality=locality_of(client.topology_zone, client.topology_region, protocol.options),
     )
     channel.add(consumer)
     protocol.connection.consumer = consumer
@@ -90,7 +90,7 @@ def rdy(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     count = number(params[1]) if len(params) > 1 else 1
     if count is None:
         raise ProtocolError(E_INVALID, f"RDY could not parse count {text(params[1])}")
-    limit = protocol.broker.options.max_rdy_count
+    limit = protocol.options.max_rdy_count
     if count > limit:
         # Go prints the count as the signed number it became.
         shown = count if count <= _INT64_MAX else count - (1 << 64)
@@ -114,7 +114,7 @@ def req(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     delay_ms = number(params[2])
     if delay_ms is None:
         raise ProtocolError(E_INVALID, f"REQ could not parse timeout {text(params[2])}")
-    delay_ns = min(delay_ms * _NS_PER_MS, protocol.broker.options.max_req_timeout_ns)
+    delay_ns = min(delay_ms * _NS_PER_MS, protocol.options.max_req_timeout_ns)
     try:
         consumer.channel.requeue(consumer, offset, delay_ns)
     except ChannelError as error:

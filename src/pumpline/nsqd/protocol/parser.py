@@ -31,6 +31,7 @@ from pumpline.core.text.names import go_quote
 from pumpline.nsqd.options import TlsRequired
 from pumpline.nsqd.protocol import consume, identify, publish
 from pumpline.nsqd.protocol.arguments import STATE_INIT, Incomplete, Suspended
+from pumpline.nsqd.protocol.connections import Connections
 from pumpline.nsqd.security.auth_servers import Access, auth_response
 
 if TYPE_CHECKING:
@@ -57,24 +58,28 @@ class Protocol:
         "_pub_line",
         "_pub_topic",
         "access",
-        "broker",
         "client_options",
         "connection",
+        "connections",
         "greeted",
         "incomplete",
         "needs_tls",
+        "options",
         "state",
+        "topics",
         "usual",
     )
 
-    def __init__(self, connection: "Connection", peer: str) -> None:
+    def __init__(self, connection: "Connection", connections: Connections, peer: str) -> None:
         self.connection = connection
-        self.broker = connection.broker
-        self.client_options = identify.default_client_options(self.broker.options, peer)
+        self.connections = connections
+        self.topics = connections.topics
+        self.options = connections.options
+        self.client_options = identify.default_client_options(self.options, peer)
         self.state = STATE_INIT
         self.greeted = False
-        self.needs_tls = self.broker.options.tls_required is not TlsRequired.NO
-        self.access = Access() if self.broker.options.auth_http_address else None
+        self.needs_tls = self.options.tls_required is not TlsRequired.NO
+        self.access = Access() if self.options.auth_http_address else None
         # The short way of what the client says most, FIN or its last publish, to be tried first.
         self.usual: Callable[[bytearray, int, int], int] | None = None
         self.incomplete: str | Callable[[], str] = ""
@@ -192,7 +197,7 @@ class Protocol:
             return pos
         size, count = _SIZE_COUNT.unpack_from(buf, body_at - 4)
         after: int = body_at + size
-        size_max = self.broker.options.max_body_size
+        size_max = self.options.max_body_size
         if not 4 < size <= size_max or after > end or not 0 < count <= size // 5:
             return pos
         if topic.put_many(buf, body_at + 4, after, count) >= 0:
@@ -252,7 +257,7 @@ def _nop(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int, end:
 def _identify(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     if protocol.state != STATE_INIT:
         raise ProtocolError(E_INVALID, "cannot IDENTIFY in current state")
-    options = protocol.broker.options
+    options = protocol.options
     body, pos = read_body(buf, pos, end, "IDENTIFY", options.max_body_size)
     client = identify.parse(body, options)
     if client.upgrades and protocol.connection.layers is not None:
@@ -272,7 +277,7 @@ def _auth(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int, end
         raise ProtocolError(E_INVALID, "cannot AUTH in current state")
     if len(params) != 1:
         raise ProtocolError(E_INVALID, "AUTH invalid number of parameters")
-    secret, after = read_body(buf, pos, end, "AUTH", protocol.broker.options.max_body_size)
+    secret, after = read_body(buf, pos, end, "AUTH", protocol.options.max_body_size)
     access = protocol.access
     if access is None:
         raise ProtocolError(E_AUTH_DISABLED, "AUTH disabled")

@@ -24,7 +24,7 @@ _NS_PER_MS = 1_000_000
 def pub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     _require(params, 2, "PUB")
     name = _topic_name(params[1], "PUB")
-    body, after = message_body(buf, pos, end, "PUB", protocol.broker.options.max_msg_size)
+    body, after = message_body(buf, pos, end, "PUB", protocol.options.max_msg_size)
     topic = _topic(protocol, name, "PUB")
     topic.put(body)
     protocol.connection.reply_published(topic, 1, "PUB")
@@ -35,7 +35,7 @@ def pub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
 def dpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     _require(params, 3, "DPUB")
     name = _topic_name(params[1], "DPUB")
-    options = protocol.broker.options
+    options = protocol.options
     delay_ms = number(params[2])
     if delay_ms is None:
         raise ProtocolError(E_INVALID, f"DPUB could not parse timeout {text(params[2])}")
@@ -57,7 +57,7 @@ def mpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, en
             E_BAD_TOPIC, f"E_BAD_TOPIC MPUB topic name {go_quote(params[1])} is not valid"
         )
     topic = _topic(protocol, text(params[1]), "MPUB")
-    options = protocol.broker.options
+    options = protocol.options
     count, after = mpub_count(buf, pos, end, options.max_body_size)
     messages_at = pos + 2 * SIZE.size
     bad = topic.put_many(buf, messages_at, after, count)
@@ -116,12 +116,12 @@ def bad_message(buf: bytearray, pos: int, end: int, index: int, size_max: int) -
 def _topic(protocol: "Protocol", name: str, verb: str) -> "Topic":
     """The topic to publish to, if the client may."""
     protocol.check_auth(verb, name)
-    if protocol.broker.draining.active:
+    if protocol.connections.draining:
         raise ProtocolError(f"E_{verb}_FAILED", f"{verb} failed exiting")
     try:
-        return protocol.broker.topics.topic(name)
+        return protocol.topics.topic(name)
     except OSError as error:
-        reason = protocol.broker.disk.health.failed(error, f"topic {name}")
+        reason = protocol.topics.disk.health.failed(error, f"topic {name}")
         raise ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {reason}") from None
 
 

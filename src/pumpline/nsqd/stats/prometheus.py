@@ -173,10 +173,12 @@ class Metrics:
         exposition.add(TOPICS, len(broker.topics))
         exposition.add(CONNECTIONS, len(broker.connections))
         exposition.add(PRODUCERS, sum(bool(each.pub_counts) for each in broker.connections))
-        exposition.add(REFUSED, broker.refused_connections)
+        exposition.add(REFUSED, broker.connections.refused_count)
         for reason in (SILENT, SLOW):
-            exposition.add(DROPPED_CLIENTS, broker.dropped_clients[reason], labels(reason=reason))
-        for code, count in sorted(broker.client_errors.items()):
+            exposition.add(
+                DROPPED_CLIENTS, broker.connections.dropped[reason], labels(reason=reason)
+            )
+        for code, count in sorted(broker.connections.errors.items()):
             exposition.add(CLIENT_ERRORS, count, labels(code=code))
         for lookupd in broker.lookups.lookupds:
             where = labels(address=lookupd.address)
@@ -214,7 +216,7 @@ class Metrics:
                 _add_topic(exposition, topic, channels, selection)
             await pace.breathe()
         if selection.clients:
-            for connection in list(self._broker.connections):
+            for connection in self._broker.connections:
                 for published in client_stats(connection, selection.topic).pub_counts:
                     where = labels(
                         topic=published.topic,

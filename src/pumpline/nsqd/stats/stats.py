@@ -177,7 +177,7 @@ async def _gather(broker: "Broker", selection: Selection) -> Gathered:
         await pace.breathe()
     producers: list[ClientStats] = []
     if selection.clients:
-        for connection in list(broker.connections):
+        for connection in broker.connections:
             if connection.pub_counts:
                 producers.append(client_stats(connection, selection.topic))
                 await pace.breathe()

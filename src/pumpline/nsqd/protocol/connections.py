@@ -1,0 +1,65 @@
+"""All clients that are connected over TCP: who is let in, who left and why.
+
+`Connections` is also what the connections share: the topics, the options, the tick, and one buffer
+to receive into. It knows no sockets and no commands.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pumpline.nsqd.queue.topics import Topics
+
+if TYPE_CHECKING:  # a connection and the set of all of them know each other
+    from pumpline.nsqd.protocol.connection import Connection
+
+RECEIVE_BYTES = 256 * 1024
+
+_LOG = logging.getLogger(__name__)
+
+
+class Connections:
+    def __init__(self, topics: Topics, loop: asyncio.AbstractEventLoop) -> None:
+        self.topics = topics
+        self.options = topics.options
+        self.tick = topics.tick
+        self.loop = loop
+        self.received = bytearray(RECEIVE_BYTES)  # parsed before anybody else receives
+        self.draining = False  # publishes and subscriptions are refused
+        self.refused_count = 0  # over --max-connections
+        self.dropped: Counter[str] = Counter()  # given up, by the reason; see `heartbeat`
+        self.errors: Counter[str] = Counter()  # that ended a connection, by their code
+        self._connections: dict[Connection, None] = {}
+
+    def __iter__(self) -> "Iterator[Connection]":
+        return iter(tuple(self._connections))
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def admit(self, connection: "Connection") -> bool:
+        """Take in a new connection, unless there are too many."""
+        limit = self.options.max_connections
+        if limit and len(self._connections) >= limit:
+            self.refused_count += 1
+            _LOG.error("TCP: refused client(%s): limit of %d reached", connection.peer, limit)
+            return False
+        self._connections[connection] = None
+        return True
+
+    def dismiss(self, connection: "Connection") -> None:
+        """A connection is closed; it need not have been admitted."""
+        self._connections.pop(connection, None)
+
+    def drain(self) -> None:
+        """Refuse publishes and subscriptions from now on."""
+        self.draining = True
+        for connection in self:
+            connection.protocol.forget_publish()
+
+    def close(self) -> None:
+        """Close every connection at once."""
+        for connection in self:
+            connection.close()

@@ -101,7 +101,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("policy", ["", "require", "require-verify"])
+@pytest.mark.parametrize("policy", ["", "require-verify"])
 @given(data=st.binary(min_size=1, max_size=300))
 def test_any_bytes_instead_of_a_handshake(directory: Path, policy: str, data: bytes) -> None:
     options = Options(

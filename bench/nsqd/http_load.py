@@ -1,7 +1,7 @@
 """What a load process does over HTTP: POST /pub and binary POST /mpub on connections kept open.
 
-The request is built once and sent again and again; every reply is checked. Knows HTTP's bytes and its
-load process; must not know servers, targets or how a phase is timed.
+The request is built once and sent again and again; every reply is checked. Knows HTTP's bytes and
+its load process; must not know servers, targets or how a phase is timed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A publish over HTTP may carry a publish token. The first publish with a token is carried out; any
 other gets the same answer, and does nothing. While the first is under way the others wait for its
-outcome; if it fails, its token is forgotten. The last `--max-publish-tokens` of a topic are remembered, across restarts:
+outcome; if it fails, its token is forgotten. The last `--max-publish-tokens` of a topic are
+remembered, across restarts:
 
 - a token is written in one batch with its messages, so after a kill either both are there or none;
 - tokens older than the newest segments of the log are in files of their own (`log.publish_tokens`),

@@ -60,6 +60,23 @@ def test_contributing_names_the_targets_of_the_day() -> None:
     assert make_targets(text) >= {"check", "test", "test-fast", "bench"}
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_benchmarks_that_are_named_exist(path: Path) -> None:
+    for name in re.findall(r"python -m (bench[\w.]*)", path.read_text()):
+        module = ROOT / name.replace(".", "/")
+        assert module.with_suffix(".py").exists() or (module / "__main__.py").exists(), name
+
+
+def test_files_in_the_map_of_the_benchmarks_exist() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", (ROOT / "bench" / "README.md").read_text(), re.M)
+    assert {directory for directory, _ in rows} >= {"kit", "nsqd", "clients", "spark"}
+    for directory, contents in rows:
+        if (ROOT / "bench" / directory).is_dir():
+            for name in re.findall(r"`([\w/]+)`", contents):
+                file = ROOT / "bench" / directory / name
+                assert file.is_dir() or file.with_suffix(".py").exists(), f"{directory}/{name}"
+
+
 def test_hooks_use_the_tools_of_the_environment_alone() -> None:
     repos = loaded(HOOKS)["repos"]
     assert [each["repo"] for each in repos] == ["local"]

@@ -32,7 +32,7 @@ class Broker:
             disk, describe=self.topics.describe, count=lambda: len(self.topics)
         )
         self.serving = False  # the listeners accept clients
-        self.draining = Draining(self)
+        self.draining = Draining(options, self.topics, self.connections)
         self.lookups = Lookups(options, self.topics)
         self.topics.discovery = self.lookups
         self.topics.observers += (self.lookups, self.metadata)

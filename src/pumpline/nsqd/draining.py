@@ -1,4 +1,4 @@
-"""Draining: the orderly way to an end. New work is refused, what is in flight may be finished.
+"""Draining: an orderly end. New work is refused, what is in flight may be finished.
 
 While draining, publishes and new subscriptions are refused with NSQ's word for it, `exiting`;
 consumers are given nothing new, but may answer what they have, until nothing is in flight or the
@@ -9,12 +9,11 @@ are waited for too. Closing listeners and leaving the lookupds is the server's p
 import asyncio
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from pumpline.core.text.durations import NS_PER_S, format_duration
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.broker import Broker
+from pumpline.nsqd.options import Options
+from pumpline.nsqd.protocol.connections import Connections
+from pumpline.nsqd.queue.topics import Topics
 
 LOOK_S = 0.02  # between two looks at what is in flight
 
@@ -22,18 +21,19 @@ _LOG = logging.getLogger(__name__)
 
 
 class Draining:
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, options: Options, topics: Topics, connections: Connections) -> None:
         self.wanted = asyncio.Event()  # somebody asked for it over HTTP
         self.active = False
-        self.timeout_ns = broker.options.drain_timeout_ns
-        self._broker = broker
+        self.timeout_ns = options.drain_timeout_ns
+        self._topics = topics
+        self._connections = connections
 
     @property
     def in_flight(self) -> int:
         """Messages that somebody has to answer, or that have to be written, before the end."""
         return sum(
             channel.in_flight_count + channel.dead_letters.pending
-            for topic in self._broker.topics.values()
+            for topic in self._topics.values()
             for channel in topic.channels.values()
         )
 
@@ -42,8 +42,8 @@ class Draining:
         if self.active:
             return
         self.active = True
-        self._broker.connections.drain()
-        for topic in self._broker.topics.values():
+        self._connections.drain()
+        for topic in self._topics.values():
             for channel in topic.channels.values():
                 for consumer in channel.consumers:
                     consumer.stop()

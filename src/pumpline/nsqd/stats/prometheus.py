@@ -10,10 +10,12 @@ Nothing is counted for this module's sake on the way of a message.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from pumpline.core.messages import kernels
+from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.protocol.heartbeat import SILENT, SLOW
+from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.queue.topology import Locality
 from pumpline.nsqd.stats.memory import Memory
 from pumpline.nsqd.stats.stats import (
@@ -30,11 +32,6 @@ from pumpline.web.prometheus_text import COUNTER, GAUGE, HISTOGRAM, Exposition, 
 from pumpline.web.replies import Reply
 from pumpline.web.server import HttpServer, Request
 from pumpline.web.yielding import Pace
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.broker import Broker
-    from pumpline.nsqd.queue.channel import Channel
-    from pumpline.nsqd.queue.topic import Topic
 
 _NS_PER_S = 1_000_000_000
 _US_PER_S = 1_000_000
@@ -139,7 +136,7 @@ CLIENT_PUBLISHED = Family("nsqd_client_published_messages", COUNTER, "Messages p
 
 
 class Metrics:
-    def __init__(self, broker: "Broker", *, memory: Memory, http: Sequence[HttpServer]) -> None:
+    def __init__(self, broker: Broker, *, memory: Memory, http: Sequence[HttpServer]) -> None:
         """`http`: the servers whose clients count."""
         self._broker = broker
         self._memory = memory
@@ -228,7 +225,7 @@ class Metrics:
 
 
 def _add_topic(
-    exposition: Exposition, topic: "Topic", channels: "list[Channel]", selection: Selection
+    exposition: Exposition, topic: Topic, channels: list[Channel], selection: Selection
 ) -> None:
     stats = topic_stats(topic, channels, selection)
     where = labels(topic=topic.name)
@@ -254,7 +251,7 @@ def _add_topic(
         _add_channel(exposition, channel, figures, topic.name)
 
 
-def _add_holds(exposition: Exposition, topic: "Topic") -> None:
+def _add_holds(exposition: Exposition, topic: Topic) -> None:
     exposition.add(HOLDS_DROPPED, topic.holds.dropped_count, labels(topic=topic.name))
     for name, hold in topic.holds.by_name.items():
         where = labels(topic=topic.name, hold=name)
@@ -264,7 +261,7 @@ def _add_holds(exposition: Exposition, topic: "Topic") -> None:
 
 
 def _add_channel(
-    exposition: Exposition, channel: "Channel", stats: ChannelStats, topic_name: str
+    exposition: Exposition, channel: Channel, stats: ChannelStats, topic_name: str
 ) -> None:
     where = labels(topic=topic_name, channel=channel.name)
     for field, family in CHANNEL_FIGURES:

@@ -9,7 +9,7 @@ that would have to be read from disk, as the memory no longer holds it; ephemera
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -17,20 +17,18 @@ from pumpline import NSQ_VERSION
 from pumpline.core.protocol.layers import Deflate, Snappy
 from pumpline.core.text.histogram import merged
 from pumpline.log.holds import StoredHold
+from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.protocol.connection import Connection
+from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.consumer import Consumer
 from pumpline.nsqd.queue.latency import Latency
 from pumpline.nsqd.queue.source import Source
+from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.queue.topology import Locality
 from pumpline.nsqd.security.tls import go_cipher_name, go_version_name
 from pumpline.nsqd.stats.memory import Memory, MemoryStats
 from pumpline.web.query import BOOLEANS
 from pumpline.web.yielding import Pace
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.broker import Broker
-    from pumpline.nsqd.queue.channel import Channel
-    from pumpline.nsqd.queue.topic import Topic
 
 PROTOCOL_VERSION = "V2"
 
@@ -143,7 +141,7 @@ class Selection(msgspec.Struct, kw_only=True, frozen=True):
 Gathered = tuple[list[TopicStats] | None, list[ClientStats] | None]
 
 
-async def gather(broker: "Broker", selection: Selection, memory: Memory | None) -> Stats:
+async def gather(broker: Broker, selection: Selection, memory: Memory | None) -> Stats:
     """The figures of now; those of memory, if there is one to ask."""
     topics, producers = await _gather(broker, selection)
     return Stats(
@@ -156,7 +154,7 @@ async def gather(broker: "Broker", selection: Selection, memory: Memory | None) 
     )
 
 
-async def _gather(broker: "Broker", selection: Selection) -> Gathered:
+async def _gather(broker: Broker, selection: Selection) -> Gathered:
     """Topics and producers; None where NSQ has no list at all."""
     chosen = choose(broker.topics, selection.topic)
     if chosen is None:
@@ -191,7 +189,7 @@ def choose(by_name: Mapping[str, T], name: str) -> list[T] | None:
     return [by_name[name]] if name in by_name else None
 
 
-def topic_stats(topic: "Topic", channels: "Iterable[Channel]", selection: Selection) -> TopicStats:
+def topic_stats(topic: Topic, channels: Iterable[Channel], selection: Selection) -> TopicStats:
     in_memory = topic.log.memory_first
     each = [channel.latency for channel in topic.channels.values() if channel.latency is not None]
     return TopicStats(
@@ -206,7 +204,7 @@ def topic_stats(topic: "Topic", channels: "Iterable[Channel]", selection: Select
     )
 
 
-def _channel_stats(channel: "Channel", in_memory: int, selection: Selection) -> ChannelStats:
+def _channel_stats(channel: Channel, in_memory: int, selection: Selection) -> ChannelStats:
     depth = channel.depth
     clients = list(_consumers(channel, selection.topic)) if selection.clients else None
     zone, region, globally = channel.delivered or (0, 0, 0)
@@ -245,7 +243,7 @@ def _latency_stats(topic: Source, latencies: list[Latency]) -> LatencyStats:
     return LatencyStats(count=histogram.count, percentiles=percentiles)
 
 
-def _hold_stats(topic: "Topic", hold: StoredHold, selection: Selection) -> ChannelStats:
+def _hold_stats(topic: Topic, hold: StoredHold, selection: Selection) -> ChannelStats:
     """A hold as a channel: nobody consumes it, and its depth is what its owner has yet to read."""
     depth = topic.holds.depth(hold)
     return ChannelStats(
@@ -265,7 +263,7 @@ def _hold_stats(topic: "Topic", hold: StoredHold, selection: Selection) -> Chann
     )
 
 
-def _consumers(channel: "Channel", topic_name: str) -> Iterator[ClientStats]:
+def _consumers(channel: Channel, topic_name: str) -> Iterator[ClientStats]:
     for consumer in channel.consumers:
         if isinstance(consumer.outlet, Connection):
             yield client_stats(consumer.outlet, topic_name)

@@ -4,6 +4,7 @@ Directories set the marks, so that no file can forget its own. Hypothesis genera
 examples in every run, and sets no deadline for them.
 """
 
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -41,18 +42,24 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    ours = [item for item in items if item.path.is_relative_to(TESTS)]
-    for item in ours:
-        top = item.path.relative_to(TESTS).parts[0]
-        if top in MARKED_DIRECTORIES:
-            item.add_marker(top)
-        if top not in SINGLY and not _needs_spark(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(TESTS).as_posix()))
+    for path, group in itertools.groupby(items, lambda item: item.path):
+        if path.is_relative_to(TESTS):
+            _mark(list(group), path.relative_to(TESTS))
     # One after the other to each session, so that both have as much to do.
-    for number, item in enumerate(filter(_needs_spark, ours)):
+    for number, item in enumerate(filter(_needs_spark, items)):
         item.add_marker(pytest.mark.xdist_group(f"spark-{number % SPARK_SESSIONS}"))
     if hasattr(config, "workerinput"):
         items.sort(key=_rank)
+
+
+def _mark(items: list[pytest.Item], path: Path) -> None:
+    """What all tests of one file get."""
+    top = path.parts[0]
+    for item in items:
+        if top in MARKED_DIRECTORIES:
+            item.add_marker(top)
+        if top not in SINGLY and not _needs_spark(item):
+            item.add_marker(pytest.mark.xdist_group(path.as_posix()))
 
 
 def _needs_spark(item: pytest.Item) -> bool:

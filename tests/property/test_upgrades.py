@@ -1,6 +1,8 @@
 """The layers of a connection: what is packed is unpacked, and anything else is refused."""
 
+import functools
 import random
+import ssl
 from contextlib import suppress
 from pathlib import Path
 
@@ -101,9 +103,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("policy", ["", "require-verify"])
-@given(data=st.binary(min_size=1, max_size=300))
-def test_any_bytes_instead_of_a_handshake(directory: Path, policy: str, data: bytes) -> None:
+@functools.cache  # the certificates of the system's authorities take 40 ms to load
+def context_of(directory: Path, policy: str) -> ssl.SSLContext:
     options = Options(
         tls_cert=str(directory / "server.pem"),
         tls_key=str(directory / "server-key.pem"),
@@ -111,8 +112,14 @@ def test_any_bytes_instead_of_a_handshake(directory: Path, policy: str, data: by
     )
     context = server_context(options)
     assert context is not None
+    return context
+
+
+@pytest.mark.parametrize("policy", ["", "require-verify"])
+@given(data=st.binary(min_size=1, max_size=300))
+def test_any_bytes_instead_of_a_handshake(directory: Path, policy: str, data: bytes) -> None:
     for wire in (data, b"\x16\x03\x01" + len(data).to_bytes(2) + data):
-        tls = Tls(context)
+        tls = Tls(context_of(directory, policy))
         tls.receive(wire)
         with suppress(UpgradeError):
             tls.shake_hands()

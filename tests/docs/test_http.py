@@ -17,10 +17,6 @@ from tests.kit.pages import DOCS, Reader, steps_of
 PAGE = (DOCS / "http.md").read_text()
 NSQD_PART, _, NSQLOOKUPD_PART = PAGE.partition("\n## nsqlookupd\n")
 ROUTE = re.compile(r"^\| `(GET|POST|PUT) (/[^`?]*)`", re.M)
-# Look-alikes of Go's profiler, which are being removed.
-GOING = {
-    f"/debug/pprof/{name}" for name in "profile heap goroutine symbol block threadcreate".split()
-}
 PATH = re.compile(r"/[a-z/]+(?::[a-z]+)?")
 
 
@@ -62,7 +58,7 @@ def allowed(address: str, path: str) -> set[str]:
     ids=["nsqd", "nsqlookupd"],
 )
 def test_the_page_has_every_path_and_no_other(module: ModuleType, part: str) -> None:
-    assert set(routes_on(part)) == paths_in(str(module.__file__)) - GOING
+    assert set(routes_on(part)) == paths_in(str(module.__file__))
 
 
 def test_the_methods_on_the_page_are_those_of_the_daemons() -> None:

@@ -23,11 +23,12 @@ from tests.kit.fuzz.swarm import swarm
 SEEDS = (1, 2)
 CONNECTIONS = 150  # a round
 AT_ONCE = 12
-STATUSES = {100, 200, 301, 307, 400, 401, 404, 405, 409, 410, 413, 416, 417, 500, 503}
+STATUSES = {100, 200, 301, 307, 400, 401, 404, 405, 409, 410, 413, 416, 417}
+STATUSES |= {431, 500, 501, 503, 505}
 TOKEN = "0123456789abcdef"
 ENDINGS = (*[Ending.LINGER] * 6, Ending.HALF_CLOSE, Ending.CLOSE, Ending.RESET)
 
-# aiohttp answers with the version it was asked with, whichever that is.
+# A request in HTTP/1.0 is answered in it.
 _STATUS_LINE = re.compile(rb"HTTP/\d\.\d (\d{3}) [ -~]*\r\n")
 _OWN_TROUBLE = b"Server got itself in trouble"
 

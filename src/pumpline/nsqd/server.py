@@ -224,7 +224,7 @@ class Server:
                 "HTTP", self.options.http_address, http, guarded=guarded
             )
         if self.options.https_address and self._https_tls is not None:
-            https = HttpServer(routes, gate=gate, tls=True)
+            https = HttpServer(routes, gate=gate)
             self._http.append(https)
             self.ports.https = await self._listen(
                 "HTTPS",

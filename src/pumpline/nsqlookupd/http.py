@@ -19,11 +19,11 @@ import msgspec
 from pumpline import NSQ_VERSION
 from pumpline.core.text.names import is_valid_name
 from pumpline.nsqlookupd.registry import Node, Registry
-from pumpline.web.pprof import PprofEndpoints
-from pumpline.web.query import parse_query
-from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply, plain_reply
+from pumpline.web.endpoint import Endpoint, Handler
+from pumpline.web.pprof import command_line, pprof_index
+from pumpline.web.replies import JSON_HEADERS, NOTHING, HttpError, Reply, json_reply, plain_reply
+from pumpline.web.request import Request, printable
 from pumpline.web.routes import Routes
-from pumpline.web.server import Endpoint, Handler, Request, printable
 from pumpline.web.yielding import Pace
 
 ZERO_TIME_NS = -6795364578871345152
@@ -68,7 +68,6 @@ def nsqlookupd_routes(registry: Registry, *, metrics: Handler) -> Routes[Endpoin
     lookups = LookupEndpoints(registry)
     admin = AdminEndpoints(registry)
     debug = DebugEndpoints(registry)
-    pprof = PprofEndpoints("pprof/cmdline")
     gets: dict[str, Handler] = {
         "/ping": lookups.ping,
         "/info": lookups.info,
@@ -78,21 +77,17 @@ def nsqlookupd_routes(registry: Registry, *, metrics: Handler) -> Routes[Endpoin
         "/nodes": lookups.nodes,
         "/metrics": metrics,
         "/debug": debug.registrations,
-        "/debug/pprof": pprof.index,
-        "/debug/pprof/cmdline": pprof.cmdline,
+        "/debug/pprof": pprof_index,
+        "/debug/pprof/cmdline": command_line,
     }
-    for name in ("symbol", "profile", "heap", "goroutine", "block", "threadcreate"):
-        gets[f"/debug/pprof/{name}"] = pprof.unavailable
     posts: dict[str, Handler] = {
         "/topic/create": admin.create_topic,
         "/topic/delete": admin.delete_topic,
         "/topic/tombstone": admin.tombstone,
         "/channel/create": admin.create_channel,
         "/channel/delete": admin.delete_channel,
-        "/debug/pprof/symbol": pprof.unavailable,
     }
     table = {("GET", path): Endpoint(handler) for path, handler in gets.items()}
-    table["GET", "/lookup"] = Endpoint(lookups.lookup, instant=lookups.find)
     table |= {("POST", path): Endpoint(handler) for path, handler in posts.items()}
     return Routes(table)
 
@@ -103,29 +98,26 @@ class LookupEndpoints:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def ping(self, request: Request) -> Reply:
+    def ping(self, request: Request) -> Reply:
         return plain_reply("OK")
 
-    async def info(self, request: Request) -> Reply:
+    def info(self, request: Request) -> Reply:
         return json_reply({"version": NSQ_VERSION})
 
-    async def lookup(self, request: Request) -> Reply:
-        request.query()  # logs what is wrong with it
-        return json_reply(msgspec.Raw(self.find(request.raw_query)))
-
-    def find(self, raw_query: str) -> bytes:
-        topic = self._registry.topics.get(_argument(parse_query(raw_query), "topic"))
+    def lookup(self, request: Request) -> Reply:
+        topic = self._registry.topics.get(_argument(request.query(), "topic"))
         if topic is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
         channels = msgspec.json.encode(list(topic.channels))
         nodes = self._registry.producers(topic, time.monotonic_ns())
         producers = b",".join([node.shown or _show(node) for node in nodes])
-        return b'{"channels":%b,"producers":[%b]}' % (channels, producers)
+        body = b'{"channels":%b,"producers":[%b]}' % (channels, producers)
+        return Reply(body=body, headers=JSON_HEADERS)
 
-    async def topics(self, request: Request) -> Reply:
+    def topics(self, request: Request) -> Reply:
         return json_reply({"topics": list(self._registry.topics)})
 
-    async def channels(self, request: Request) -> Reply:
+    def channels(self, request: Request) -> Reply:
         topic = self._registry.topics.get(_argument(request.query(), "topic"))
         return json_reply({"channels": [] if topic is None else list(topic.channels)})
 
@@ -146,32 +138,32 @@ class AdminEndpoints:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def create_topic(self, request: Request) -> Reply:
+    def create_topic(self, request: Request) -> Reply:
         topic = _name(request.query(), "topic")
         _LOG.info("DB: adding topic(%s)", topic)
         self._registry.create_topic(topic)
         return NOTHING
 
-    async def delete_topic(self, request: Request) -> Reply:
+    def delete_topic(self, request: Request) -> Reply:
         topic = _argument(request.query(), "topic")
         if self._registry.delete_topic(topic):
             _LOG.info("DB: removing topic(%s)", topic)
         return NOTHING
 
-    async def create_channel(self, request: Request) -> Reply:
+    def create_channel(self, request: Request) -> Reply:
         topic, channel = _topic_and_channel(request)
         _LOG.info("DB: adding channel(%s) in topic(%s)", channel, topic)
         self._registry.create_channel(topic, channel)
         return NOTHING
 
-    async def delete_channel(self, request: Request) -> Reply:
+    def delete_channel(self, request: Request) -> Reply:
         topic, channel = _topic_and_channel(request)
         if not self._registry.delete_channel(topic, channel):
             raise HttpError(404, "CHANNEL_NOT_FOUND")
         _LOG.info("DB: removing channel(%s) from topic(%s)", channel, topic)
         return NOTHING
 
-    async def tombstone(self, request: Request) -> Reply:
+    def tombstone(self, request: Request) -> Reply:
         query = request.query()
         topic = _argument(query, "topic")
         node = _argument(query, "node")

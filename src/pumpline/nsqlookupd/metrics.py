@@ -13,7 +13,8 @@ from pumpline.nsqlookupd.registry import Registry
 from pumpline.web.process_metrics import LoopDelay, add_build, add_http, add_process
 from pumpline.web.prometheus_text import COUNTER, GAUGE, Exposition, Family, labels
 from pumpline.web.replies import Reply
-from pumpline.web.server import HttpServer, Request
+from pumpline.web.request import Request
+from pumpline.web.server import HttpServer
 from pumpline.web.yielding import Pace
 
 CONNECTIONS = Family("nsqlookupd_connections", GAUGE, "TCP connections.")

@@ -1,4 +1,4 @@
-"""Replies of NSQ's daemons over HTTP, and their bytes where aiohttp is not asked to make them.
+"""Replies of NSQ's daemons over HTTP, and their bytes.
 
 | reply                   | status     | body                 | headers                          |
 |-------------------------|------------|----------------------|----------------------------------|
@@ -8,26 +8,32 @@
 | error                   | 4xx or 5xx | {"message":"<CODE>"} | Content-Type, X-NSQ-Content-Type |
 | wrong method            | 405        | as an error          | and Allow                        |
 | OPTIONS on a known path | 200        | none                 | Allow                            |
-| path almost right       | 301, 307   | none                 | Location (301 for GET)           |
+| path almost right       | 301        | HTML with a link     | Location, Content-Type (GET)     |
+|                         | 307        | none                 | Location (other methods)         |
+| not HTTP                | 4xx or 5xx | the status in words  | Content-Type, Connection: close  |
 """
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from email.utils import formatdate
 from http import HTTPStatus
+from typing import Protocol
 
 import msgspec
 
 from pumpline import __version__
-from pumpline.web.streams import Stream
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
 _NSQ_HEADERS = {"X-NSQ-Content-Type": "nsq; version=1.0"}
+JSON_HEADERS = {**_NSQ_HEADERS, "Content-Type": JSON}
 SERVER = f"pumpline/{__version__}"
+# As Go escapes them.
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"})
+_DAYS = "Mon Tue Wed Thu Fri Sat Sun".split()
+_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 
 
 class HttpError(Exception):
@@ -51,17 +57,59 @@ class HttpError(Exception):
         return error_reply(self.status, self.code, headers=self.headers, details=self.details)
 
 
+class ReplySink(Protocol):
+    """Where a stream goes: the rest of a reply, after its head."""
+
+    heartbeat_s: float  # of nothing to send, before a sign of life
+
+    async def write(self, data: bytes) -> None:
+        """Send it, and wait if the client is slow; ConnectionError when it is gone."""
+
+    async def drain(self) -> None:
+        """Wait until all that was written is in the socket."""
+
+    def socket_fd(self) -> int | None:
+        """To send past the connection, after `drain`; None if that cannot be, as with TLS."""
+
+    def check(self) -> None:
+        """ConnectionError if the client is gone."""
+
+    def expect(self, length_bytes: int) -> None:
+        """From now on the client has its time to take that many bytes."""
+
+    def rest(self) -> None:
+        """Nothing is sent for a while."""
+
+
+class Stream(Protocol):
+    """The body of a reply that is sent piece by piece."""
+
+    endless: bool  # goes on as long as its client does: one that closes its side is gone
+
+    @property
+    def length_bytes(self) -> int | None:
+        """None: nobody knows yet."""
+        ...
+
+    async def send(self, sink: ReplySink) -> None:
+        """Send it all; ConnectionError when the client is gone."""
+        ...
+
+    def close(self) -> None:
+        """Nothing will be sent any more."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     status: int = 200
     body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
     stream: Stream | None = None  # instead of the body
 
 
 def json_reply(value: object, *, status: int = 200) -> Reply:
-    headers = {**_NSQ_HEADERS, "Content-Type": JSON}
-    return Reply(status=status, body=msgspec.json.encode(value), headers=headers)
+    return Reply(status=status, body=msgspec.json.encode(value), headers=JSON_HEADERS)
 
 
 def text_reply(text: str) -> Reply:
@@ -95,42 +143,61 @@ OK = text_reply("OK")
 NOTHING = text_reply("")
 
 
-class Encoder:
-    """Replies as the bytes aiohttp would send on a connection that stays."""
+def redirect_reply(method: str, location: str) -> Reply:
+    """To the path that was meant; a link for people, as Go's http.Redirect gives it."""
+    if method != "GET":
+        return Reply(status=307, headers={"Location": location})
+    link = f'<a href="{location.translate(_ESCAPES)}">Moved Permanently</a>.\n\n'
+    headers = {"Content-Type": HTML, "Location": location}
+    return Reply(status=301, body=link.encode(), headers=headers)
+
+
+def bad_request_reply(status: HTTPStatus, reason: str) -> Reply:
+    """To what is no HTTP."""
+    text = f"{status.value} {status.phrase}: {reason}"
+    return plain_reply(text, status=status)
+
+
+class ReplyEncoder:
+    """Replies as bytes. Most have the status and the very headers of the one before, and many are
+    the same object: what does not change is made once a second."""
 
     def __init__(self) -> None:
         self._now_s = 0
-        self._date = b""  # the header's value, made once a second
-        self._last: Reply | None = None  # encoded in this second: it is often the next
+        self._date = ""
+        self._last: Reply | None = None
         self._last_bytes = b""
+        self._start = b""  # of the last reply, up to its length
 
     def encode(self, reply: Reply) -> bytes:
+        """To an ordinary request in HTTP/1.1, on a connection that stays."""
         if int(time.time()) != self._now_s:
             self._set_date()
-        if reply is not self._last:
-            head = _head_format(reply.status, reply.headers)
-            self._last_bytes = head % (len(reply.body), self._date) + reply.body
+        last = self._last
+        if reply is not last:
+            if last is None or reply.headers is not last.headers or reply.status != last.status:
+                self._start = self.head(reply, "Content-Length: ").removesuffix(b"\r\n\r\n")
+            self._last_bytes = b"%b%d\r\n\r\n%b" % (self._start, len(reply.body), reply.body)
             self._last = reply
         return self._last_bytes
 
-    def encode_json(self, body: bytes) -> bytes:
-        """A success with this JSON."""
+    def head(self, reply: Reply, *more: str, version: str = "1.1") -> bytes:
+        """The head alone; `more` are its last lines."""
         if int(time.time()) != self._now_s:
             self._set_date()
-        return _JSON_HEAD % (len(body), self._date) + body
+        status = HTTPStatus(reply.status)
+        lines = [f"HTTP/{version} {status.value} {status.phrase}", f"Server: {SERVER}"]
+        lines += [f"{name}: {value}" for name, value in reply.headers.items()]
+        return "\r\n".join((*lines, f"Date: {self._date}", *more, "", "")).encode()
 
     def _set_date(self) -> None:
         self._now_s = int(time.time())
-        self._date = formatdate(self._now_s, usegmt=True).encode()
+        self._date = http_date(self._now_s)
         self._last = None
 
 
-def _head_format(status: int, headers: Mapping[str, str]) -> bytes:
-    """The head of a reply, to be filled in with the length of the body and the date."""
-    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Server: {SERVER}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    text = "\r\n".join(lines).replace("%", "%%")
-    return text.encode() + b"\r\nContent-Length: %d\r\nDate: %b\r\n\r\n"
-
-
-_JSON_HEAD = _head_format(200, json_reply(None).headers)
+def http_date(now_s: int) -> str:
+    """As in `Mon, 16 Nov 2026 15:50:21 GMT`; email.utils would cost 6 ms of every start."""
+    year, month, day, hour, minute, second, weekday, *_ = time.gmtime(now_s)
+    clock = f"{hour:02}:{minute:02}:{second:02}"
+    return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year} {clock} GMT"

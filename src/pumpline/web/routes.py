@@ -12,13 +12,12 @@ The last segment of a route may be a variable, written `:name`; it matches anyth
 Pure: knows no requests and no replies, and does not care what a route leads to.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 OPTIONS = "OPTIONS"
 
 T = TypeVar("T")
-C = TypeVar("C")
 
 
 class Found(NamedTuple, Generic[T]):
@@ -45,11 +44,6 @@ class Routes(Generic[T]):
             known = self._prefixes if colon else self._paths
             known.setdefault(prefix, {})[method] = target
         self._spelling = {path.lower(): path for path in (*self._paths, *self._prefixes)}
-
-    def targets(self, method: str, choose: Callable[[T], C | None]) -> dict[str, C]:
-        """What `choose` takes from the targets of a method, by path; where that is something."""
-        chosen = {path: choose(by[method]) for path, by in self._paths.items() if method in by}
-        return {path: each for path, each in chosen.items() if each is not None}
 
     def resolve(self, method: str, path: str) -> Found[T] | Redirect | Allowed | None:
         targets, variable = self._lookup(path)

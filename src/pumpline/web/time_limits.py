@@ -1,14 +1,15 @@
 """How long an HTTP server waits for its clients, and what ends those who take longer.
 
-One timer for all: a timer each would cost a tenth of a small publish.
+One timer for all: a timer each would cost a tenth of a small publish. A connection notes by when it
+must have heard from its client, and by when the client must have taken what was sent to it; a sweep
+every few seconds looks for those who are late. Knows no sockets.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from pumpline.core.text.addresses import join_address
+from typing import Protocol
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,82 +27,66 @@ class Patience:
     heartbeat_s: float = 15.0  # of nothing to send on an endless reply, before a sign of life
     stop_s: float = 0.5  # for requests under way when the server stops, and to be cancelled
 
+    def to_receive_s(self, length_bytes: int) -> float:
+        """What a client has to send a body of that length at most."""
+        return self.body_s + length_bytes / self.body_bytes_per_s
 
-class Limit(NamedTuple):
-    end_s: float
-    unsent_only: bool  # all that can be late is that the client takes what was sent
+    def to_send_s(self, length_bytes: int) -> float:
+        """What a client has to take that many bytes."""
+        return self.send_s + length_bytes / self.body_bytes_per_s
+
+
+class Timed(Protocol):
+    """A connection."""
+
+    @property
+    def address(self) -> str:
+        """The client's, for the log."""
+        ...
+
+    def is_late(self, now_s: float) -> bool:
+        """Whether its client takes too long over a body or a reply."""
+        ...
+
+    def is_idle(self, now_s: float) -> bool:
+        """Whether its client has sent no request for too long."""
+        ...
+
+    def abort(self) -> None: ...
 
 
 class TimeLimits:
-    """Ends the connections of clients that take too long over a body or a reply. A connection may
-    be closing: only when its client has taken the rest is it closed."""
+    """Ends the connections of clients that take too long."""
 
-    def __init__(self, patience: Patience) -> None:
-        self.patience = patience
+    def __init__(
+        self, patience: Patience, connections: Collection[Timed], on_sweep: Callable[[], None]
+    ) -> None:
         self.dropped_count = 0
-        self._limits: dict[asyncio.Transport, Limit] = {}
+        self._on_sweep = on_sweep
+        self._period_s = min(patience.sweep_s, patience.keepalive_s)
+        self._connections = connections
         self._timer: asyncio.TimerHandle | None = None
 
-    def set(
-        self, transport: asyncio.Transport | None, seconds: float, *, unsent_only: bool = False
-    ) -> None:
-        """None is a connection that is lost."""
-        if transport is None:
-            return
-        loop = asyncio.get_running_loop()
-        self._limits[transport] = Limit(loop.time() + seconds, unsent_only)
+    def start(self) -> None:
+        """Watch, if nobody does yet."""
         if self._timer is None:
-            self._timer = loop.call_later(self.patience.sweep_s, self._sweep, loop)
-
-    def clear(self, transport: asyncio.Transport | None) -> None:
-        if transport is not None:
-            self._limits.pop(transport, None)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._period_s, self._sweep, loop)
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
         now_s = loop.time()
-        for transport, limit in list(self._limits.items()):
-            if limit.end_s <= now_s:
-                del self._limits[transport]
-                if transport.get_write_buffer_size() or not limit.unsent_only:
-                    self._drop(transport)
-        if self._limits:
-            self._timer = loop.call_later(self.patience.sweep_s, self._sweep, loop)
-
-    def _drop(self, transport: asyncio.Transport) -> None:
-        self.dropped_count += 1
-        _LOG.error("HTTP: client (%s) takes too long, dropped", peer_of(transport))
-        transport.abort()
-
-
-class Allowance:
-    """The time that one client has to take its reply."""
-
-    def __init__(self, limits: TimeLimits, transport: asyncio.Transport | None) -> None:
-        self.patience = limits.patience
-        self._limits = limits
-        self._transport = transport
-
-    def give(self, length_bytes: int) -> None:
-        """From now on, for a reply, or a piece of one, of that length."""
-        self._limits.set(self._transport, self._seconds(length_bytes))
-
-    def end(self) -> None:
-        """All is sent, but for what the client has not taken yet."""
-        transport = self._transport
-        unsent_bytes = transport.get_write_buffer_size() if transport is not None else 0
-        if unsent_bytes:
-            self._limits.set(transport, self._seconds(unsent_bytes), unsent_only=True)
-        else:
-            self._limits.clear(transport)
-
-    def _seconds(self, length_bytes: int) -> float:
-        return self.patience.send_s + length_bytes / self.patience.body_bytes_per_s
-
-
-def peer_of(transport: asyncio.BaseTransport | None) -> str:
-    return "" if transport is None else join_address(transport.get_extra_info("peername"))
+        for connection in list(self._connections):
+            if connection.is_late(now_s):
+                self.dropped_count += 1
+                _LOG.error("HTTP: client (%s) takes too long, dropped", connection.address)
+                connection.abort()
+            elif connection.is_idle(now_s):
+                connection.abort()
+        self._on_sweep()
+        self._timer = None
+        if self._connections:
+            self.start()

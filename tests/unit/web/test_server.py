@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp.web import RequestHandler
 
-from pumpline.web import server as server_module
+from pumpline.web.connection import HttpConnection
+from pumpline.web.endpoint import BodyLimit, Endpoint
 from pumpline.web.replies import OK, HttpError, Reply
+from pumpline.web.request import Request
 from pumpline.web.routes import Routes
-from pumpline.web.server import Endpoint, HttpServer, Request
+from pumpline.web.server import HttpServer
 from pumpline.web.time_limits import Patience
 from tests.kit.serving import PATIENCE_S, serving
 
@@ -20,15 +21,15 @@ SOME_BYTES = 30_000  # less than a transport keeps before it has others wait
 LARGE_BYTES = 50_000_000  # no socket buffer takes that
 
 
-async def ping(request: Request) -> Reply:
+def ping(request: Request) -> Reply:
     return OK
 
 
-async def echo(request: Request) -> Reply:
-    return Reply(body=bytes(await request.body(1000, too_big="TOO_BIG")))
+def echo(request: Request) -> Reply:
+    return Reply(body=request.body)
 
 
-async def large(request: Request) -> Reply:
+def large(request: Request) -> Reply:
     return Reply(body=bytes(LARGE_BYTES))
 
 
@@ -44,10 +45,12 @@ async def refused(request: Request) -> Reply:
     raise HttpError(418, "TEAPOT")
 
 
+LIMIT = BodyLimit(1000, "TOO_BIG")
+
 ROUTES = Routes(
     {
         ("GET", "/ping"): Endpoint(ping),
-        ("POST", "/echo"): Endpoint(echo),
+        ("POST", "/echo"): Endpoint(echo, body=LIMIT),
         ("GET", "/large"): Endpoint(large),
         ("GET", "/some"): Endpoint(some),
         ("GET", "/broken"): Endpoint(broken),
@@ -141,19 +144,19 @@ async def test_a_client_that_does_not_take_the_rest_of_a_reply_is_dropped() -> N
     async with serving(hasty) as talk, log_line("takes too long, dropped") as dropped:
         _, writer = await talk(b"")
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        while not any(map(unsent_bytes, hasty._web.connections)):
+        while not any(map(unsent_bytes, hasty._shared.connections)):
             count = hasty.replies[200]
             writer.write(b"GET /some HTTP/1.1\r\nHost: x\r\n\r\n")
             while hasty.replies[200] == count:
                 await asyncio.sleep(0)
             await asyncio.sleep(0)  # for it to be written
         await dropped.wait()
-        while hasty._web.connections:
+        while hasty.connection_count:
             await asyncio.sleep(0)
 
 
-def unsent_bytes(connection: RequestHandler) -> int:
-    return connection.transport.get_write_buffer_size() if connection.transport else 0
+def unsent_bytes(connection: HttpConnection) -> int:
+    return connection._transport.get_write_buffer_size()
 
 
 async def test_a_client_that_leaves_in_the_middle_of_a_body_is_named(
@@ -215,12 +218,8 @@ async def test_a_body_that_turns_out_malformed_is_answered_at_once(
     bad: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun = asyncio.Event()
-
-    async def read(request: Request) -> Reply:
-        begun.set()
-        return await echo(request)
-
-    async with serving(HttpServer(Routes({("POST", "/read"): Endpoint(read)}))) as talk:
+    endpoint = Endpoint(echo, body=LIMIT, check=lambda _: begun.set())
+    async with serving(HttpServer(Routes({("POST", "/read"): endpoint}))) as talk:
         reader, writer = await talk(b"POST /read" + CHUNKED + b"4\r\ngood\r\n")
         await begun.wait()
         writer.write(bad)
@@ -239,7 +238,9 @@ async def test_a_malformed_body_of_a_request_that_waits_is_answered_when_it_is_i
         await go.wait()
         return OK
 
-    routes = Routes({("GET", "/slow"): Endpoint(slow), ("POST", "/echo"): Endpoint(echo)})
+    routes = Routes(
+        {("GET", "/slow"): Endpoint(slow), ("POST", "/echo"): Endpoint(echo, body=LIMIT)}
+    )
     async with serving(HttpServer(routes)) as talk:
         reader, writer = await talk(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
         await asked.wait()
@@ -257,8 +258,8 @@ async def test_a_malformed_body_that_nobody_wants_costs_no_traceback(
 ) -> None:
     async with serving(server(linger_s=SHORT_S)) as talk:
         reader, writer = await talk(b"POST /nowhere" + CHUNKED + b"4\r\ngood\r\n")
-        assert b" 404 " in await reader.readline()
         writer.write(b"x\r\n")
+        assert b" 404 " in await reader.readline()
         await until_closed(reader)
     assert "Traceback" not in caplog.text
 
@@ -268,7 +269,7 @@ async def test_little_is_said_of_much_that_is_no_http(caplog: pytest.LogCaptureF
         head = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
         reader, _ = await talk(head + b"1\r\n" + b"x" * 50_000)
         answer = await until_closed(reader)
-    assert answer.startswith(b"HTTP/1.0 400 ")
+    assert answer.startswith(b"HTTP/1.1 500 ")
     assert len(answer) < 1000
     assert max(len(record.getMessage()) for record in caplog.records) < 1000
 
@@ -286,7 +287,7 @@ async def test_what_is_no_http_costs_one_line_in_the_log(caplog: pytest.LogCaptu
         reader, _ = await talk(b"GET /ping HTTP/1.1\r\nHost x\r\n\r\n")
         assert b" 400 " in await reader.readline()
         await until_closed(reader)
-    (record,) = (each for each in caplog.records if each.name.startswith(server_module.__name__))
+    (record,) = (each for each in caplog.records if each.name.startswith("pumpline.web"))
     assert record.levelno == logging.WARNING
     assert record.exc_info is None
     assert "\n" not in record.getMessage()

@@ -65,8 +65,6 @@ def test_unknown_paths_are_not_found(nsqd: Nsqd, method: str, target: str) -> No
         *((path, "OPTIONS, POST") for path in POST_PATHS),
         ("/config/log_level", "GET, OPTIONS, PUT"),
         ("/config/no_such_option", "GET, OPTIONS, PUT"),
-        ("/debug/pprof/symbol", "GET, OPTIONS, POST"),
-        ("/debug/setblockrate", "OPTIONS, PUT"),
     ],
 )
 def test_other_methods_are_refused_and_options_listed(nsqd: Nsqd, path: str, allowed: str) -> None:
@@ -334,7 +332,7 @@ def test_what_is_no_http_is_refused_and_hurts_nobody(nsqd: Nsqd, head: bytes) ->
 def test_large_heads_are_refused(nsqd: Nsqd) -> None:
     head = b"GET /ping HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 100_000 + b"\r\n\r\n"
     answer = read_to_end(send_raw(nsqd, head))
-    assert re.match(rb"HTTP/1\.[01] 400 ", answer), answer
+    assert answer.startswith(b"HTTP/1.1 431 "), answer
 
 
 def test_unknown_expectations_are_refused(nsqd: Nsqd) -> None:

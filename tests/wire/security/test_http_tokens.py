@@ -12,7 +12,7 @@ import pytest
 
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.server import Server
-from pumpline.web.server import Access, Endpoint
+from pumpline.web.endpoint import Access, Endpoint
 from tests.kit.certificates import Authority, client_context
 from tests.kit.daemons import IO_TIMEOUT_S, Nsqd, wait_until
 from tests.kit.wire.web import Answer, ask, ask_on
@@ -32,7 +32,7 @@ MUTATING = [
     ("POST", "/channel/empty?topic=t&channel=c"),
     ("POST", "/topic/delete?topic=t"),
     ("PUT", "/config/log_level"),
-    ("GET", "/debug/pprof/heap"),
+    ("GET", "/debug/pprof/cmdline"),
 ]
 
 
@@ -219,7 +219,7 @@ async def test_every_route_that_changes_or_shows_messages_is_guarded(tmp_path: P
     server = Server(Options(data_path=str(tmp_path), **addresses))
     await server.start()
     await server.close()
-    routes = server._http[0]._routes
+    routes = server._http[0]._site._routes
     table: dict[tuple[str, str], Endpoint] = {
         (method, path): endpoint
         for known in (routes._paths, routes._prefixes)

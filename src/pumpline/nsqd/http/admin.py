@@ -17,7 +17,7 @@ from pumpline.nsqd.http.log import LogEndpoints
 from pumpline.nsqd.http.publish import topic_name
 from pumpline.nsqd.queue.topic import NameTaken
 from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
-from pumpline.web.server import Request
+from pumpline.web.request import Request
 
 if TYPE_CHECKING:
     from pumpline.nsqd.broker import Broker
@@ -51,7 +51,7 @@ class AdminEndpoints:
             raise self._failed(error, f"topic {topic.name}") from None
         return await self._persisted()
 
-    async def empty_topic(self, request: Request) -> Reply:
+    def empty_topic(self, request: Request) -> Reply:
         topic_name(request.query())
         self._topic_unchecked(request).empty()
         self._broker.disk.checkpoints.write_now()
@@ -67,7 +67,7 @@ class AdminEndpoints:
 
     # -- channels -----------------------------------------------------------------------------
 
-    async def create_channel(self, request: Request) -> Reply:
+    def create_channel(self, request: Request) -> Reply:
         topic, name = self._topic_and_channel(request)
         try:
             topic.channel(name)
@@ -85,7 +85,7 @@ class AdminEndpoints:
             raise self._failed(error, f"channel {channel.name}") from None
         return await self._persisted()
 
-    async def empty_channel(self, request: Request) -> Reply:
+    def empty_channel(self, request: Request) -> Reply:
         self._channel(request).empty()
         self._broker.disk.checkpoints.write_now()
         return NOTHING

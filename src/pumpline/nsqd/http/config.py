@@ -9,7 +9,7 @@ import msgspec
 from pumpline.core.text.flags import parse_log_level
 from pumpline.nsqd.options import LOOKUPDS_MAX, config_value
 from pumpline.web.replies import HttpError, Reply, json_reply, text_reply
-from pumpline.web.server import Request
+from pumpline.web.request import Request
 
 if TYPE_CHECKING:
     from pumpline.nsqd.options import Options
@@ -26,16 +26,15 @@ class ConfigEndpoints:
         self._options = options
         self._lookupds_changed = lookupds_changed
 
-    async def get(self, request: Request) -> Reply:
+    def get(self, request: Request) -> Reply:
         try:
             value = config_value(self._options, request.variable)
         except KeyError:
             raise HttpError(400, "INVALID_OPTION") from None
         return text_reply(value) if isinstance(value, str) else json_reply(value)
 
-    async def put(self, request: Request) -> Reply:
-        body = await request.body(self._options.max_msg_size, too_big="INVALID_VALUE")
-        if not body:
+    def put(self, request: Request) -> Reply:
+        if not request.body:
             raise HttpError(413, "INVALID_VALUE")
         setters = {
             "log_level": self._set_log_level,
@@ -45,10 +44,10 @@ class ConfigEndpoints:
         if setter is None:
             raise HttpError(400, "INVALID_OPTION")
         try:
-            setter(bytes(body))
+            setter(request.body)
         except ValueError:
             raise HttpError(400, "INVALID_VALUE") from None
-        return await self.get(request)
+        return self.get(request)
 
     def _set_log_level(self, body: bytes) -> None:
         level = parse_log_level(body.decode())

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pumpline.core.text.durations import format_duration, parse_duration
 from pumpline.web.replies import HttpError, Reply, json_reply, plain_reply
-from pumpline.web.server import Request
+from pumpline.web.request import Request
 
 if TYPE_CHECKING:
     from pumpline.nsqd.broker import Broker
@@ -16,14 +16,14 @@ class DrainEndpoints:
         self._broker = broker
         self._guarded = guarded
 
-    async def ready(self, request: Request) -> Reply:
+    def ready(self, request: Request) -> Reply:
         fault = self._broker.unready()
         return plain_reply(
             "OK" if fault is None else f"NOK - {fault}", status=503 if fault else 200
         )
 
-    async def drain(self, request: Request) -> Reply:
-        if not self._guarded and not request.is_local:
+    def drain(self, request: Request) -> Reply:
+        if not self._guarded and not request.client.is_local:
             # NSQ has no way to stop it from afar, and a drop-in must not open one.
             raise HttpError(403, "FORBIDDEN")
         draining = self._broker.draining

@@ -11,7 +11,7 @@ from pumpline.log.holds import StoredHold
 from pumpline.nsqd.http.log import LogEndpoints, check_offset, number
 from pumpline.nsqd.queue.holds import HOLDS_MAX
 from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
-from pumpline.web.server import Request
+from pumpline.web.request import Request
 
 if TYPE_CHECKING:
     from pumpline.nsqd.broker import Broker
@@ -65,7 +65,7 @@ class HoldEndpoints:
         await self._save(topic)
         return NOTHING
 
-    async def list(self, request: Request) -> Reply:
+    def list(self, request: Request) -> Reply:
         topic = self._log.durable(request.query())
         holds = [_described(topic, hold) for _, hold in sorted(topic.holds.by_name.items())]
         return json_reply({"topic": topic.name, "holds": holds})

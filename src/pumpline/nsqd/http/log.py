@@ -2,13 +2,12 @@
 in the files.
 
 Reading creates nothing and disturbs nobody. Only what was acknowledged can be read. Looking for
-positions, and all else that may wait for a disk, is done in threads of its own.
+positions, and all else that may wait for a disk, is done in threads.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -16,9 +15,9 @@ from pumpline.core.text.dates import parse_time
 from pumpline.log import ranges
 from pumpline.log.log import Log
 from pumpline.nsqd.http.publish import topic_name
+from pumpline.web.file_stream import FileStream
 from pumpline.web.replies import HttpError, Reply, json_reply, stream_reply
-from pumpline.web.server import Request
-from pumpline.web.streams import FileStream
+from pumpline.web.request import Request
 from pumpline.web.yielding import Pace
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 RANGE_BYTES_MAX = 256 << 20  # of one answer
 OPEN_RANGES_MAX = 64  # that are being sent at once; others wait
 PARTS_MAX = 1024  # of files that one answer names
-THREADS = 4  # that look for ranges and send them
 
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"  # as pyspark_nsq.reading.local has it
 _TRIES = 3  # to select segments before they are retired
@@ -53,7 +51,6 @@ class _Asked(NamedTuple):
 class LogEndpoints:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="nsqd-ranges")
         self._sending = asyncio.Semaphore(OPEN_RANGES_MAX)
         self._machine = _boot_id()
 
@@ -155,7 +152,7 @@ class LogEndpoints:
             "X-Pumpline-From": str(asked.start),
             "X-Pumpline-To": str(found.to),
         }
-        stream = FileStream(found.extents, threads=self._threads, on_close=self._sending.release)
+        stream = FileStream(found.extents, on_close=self._sending.release)
         return stream_reply(stream, headers)
 
     async def files(self, request: Request) -> Reply:
@@ -224,11 +221,10 @@ class LogEndpoints:
     async def in_segments(self, topic: "Topic", prepare: Callable[[], Callable[[], T]]) -> T:
         """The outcome of a job in a thread, which is prepared anew, on the event loop, if segments
         it looked for were retired meanwhile."""
-        loop = asyncio.get_running_loop()
         for _ in range(_TRIES):
             job = prepare()
             try:
-                return await loop.run_in_executor(self._threads, job)
+                return await asyncio.to_thread(job)
             except FileNotFoundError as error:
                 failure: OSError = error
             except OSError as error:

@@ -18,10 +18,10 @@ from pumpline.core.messages.ids import offset_of
 from pumpline.log import ranges
 from pumpline.log.messages import Filter, Looked, Message, look
 from pumpline.nsqd.http.log import LogEndpoints, check_offset, log_id, log_of, number, parsed_time
+from pumpline.web.event_stream import SIGN_OF_LIFE, EventStream
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import HttpError, Reply, json_reply, stream_reply
-from pumpline.web.server import Request
-from pumpline.web.streams import SIGN_OF_LIFE, EventStream
+from pumpline.web.request import Request
 
 if TYPE_CHECKING:
     from pumpline.nsqd.queue.channel import Channel
@@ -97,7 +97,7 @@ class PeekEndpoints:
             }
         )
 
-    async def tail(self, request: Request) -> Reply:
+    def tail(self, request: Request) -> Reply:
         """Messages as they come, as server-sent events."""
         query = request.query()
         topic = self._log.durable(query)

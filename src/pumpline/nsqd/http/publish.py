@@ -17,14 +17,16 @@ from pumpline.core.protocol.commands import SIZE, mpub_count_max
 from pumpline.core.text.names import is_valid_name
 from pumpline.nsqd.options import BODY_SIZE_MAX
 from pumpline.nsqd.queue.backlog import BACKLOG_FULL
+from pumpline.web.endpoint import Answer, Settling, Waiting
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import OK, HttpError, Reply
-from pumpline.web.server import Request, printable
+from pumpline.web.request import Request, printable
 from pumpline.web.yielding import Pace
 
 if TYPE_CHECKING:
     from pumpline.nsqd.broker import Broker
     from pumpline.nsqd.queue.outcome import Ticket
+    from pumpline.nsqd.queue.tick import Tick
     from pumpline.nsqd.queue.topic import Topic
 
 _NS_PER_MS = 1_000_000
@@ -37,44 +39,62 @@ _LOG = logging.getLogger(__name__)
 class PublishEndpoints:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self._last: Published | None = None
 
-    async def pub(self, request: Request) -> Reply:
-        options = self._broker.options
-        body = await request.body(options.max_msg_size, too_big="MSG_TOO_BIG")
-        if not body:
+    def pub(self, request: Request) -> Answer:
+        if request.start == request.end:
             raise HttpError(400, "MSG_EMPTY")
         query = request.query()
         token = _token(query)
         topic = self._topic(query)
-        delay_ns = _delay_ns(query, options.max_req_timeout_ns)
+        delay_ns = _delay_ns(query, self._broker.options.max_req_timeout_ns)
         earlier = self._earlier(topic, token)
         if earlier is None:
-            topic.put(bytes(body), delay_ns=delay_ns)
+            topic.put(request.body, delay_ns=delay_ns)
             if token:
                 topic.tokens.put(token)
-        await self._settled(topic, earlier or topic.ticket())
-        return OK
+        return self._published(topic, earlier)
 
-    async def mpub(self, request: Request) -> Reply:
-        options = self._broker.options
-        request.check_length(options.max_body_size, too_big="BODY_TOO_BIG")
+    def check_mpub(self, request: Request) -> None:
+        """Before the body is there: is this a topic to publish to?"""
         query = request.query()
-        token = _token(query)
+        _token(query)
+        self._topic(query)
+
+    def mpub(self, request: Request) -> Answer:
+        query = request.query()
         topic = self._topic(query)
-        body = await request.body(options.max_body_size, too_big="BODY_TOO_BIG")
-        if _is_binary(query):
-            count = binary_count(body, len(body), options.max_body_size)
-        else:
-            count, body = await sized_lines(body, options.max_msg_size)
-        if count:
-            earlier = self._earlier(topic, token)
-            if earlier is None:
-                if topic.put_many(body, SIZE.size, len(body), count) >= 0:
-                    raise HttpError(413, "BAD_MESSAGE")
-                if token:
-                    topic.tokens.put(token)
-            await self._settled(topic, earlier or topic.ticket())
-        return OK
+        if not _is_binary(query):
+            return self._mpub_lines(topic, request)
+        start, end = request.start, request.end
+        count = binary_count(request.buffer, start, end, self._broker.options.max_body_size)
+        return self._put_many(topic, query, request.buffer, start + SIZE.size, end, count)
+
+    async def _mpub_lines(self, topic: "Topic", request: Request) -> Reply | Settling:
+        body = request.buffer[request.start : request.end]
+        count, binary = await sized_lines(body, self._broker.options.max_msg_size)
+        if not count:
+            return OK
+        return self._put_many(topic, request.query(), binary, SIZE.size, len(binary), count)
+
+    def _put_many(
+        self,
+        topic: "Topic",
+        query: Mapping[str, str],
+        buffer: bytearray,
+        start: int,
+        end: int,
+        count: int,
+    ) -> Reply | Settling:
+        """`count` messages, each with its size before it, unless their token was there before."""
+        token = _token(query)
+        earlier = self._earlier(topic, token)
+        if earlier is None:
+            if topic.put_many(buffer, start, end, count) >= 0:
+                raise HttpError(413, "BAD_MESSAGE")
+            if token:
+                topic.tokens.put(token)
+        return self._published(topic, earlier)
 
     def _topic(self, query: Mapping[str, str]) -> "Topic":
         """The topic named, created if need be."""
@@ -95,14 +115,46 @@ class PublishEndpoints:
             self._broker.disk.health.failed(error, f"tokens of topic {topic.name}")
             raise HttpError(503, "EXITING") from None
 
-    async def _settled(self, topic: "Topic", ticket: "Ticket") -> None:
-        """Wait for the outcome of what the topic was given."""
-        if not ticket.done:
-            done = self._broker.loop.create_future()
-            ticket.wait(lambda: None if done.done() else done.set_result(None))
-            await done
-        if ticket.error is not None:
-            raise publish_failure(topic, ticket.error)
+    def _published(self, topic: "Topic", earlier: "Ticket | None") -> Reply | Settling:
+        """The reply to a publish, once its outcome is known: in this tick, as a rule. Publishes of
+        a tick to one topic have the same outcome, and so the same reply."""
+        ticket = earlier or topic.ticket()
+        if ticket.done:
+            return publish_reply(topic, ticket)
+        if self._last is None or self._last.ticket is not ticket:
+            self._last = Published(topic, ticket, self._broker.tick)
+        return self._last
+
+
+class Published(Settling):
+    """The outcome of what a topic was given in one tick."""
+
+    __slots__ = ("_tick", "_topic", "_waiting", "ticket")
+
+    def __init__(self, topic: "Topic", ticket: "Ticket", tick: "Tick") -> None:
+        super().__init__()
+        self.ticket = ticket
+        self._topic = topic
+        self._tick = tick
+        self._waiting: list[Waiting] = []
+        ticket.wait(self._on_done)
+
+    def wait(self, waiting: Waiting) -> None:
+        self._waiting.append(waiting)
+
+    def reply(self) -> Reply:
+        return publish_reply(self._topic, self.ticket)
+
+    def _on_done(self) -> None:
+        self.done = True
+        for waiting in self._waiting:
+            self._tick.write(waiting)
+
+
+def publish_reply(topic: "Topic", ticket: "Ticket") -> Reply:
+    if ticket.error is not None:
+        raise publish_failure(topic, ticket.error)
+    return OK
 
 
 def publish_failure(topic: "Topic", reason: str) -> HttpError:
@@ -123,9 +175,9 @@ def topic_name(query: Mapping[str, str]) -> str:
     return name
 
 
-def binary_count(body: bytearray, body_bytes: int, body_bytes_max: int) -> int:
-    """The number of messages that a binary body of `body_bytes` says it has."""
-    count: int = SIZE.unpack_from(body)[0] if body_bytes >= SIZE.size else 0
+def binary_count(buffer: bytearray, start: int, end: int, body_bytes_max: int) -> int:
+    """The number of messages that the binary body in buffer[start:end] says it has."""
+    count: int = SIZE.unpack_from(buffer, start)[0] if end - start >= SIZE.size else 0
     if not 0 < count <= mpub_count_max(body_bytes_max):
         raise HttpError(413, "BAD_BODY")
     return count

@@ -14,23 +14,24 @@ from typing import TYPE_CHECKING
 from pumpline import NSQ_VERSION, __version__
 from pumpline.nsqd.http.admin import AdminEndpoints
 from pumpline.nsqd.http.config import ConfigEndpoints
-from pumpline.nsqd.http.debug import DebugEndpoints
+from pumpline.nsqd.http.debug import free_memory
 from pumpline.nsqd.http.drain import DrainEndpoints
 from pumpline.nsqd.http.holds import HoldEndpoints
 from pumpline.nsqd.http.log import LogEndpoints
 from pumpline.nsqd.http.peek import PeekEndpoints
 from pumpline.nsqd.http.publish import PublishEndpoints
-from pumpline.nsqd.http.quick import QuickPublish, QuickPublishMany
-from pumpline.nsqd.http.settings import SettingsEndpoints
+from pumpline.nsqd.http.settings import BODY_BYTES_MAX, SettingsEndpoints
 from pumpline.nsqd.ports import Ports
 from pumpline.nsqd.stats.memory import Memory
 from pumpline.nsqd.stats.prometheus import Metrics
 from pumpline.nsqd.stats.stats import Selection, Stats, gather
 from pumpline.nsqd.stats.text import text_lines
+from pumpline.web.endpoint import Access, BodyLimit, Endpoint, Handler
+from pumpline.web.pprof import command_line, pprof_index
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import Reply, json_reply, plain_reply, text_reply
+from pumpline.web.request import Request
 from pumpline.web.routes import Routes
-from pumpline.web.server import Access, Endpoint, Handler, Request
 from pumpline.web.yielding import Pace
 
 if TYPE_CHECKING:
@@ -52,34 +53,43 @@ def nsqd_routes(
 
     An endpoint that shows messages says so by its `access`; see `broker.access`.
     """
+    options = broker.options
     figures = FigureEndpoints(broker, ports, memory)
     publish = PublishEndpoints(broker)
-    config = ConfigEndpoints(broker.options, lookupds_changed=lookupds_changed)
+    config = ConfigEndpoints(options, lookupds_changed=lookupds_changed)
     table = {
         ("GET", "/ping"): Endpoint(figures.ping),
         ("GET", "/info"): Endpoint(figures.info),
         ("GET", "/stats"): Endpoint(figures.stats),
         ("GET", "/metrics"): Endpoint(metrics.get),
-        ("POST", "/pub"): Endpoint(publish.pub, quiet=True, short=QuickPublish(broker).choose),
+        ("POST", "/pub"): Endpoint(
+            publish.pub, quiet=True, body=BodyLimit(options.max_msg_size, "MSG_TOO_BIG")
+        ),
         ("POST", "/mpub"): Endpoint(
-            publish.mpub, quiet=True, short=QuickPublishMany(broker).choose
+            publish.mpub,
+            quiet=True,
+            body=BodyLimit(options.max_body_size, "BODY_TOO_BIG"),
+            check=publish.check_mpub,
         ),
         ("GET", "/config/:opt"): Endpoint(config.get),
-        ("PUT", "/config/:opt"): Endpoint(config.put),
+        ("PUT", "/config/:opt"): Endpoint(
+            config.put, body=BodyLimit(options.max_msg_size, "INVALID_VALUE")
+        ),
     }
     drain = DrainEndpoints(broker, guarded=guarded)
     table["GET", "/ready"] = Endpoint(drain.ready, quiet=True)
     table["POST", "/drain"] = Endpoint(drain.drain)
     settings = SettingsEndpoints(broker)
     table["GET", "/topic/settings"] = Endpoint(settings.get)
-    table["POST", "/topic/settings"] = Endpoint(settings.post)
+    table["POST", "/topic/settings"] = Endpoint(
+        settings.post, body=BodyLimit(BODY_BYTES_MAX, "BODY_TOO_BIG")
+    )
     log = LogEndpoints(broker)
     for method, path, handler in _log_paths(broker, log):
         table[method, path] = Endpoint(handler, access=Access.READ_LOG)
     for path, handler in _admin_paths(AdminEndpoints(broker, log)).items():
         table["POST", path] = Endpoint(handler)
-    for method, path, handler in _debug_paths(DebugEndpoints(memory)):
-        # All of them: a profile keeps the process busy.
+    for method, path, handler in _debug_paths():
         table[method, path] = Endpoint(handler, access=Access.MUTATE)
     return Routes(table)
 
@@ -116,19 +126,11 @@ def _log_paths(broker: "Broker", log: LogEndpoints) -> list[tuple[str, str, Hand
     ]
 
 
-def _debug_paths(debug: DebugEndpoints) -> list[tuple[str, str, Handler]]:
+def _debug_paths() -> list[tuple[str, str, Handler]]:
     return [
-        ("GET", "/debug/pprof/", debug.index),
-        ("GET", "/debug/pprof/cmdline", debug.cmdline),
-        ("GET", "/debug/pprof/profile", debug.profile),
-        ("GET", "/debug/pprof/heap", debug.heap),
-        ("GET", "/debug/pprof/goroutine", debug.goroutine),
-        ("GET", "/debug/pprof/symbol", debug.unavailable),
-        ("POST", "/debug/pprof/symbol", debug.unavailable),
-        ("GET", "/debug/pprof/block", debug.unavailable),
-        ("GET", "/debug/pprof/threadcreate", debug.unavailable),
-        ("PUT", "/debug/setblockrate", debug.set_block_rate),
-        ("POST", "/debug/freememory", debug.free_memory),
+        ("GET", "/debug/pprof/", pprof_index),
+        ("GET", "/debug/pprof/cmdline", command_line),
+        ("POST", "/debug/freememory", free_memory),
     ]
 
 
@@ -146,11 +148,11 @@ class FigureEndpoints:
         self._memory = memory
         self._started_ns = time.monotonic_ns()
 
-    async def ping(self, request: Request) -> Reply:
+    def ping(self, request: Request) -> Reply:
         health = self._broker.disk.health
         return plain_reply(str(health), status=200 if health.error is None else 500)
 
-    async def info(self, request: Request) -> Reply:
+    def info(self, request: Request) -> Reply:
         options = self._broker.options
         return json_reply(
             {

@@ -12,7 +12,7 @@ import msgspec
 from pumpline.core.text.settings import SettingsError, TopicSettings
 from pumpline.nsqd.http.publish import topic_name
 from pumpline.web.replies import HttpError, Reply, json_reply
-from pumpline.web.server import Request
+from pumpline.web.request import Request
 
 if TYPE_CHECKING:
     from pumpline.nsqd.broker import Broker
@@ -26,14 +26,13 @@ class SettingsEndpoints:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
 
-    async def get(self, request: Request) -> Reply:
+    def get(self, request: Request) -> Reply:
         return _described(self._topic(request))
 
     async def post(self, request: Request) -> Reply:
-        body = await request.body(BODY_BYTES_MAX, too_big="BODY_TOO_BIG")
         topic = self._topic(request)
         try:
-            settings = topic.settings.changed(_decoded(bytes(body)))
+            settings = topic.settings.changed(_decoded(request.body))
             settings.check(topic.name)
             self._check_others(topic, settings)
         except SettingsError as error:

@@ -13,7 +13,7 @@ The file has one token a line, `<token>` or `<token> read`; empty lines and `#` 
 over. Several lines are several tokens, which is how they are changed with no gap: add the new one,
 SIGHUP, move the clients, remove the old one, SIGHUP. Tokens are kept and compared as digests, all
 of them for every request, so that time tells nothing. What an endpoint needs is said in the table
-of routes (`web.http.Access`); nothing else is known of it here.
+of routes (`web.endpoint.Access`); nothing else is known of it here.
 """
 
 import hmac
@@ -23,8 +23,9 @@ import re
 from hashlib import sha256
 from typing import NamedTuple
 
+from pumpline.web.endpoint import Access
 from pumpline.web.replies import HttpError
-from pumpline.web.server import Access, Request
+from pumpline.web.request import Request
 
 TOKEN_CHARS_MIN = 16
 TOKENS_MAX = 100  # every request is compared with all of them
@@ -70,7 +71,7 @@ class Gate:
 
     def check(self, request: Request, access: Access) -> None:
         """HttpError unless the request may have what it asks for."""
-        if access is Access.OPEN or (self._certificates and request.has_certificate):
+        if access is Access.OPEN or (self._certificates and request.client.has_certificate):
             return
         try:
             self._check_token(request, access)

@@ -30,7 +30,8 @@ from pumpline.nsqd.stats.stats import (
 from pumpline.web.process_metrics import LoopDelay, add_build, add_http, add_process
 from pumpline.web.prometheus_text import COUNTER, GAUGE, HISTOGRAM, Exposition, Family, labels
 from pumpline.web.replies import Reply
-from pumpline.web.server import HttpServer, Request
+from pumpline.web.request import Request
+from pumpline.web.server import HttpServer
 from pumpline.web.yielding import Pace
 
 _NS_PER_S = 1_000_000_000

@@ -3,17 +3,18 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from pumpline.web import streams
+from pumpline.web import file_stream
+from pumpline.web.endpoint import Endpoint
+from pumpline.web.file_stream import FileStream
 from pumpline.web.replies import OK, Reply, stream_reply
+from pumpline.web.request import Request
 from pumpline.web.routes import Routes
-from pumpline.web.server import Endpoint, HttpServer, Request
-from pumpline.web.streams import FileStream
+from pumpline.web.server import HttpServer
 from pumpline.web.time_limits import Patience
 from tests.kit.serving import Talk, serving
 
@@ -33,7 +34,6 @@ class Place:
         self.spans = SPANS
         self.closed = 0
         self.all_closed = asyncio.Event()
-        self.threads = ThreadPoolExecutor(2)
         self.server = HttpServer(
             Routes({("GET", "/file"): Endpoint(self.file), ("GET", "/ping"): Endpoint(self.ping)}),
             patience=patience,
@@ -45,7 +45,7 @@ class Place:
     async def file(self, request: Request) -> Reply:
         fd = os.open(self.path, os.O_RDONLY)
         spans = [(fd, position, length) for position, length in self.spans]
-        return stream_reply(FileStream(spans, threads=self.threads, on_close=self._on_close), {})
+        return stream_reply(FileStream(spans, on_close=self._on_close), {})
 
     def _on_close(self) -> None:
         self.closed += 1
@@ -79,7 +79,7 @@ async def opened(place: Place) -> AsyncIterator[Place]:
     place.path.write_bytes(os.urandom(1 << 20) + bytes(LARGE_BYTES))
     async with serving(place.server) as place.connect:
         yield place
-    place.threads.shutdown()
+    await asyncio.get_running_loop().shutdown_default_executor()
     assert place.open_here() == 0
 
 
@@ -118,7 +118,8 @@ async def test_nothing_is_a_reply_too(place: Place) -> None:
 
 async def test_slow_clients_hold_no_thread(place: Place) -> None:
     place.spans = [(0, LARGE_BYTES)]
-    slow = [await place.connect(GET_AND_CLOSE) for _ in range(6)]
+    threads = (os.cpu_count() or 1) + 4  # of the default executor, at most
+    slow = [await place.connect(GET_AND_CLOSE) for _ in range(threads + 2)]
     for reader, _ in slow:
         await reader.readuntil(b"\r\n\r\n")  # and no more for now
     place.spans = SPANS
@@ -140,7 +141,7 @@ async def test_a_client_that_goes_away_leaves_nothing_open(place: Place) -> None
 async def test_a_client_that_does_not_read_is_dropped(
     hasty: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "WAIT_S", 0.01)
+    monkeypatch.setattr(file_stream, "WAIT_S", 0.01)
     hasty.spans = [(0, LARGE_BYTES)]
     reader, writer = await hasty.connect(b"")
     writer.transport.pause_reading()  # type: ignore[attr-defined]

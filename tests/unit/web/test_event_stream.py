@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from pumpline.web.endpoint import Endpoint
+from pumpline.web.event_stream import SIGN_OF_LIFE, EventStream
 from pumpline.web.replies import OK, Reply, stream_reply
+from pumpline.web.request import Request
 from pumpline.web.routes import Routes
-from pumpline.web.server import Endpoint, HttpServer, Request
-from pumpline.web.streams import SIGN_OF_LIFE, EventStream
+from pumpline.web.server import HttpServer
 from pumpline.web.time_limits import Patience
 from tests.kit.serving import Talk, serving
 

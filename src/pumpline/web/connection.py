@@ -1,0 +1,426 @@
+"""One HTTP connection: plain or TLS, guarded or open, it is the same.
+
+| phase   | what comes is                     | until                                           |
+|---------|-----------------------------------|-------------------------------------------------|
+| READING | cut into requests, which are begun| one of them needs a task, or is the last        |
+| WORKING | kept, up to a limit               | the task that makes or sends its reply is done  |
+| LAST    | dropped                           | the last reply is sent, and the client leaves   |
+| CLOSED  | nothing                           |                                                 |
+
+Requests stand in line with their answers (`Exchange`) until their replies can be sent, in order;
+only the last in line can need a task. A client may close its side before it has its replies: they
+are sent all the same. Not with TLS, which has no half of a connection.
+
+The only module that touches transports. What a request is, is the affair of `web.request_reader`,
+what to answer that of `web.site`.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from enum import Enum, auto
+from math import inf
+from typing import cast
+
+from pumpline.core.text.addresses import is_loopback, join_address
+from pumpline.web.endpoint import Settling, Work
+from pumpline.web.exchange import Exchange, Shared
+from pumpline.web.replies import Reply, Stream
+from pumpline.web.request import HttpClient, printable
+from pumpline.web.request_reader import RequestReader
+
+DUE_MAX = 100  # requests in line
+UNREAD_BYTES_MAX = 64 << 10  # kept of what comes while nothing can be begun
+LARGE_REPLY_BYTES = 64 << 10  # sent before the next request is begun, which may have to wait
+DRAIN_S_MAX = 0.05  # between looks at whether a socket has taken all
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
+
+_LOG = logging.getLogger(__name__)
+
+
+class Phase(Enum):
+    READING = auto()
+    WORKING = auto()
+    LAST = auto()
+    CLOSED = auto()
+
+
+class HttpConnection(asyncio.BufferedProtocol):
+    def __init__(self, shared: "Shared[HttpConnection]") -> None:
+        self.patience = shared.patience
+        self._shared = shared
+        self._site = shared.site
+        self._loop = asyncio.get_running_loop()
+        self._phase = Phase.READING
+        self._due: deque[Exchange] = deque()
+        self._unread = bytearray()  # what came, and could not be begun
+        self._held = False  # `_unread` has more than the beginning of a request
+        self._invites = False  # a client waits to be told to send its body
+        self._task: asyncio.Task[None] | None = None  # at work for the first in line
+        self._stream: Stream | None = None  # that it sends
+        self._ended = False  # nothing more is read: the client closed its side, or the server ends
+        self._paused = False  # nothing is read for now
+        self._full = False  # the client does not take what is sent
+        self._room: asyncio.Future[None] | None = None  # who sends a stream waits for that
+        self._linger: asyncio.TimerHandle | None = None
+        self._heard_by_s = inf  # a head, or all of a body, must be there
+        self._taken_by_s = inf  # the client must have taken what was sent
+
+    # -- the socket ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transport does not subclass asyncio.Transport, hence the cast.
+        self._transport = cast(asyncio.Transport, transport)
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
+        name = transport.get_extra_info("peername")
+        client = HttpClient(
+            address=join_address(name),
+            is_local=is_loopback(name[0]) if isinstance(name, tuple) else True,
+            has_certificate=self._is_tls and bool(transport.get_extra_info("peercert")),
+        )
+        self.address = client.address
+        self._reader = RequestReader(
+            self._site, self._shared.buffers, client, on_body=self._on_body
+        )
+        self._heard_by_s = self._loop.time() + self.patience.keepalive_s
+        self._shared.join(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.free if self._reader.is_filling else self._shared.received_view
+
+    def buffer_updated(self, count: int) -> None:
+        if self._reader.is_filling:
+            exchange = self._reader.filled(count)
+            if exchange is not None:
+                self._begin(exchange)
+                self.flush()
+        elif self._unread:
+            self._unread += self._shared.received_view[:count]
+            self._read_on()
+        else:
+            at = self._read(self._shared.received, count)
+            if at < count:
+                self._unread += self._shared.received_view[at:count]
+            self.flush()
+
+    def eof_received(self) -> bool:
+        """The client sends no more. Whether the connection stays, for replies."""
+        self._end_input()
+        if self._is_tls or (self._stream is not None and self._stream.endless):
+            return False
+        return bool(self._due) or self._held
+
+    def pause_writing(self) -> None:
+        self._full = True
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._make_room()
+        self._read_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_input()
+        self._phase = Phase.CLOSED
+        self._make_room()
+        if self._linger is not None:
+            self._linger.cancel()
+        if self._task is None:
+            for exchange in self._due:
+                exchange.discard()
+        elif self._stream is not None:
+            self._task.cancel()
+        self._due.clear()
+        self._shared.leave(self)
+
+    # -- what the server wants ----------------------------------------------------------------
+
+    def close(self) -> None:
+        """Nothing more is read; replies that are due are sent."""
+        self._end_input()
+        self._unread.clear()
+        self._held = False
+        self._regulate()
+        if not self._due:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def is_late(self, now_s: float) -> bool:
+        """Whether the client takes too long over a body or a reply."""
+        untaken = self._stream is not None or self._transport.get_write_buffer_size()
+        if untaken and now_s >= self._taken_by_s:
+            return True
+        return self._reader.is_in_body and now_s >= self._heard_by_s
+
+    def is_idle(self, now_s: float) -> bool:
+        """Whether the client has sent no request for too long, and has taken all replies."""
+        owes = self._due or self._transport.get_write_buffer_size()
+        return self._phase is Phase.READING and not owes and now_s >= self._heard_by_s
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def _read_on(self) -> None:
+        """Go on with what was kept, as more of it is there or more can be done."""
+        if self._unread:
+            data, self._unread = self._unread, bytearray()
+            at = self._read(data, len(data))
+            self._unread = data[at:] if at else data
+        self.flush()
+
+    def _read(self, data: bytearray, end: int) -> int:
+        """Begin the requests in data[:end] that can be begun now; returns the position after."""
+        at = 0
+        while at < end:
+            if self._phase is Phase.LAST:
+                return end
+            self._held = self._phase is not Phase.READING or self._full or len(self._due) >= DUE_MAX
+            if self._held:
+                return at
+            at, exchange = self._reader.read(data, at, end)
+            if exchange is None:
+                return at
+            self._begin(exchange)
+        return at
+
+    def _on_body(self, exchange: Exchange) -> None:
+        """The client has its time to send a body, once it is told to if it waits for that."""
+        time_s = self.patience.to_receive_s(exchange.body_bytes_max)
+        self._heard_by_s = self._loop.time() + time_s
+        self._invites = exchange.request.head.waits_to_go_on
+
+    def _end_input(self) -> None:
+        """Nothing more is read."""
+        self._ended = True
+        self._invites = False
+        if self._phase is Phase.READING and self._reader.is_in_body:
+            self._reader.stop()
+            self._phase = Phase.LAST
+
+    def _begin(self, exchange: Exchange) -> None:
+        """Put a request in line, with its answer."""
+        answer = exchange.answer
+        if answer is None:
+            answer = exchange.answer = self._site.answer(exchange.plan, exchange.request)
+        self._due.append(exchange)
+        if exchange.close:
+            self._phase = Phase.LAST
+        if isinstance(answer, Settling):
+            exchange.release()
+            answer.wait(self)
+        elif isinstance(answer, Reply) and answer.stream is None:
+            exchange.release()
+            if len(answer.body) > LARGE_REPLY_BYTES:
+                self.flush()
+        else:
+            self._phase = Phase.WORKING
+            if exchange.request.buffer is self._shared.received:
+                exchange.request.keep_body()
+
+    # -- replies ------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send the replies that are there, in order, and begin the work that is next in line."""
+        if self._task is not None or self._phase is Phase.CLOSED or self._transport.is_closing():
+            self._regulate()
+            return
+        output: list[bytes] = []
+        last: Exchange | None = None
+        due = self._due
+        while due and last is None:
+            exchange = due[0]
+            answer = exchange.answer
+            if isinstance(answer, Settling):
+                if not answer.done:
+                    break
+                answer = exchange.answer = self._site.settled(exchange.request, answer)
+            if not isinstance(answer, Reply):
+                assert answer is not None
+                self._task = self._shared.spawn(self._work(exchange, answer))
+                break
+            if answer.stream is not None:
+                self._begin_stream(exchange, answer, answer.stream, output)
+                return
+            self._site.note(exchange.plan, exchange.request, answer, exchange.started_ns)
+            output.append(exchange.encode(answer, self._shared.encoder))
+            due.popleft()
+            if exchange.close:
+                last = exchange
+        if output:
+            self._write(b"".join(output))
+        if last is not None:
+            self._finish(last)
+        elif not due:
+            self._on_all_sent()
+        self._regulate()
+
+    def _write(self, data: bytes) -> None:
+        now_s = self._loop.time()
+        self._taken_by_s = now_s + self.patience.to_send_s(len(data))
+        if not self._reader.is_in_body:
+            self._heard_by_s = now_s + self.patience.keepalive_s
+        self._transport.write(data)
+
+    def _on_all_sent(self) -> None:
+        """Nobody is in line: go on to the next request, or end if there will be none."""
+        if self._phase is Phase.WORKING:
+            self._phase = Phase.READING
+        if self._invites:
+            self._invites = False
+            self._transport.write(_CONTINUE)
+        if self._held:
+            if not self._full:
+                self._loop.call_soon(self._read_on)
+        elif self._ended:
+            self._transport.close()
+
+    def _finish(self, last: Exchange) -> None:
+        """The last reply was sent. A client that still sends is listened to for a moment: closing
+        on it would reset the connection, and it might never see the reply."""
+        self._phase = Phase.LAST
+        self._unread.clear()
+        self._held = False
+        if self._ended or not last.unread:
+            self._transport.close()
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._linger = self._loop.call_later(self.patience.linger_s, self._transport.abort)
+
+    def _regulate(self) -> None:
+        """Read while there is a use for it. While a task is at work some is read, to see whether
+        the client leaves."""
+        if self._phase is Phase.CLOSED or self._transport.is_closing():
+            return
+        pause = self._full or self._ended or len(self._unread) > UNREAD_BYTES_MAX
+        if pause != self._paused:
+            self._paused = pause
+            if pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    # -- what takes a task --------------------------------------------------------------------
+
+    async def _work(self, exchange: Exchange, answer: Work) -> None:
+        """Make a reply."""
+        try:
+            result = await self._site.work(exchange.request, answer)
+            exchange.answer = result
+        finally:
+            self._task = None
+            exchange.release()
+        if self._phase is Phase.CLOSED:
+            exchange.discard()
+            return
+        if isinstance(result, Settling) and not result.done:
+            result.wait(self)
+        self.flush()
+
+    def _begin_stream(
+        self, exchange: Exchange, reply: Reply, stream: Stream, before: list[bytes]
+    ) -> None:
+        """Send the replies before it, and its head; the rest is the affair of a task."""
+        if self._ended and stream.endless:
+            stream.close()
+            self._write(b"".join(before))
+            self._due.clear()
+            self._transport.close()
+            return
+        self._site.note(exchange.plan, exchange.request, reply, exchange.started_ns)
+        self._write(b"".join((*before, exchange.encode(reply, self._shared.encoder))))
+        self._stream = stream
+        sink = StreamSink(self, self._transport, in_chunks=exchange.sends_chunks(reply))
+        self._task = self._shared.spawn(self._send_stream(exchange, stream, sink))
+
+    async def _send_stream(self, exchange: Exchange, stream: Stream, sink: "StreamSink") -> None:
+        try:
+            sink.expect(stream.length_bytes or 0)
+            await stream.send(sink)
+            sink.end()
+        except ConnectionError:
+            self._transport.abort()  # nobody is there any more
+        except OSError as error:
+            # What was announced cannot be sent: the client must not take the next reply for it.
+            shown = printable(exchange.request.head.target)
+            _LOG.error("HTTP: failed to send %s - %s", shown, error)
+            self._transport.abort()
+        except Exception:
+            _LOG.exception("HTTP: failed to send %s", printable(exchange.request.head.target))
+            self._transport.abort()
+        finally:
+            self._task = self._stream = None
+            stream.close()
+        if self._phase is Phase.CLOSED or self._transport.is_closing():
+            return
+        self._due.popleft()
+        self.expect_taken(self._transport.get_write_buffer_size())
+        self._heard_by_s = self._loop.time() + self.patience.keepalive_s
+        if exchange.close:
+            self._finish(exchange)
+        else:
+            self._on_all_sent()
+        self._regulate()
+
+    def expect_taken(self, length_bytes: int | None) -> None:
+        """The client has its time to take so much; None: it owes nothing."""
+        wait_s = inf if length_bytes is None else self.patience.to_send_s(length_bytes)
+        self._taken_by_s = self._loop.time() + wait_s
+
+    async def room(self) -> None:
+        """Wait until the client takes more."""
+        if self._full:
+            self._room = self._loop.create_future()
+            await self._room
+
+    def _make_room(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+
+class StreamSink:
+    """Sends the body of a reply piece by piece (`replies.ReplySink`)."""
+
+    def __init__(
+        self, connection: HttpConnection, transport: asyncio.Transport, *, in_chunks: bool
+    ) -> None:
+        self.heartbeat_s = connection.patience.heartbeat_s
+        self._connection = connection
+        self._transport = transport
+        self._in_chunks = in_chunks
+
+    async def write(self, data: bytes) -> None:
+        self.check()
+        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._in_chunks else data)
+        await self._connection.room()
+        self.check()
+
+    async def drain(self) -> None:
+        delay_s = 0.0
+        while self._transport.get_write_buffer_size():
+            await asyncio.sleep(delay_s)
+            self.check()
+            delay_s = min(delay_s + 0.001, DRAIN_S_MAX)
+
+    def socket_fd(self) -> int | None:
+        connection = self._transport.get_extra_info("socket")
+        is_tls = self._transport.get_extra_info("sslcontext") is not None
+        return None if connection is None or is_tls else connection.fileno()
+
+    def check(self) -> None:
+        if self._transport.is_closing():
+            raise ConnectionResetError("client is gone")
+
+    def expect(self, length_bytes: int) -> None:
+        self._connection.expect_taken(length_bytes)
+
+    def rest(self) -> None:
+        self._connection.expect_taken(self._transport.get_write_buffer_size() or None)
+
+    def end(self) -> None:
+        """All was written."""
+        if self._in_chunks:
+            self._transport.write(_LAST_CHUNK)

@@ -1,0 +1,81 @@
+"""What a route leads to: a handler, and what the server must know before it calls it.
+
+A handler gets a whole `Request`. It raises `HttpError`, or returns one of three things:
+
+| returned    | the reply is sent                                         | for                 |
+|-------------|-----------------------------------------------------------|---------------------|
+| `Reply`     | at once, with no task and no coroutine                    | what need not wait  |
+| `Settling`  | when it is settled, still without a task                  | publishes in a tick |
+| a coroutine | when a task has run it; nothing behind it on its          | all else            |
+|             | connection is begun meanwhile. It gives one of the others |                     |
+"""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, NamedTuple, Protocol
+
+from pumpline.web.replies import Reply
+from pumpline.web.request import Request
+
+
+class Waiting(Protocol):
+    """Who waits for a reply."""
+
+    def flush(self) -> None: ...
+
+
+class Settling:
+    """A reply that is still to come, maybe to several requests."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def wait(self, waiting: Waiting) -> None:
+        """Have `flush` called soon after it is done, which it is not yet."""
+        raise NotImplementedError
+
+    def reply(self) -> Reply:
+        """HttpError instead, if that is what came of it."""
+        raise NotImplementedError
+
+
+Work = Coroutine[Any, Any, Reply] | Coroutine[Any, Any, Reply | Settling]
+Answer = Reply | Settling | Work
+Handler = Callable[[Request], Answer]
+
+
+class Access(Enum):
+    """What an endpoint lets its client do; who may is the daemon's affair."""
+
+    OPEN = auto()  # see figures
+    READ_LOG = auto()  # see messages
+    MUTATE = auto()  # change something, or keep the daemon busy
+
+
+RequestGate = Callable[[Request, Access], None]
+"""Raises HttpError if a request may not have that access."""
+
+
+class BodyLimit(NamedTuple):
+    """Of an endpoint that wants a body."""
+
+    bytes_max: int
+    too_big: str  # the code of the 413
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    handler: Handler
+    quiet: bool = False  # requests are not logged
+    access: Access | None = None  # none said: GET is open, any other method changes something
+    body: BodyLimit | None = None  # none: a body is read over, if it is short
+    check: Callable[[Request], object] | None = None
+    """Called before the body is there; HttpError refuses the request without it."""
+
+    def access_by(self, method: str) -> Access:
+        if self.access is not None:
+            return self.access
+        return Access.OPEN if method == "GET" else Access.MUTATE

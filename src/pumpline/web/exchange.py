@@ -1,0 +1,129 @@
+"""A request and the answer to it, in line on a connection; and what all connections share.
+
+Knows no transports.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any, Generic, TypeVar
+
+from pumpline.web.bodies import BodyBuffers, SizedBody
+from pumpline.web.endpoint import Answer, Settling
+from pumpline.web.head import Head
+from pumpline.web.replies import Reply, ReplyEncoder, error_reply
+from pumpline.web.request import HttpClient, Request
+from pumpline.web.site import Plan, Site
+from pumpline.web.time_limits import Patience
+
+RECEIVE_BYTES = 256 << 10  # read from a socket at once
+SKIP_BYTES_MAX = 64 << 10  # of a body nobody wants, read so that the connection can go on
+
+NO_PLAN = Plan(Head("GET", "/", {}, keep_alive=False), None, quiet=True)  # of what is no request
+
+C = TypeVar("C")
+
+
+class Shared(Generic[C]):
+    """What all connections of a server, of type C, have in common."""
+
+    def __init__(self, site: Site, patience: Patience) -> None:
+        self.site = site
+        self.patience = patience
+        self.encoder = ReplyEncoder()
+        self.buffers = BodyBuffers()
+        self.received = bytearray(RECEIVE_BYTES)  # what one of them has read; nothing stays there
+        self.received_view = memoryview(self.received)
+        self.connections: set[C] = set()
+        self.nobody = asyncio.Event()  # is connected
+        self.nobody.set()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def join(self, connection: C) -> None:
+        self.connections.add(connection)
+        self.nobody.clear()
+
+    def leave(self, connection: C) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self.nobody.set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+
+class Exchange:
+    __slots__ = ("answer", "body", "close", "plan", "request", "started_ns", "unread")
+
+    def __init__(self, plan: Plan, client: HttpClient) -> None:
+        self.plan = plan
+        self.request = Request(plan.head, client, variable=plan.variable)
+        self.answer: Answer | None = None  # known before the body if the request is refused
+        self.body: SizedBody | None = None  # has the buffer that the request's body is in
+        self.close = not plan.head.keep_alive  # the last of its connection
+        self.unread = False  # the client may still be sending, and nobody reads it
+        self.started_ns = time.monotonic_ns()
+
+    @property
+    def body_bytes_max(self) -> int:
+        """Of a longer body nothing is read."""
+        limit = self.plan.body_limit
+        return SKIP_BYTES_MAX if limit is None or self.answer is not None else limit.bytes_max
+
+    def body_is_too_big(self) -> None:
+        """Answer so, if the endpoint wants a body at all."""
+        limit = self.plan.body_limit
+        if self.answer is None and limit is not None:
+            self.answer = error_reply(413, limit.too_big)
+
+    def cut_off(self) -> "Exchange":
+        """Without the rest of what the client sends: there cannot be another request."""
+        self.close = self.unread = True
+        return self
+
+    def release(self) -> None:
+        """The body is not used any more."""
+        if self.body is not None:
+            self.body.release()
+
+    def discard(self) -> None:
+        """It will not be answered."""
+        self.release()
+        answer = self.answer
+        if isinstance(answer, Reply):
+            if answer.stream is not None:
+                answer.stream.close()
+        elif answer is not None and not isinstance(answer, Settling):
+            answer.close()
+
+    def encode(self, reply: Reply, encoder: ReplyEncoder) -> bytes:
+        """The reply, or the head of one whose body is a stream."""
+        head = self.request.head
+        if not (self.close or reply.stream) and head.version == "1.1" and head.method != "HEAD":
+            return encoder.encode(reply)
+        length = len(reply.body) if reply.stream is None else reply.stream.length_bytes
+        lines = []
+        if length is not None:
+            lines.append(f"Content-Length: {length}")
+        elif self.sends_chunks(reply):
+            lines.append("Transfer-Encoding: chunked")
+        else:
+            self.close = True
+        if self.close and head.version == "1.1":
+            lines.append("Connection: close")
+        elif not self.close and head.version == "1.0":
+            lines.append("Connection: keep-alive")
+        start = encoder.head(reply, *lines, version=head.version)
+        return start if head.method == "HEAD" else start + reply.body
+
+    def sends_chunks(self, reply: Reply) -> bool:
+        """Whether the body is sent in chunks, as nobody knows its length."""
+        stream = reply.stream
+        return (
+            stream is not None
+            and stream.length_bytes is None
+            and self.request.head.version != "1.0"
+        )

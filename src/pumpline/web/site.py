@@ -1,0 +1,144 @@
+"""What a server answers: which endpoint a request is for, whether it may have it, and what comes of
+it, in the log and in the figures.
+
+Anything but `HttpError` that a handler raises is a 500 and a log line. Knows routes, requests and
+replies; must not know connections.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from pumpline.core.text.durations import format_duration
+from pumpline.web.batched_log import LogSoon
+from pumpline.web.endpoint import Answer, BodyLimit, Endpoint, RequestGate, Settling, Work
+from pumpline.web.head import Head
+from pumpline.web.query import QueryError, unescape
+from pumpline.web.replies import HttpError, Reply, error_reply, redirect_reply
+from pumpline.web.request import Request, printable
+from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
+
+_ALWAYS_LOGGED = (401, 403)  # somebody tries what they may not
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What becomes of requests with a head."""
+
+    head: Head
+    endpoint: Endpoint | None
+    variable: str = ""
+    reply: Reply | None = None  # where there is no endpoint
+    quiet: bool = False  # requests are not logged
+
+    @property
+    def body_limit(self) -> BodyLimit | None:
+        return None if self.endpoint is None else self.endpoint.body
+
+
+class Site:
+    def __init__(
+        self,
+        routes: Routes[Endpoint],
+        *,
+        gate: RequestGate | None = None,
+        refusal: Callable[[], Reply] | None = None,
+    ) -> None:
+        """Without a `gate` anybody may do anything. `refusal`, if given, answers everything."""
+        self.replies: Counter[int] = Counter()  # sent, by status
+        self._routes = routes
+        self._gate = gate
+        self._refuse = None if refusal is None else Endpoint(lambda _: refusal())
+        self._log_soon = LogSoon(_LOG)
+
+    def plan(self, head: Head) -> Plan:
+        if self._refuse is not None:
+            return Plan(head, self._refuse, quiet=True)
+        if head.method == OPTIONS and head.target == "*":
+            return Plan(head, None, reply=Reply())
+        if not head.expectation_is_met:
+            return Plan(head, None, reply=error_reply(417, "EXPECTATION_FAILED"))
+        try:
+            found = self._routes.resolve(head.method, unescape(head.path))
+        except QueryError:
+            return Plan(head, None, reply=error_reply(400, "INVALID_REQUEST"))
+        if isinstance(found, Found):
+            return Plan(head, found.target, found.variable, quiet=found.target.quiet)
+        return Plan(head, None, reply=_unfound(head, found))
+
+    def check(self, plan: Plan, request: Request) -> Reply | None:
+        """Called before the body is there; returns the reply if the request is refused."""
+        endpoint = plan.endpoint
+        if endpoint is None:
+            return plan.reply
+        try:
+            if self._gate is not None and endpoint is not self._refuse:
+                self._gate(request, endpoint.access_by(request.method))
+            limit = endpoint.body
+            if limit is not None and request.head.body_bytes > limit.bytes_max:
+                raise HttpError(413, limit.too_big)
+            if endpoint.check is not None:
+                endpoint.check(request)
+        except Exception as error:
+            return self._failure(request, error)
+        return None
+
+    def answer(self, plan: Plan, request: Request) -> Answer:
+        """Of a request that is whole, and was not refused."""
+        assert plan.endpoint is not None
+        try:
+            return plan.endpoint.handler(request)
+        except Exception as error:
+            return self._failure(request, error)
+
+    async def work(self, request: Request, answer: Work) -> Reply | Settling:
+        try:
+            return await answer
+        except Exception as error:
+            return self._failure(request, error)
+
+    def settled(self, request: Request, answer: Settling) -> Reply:
+        try:
+            return answer.reply()
+        except Exception as error:
+            return self._failure(request, error)
+
+    def note(self, plan: Plan, request: Request, reply: Reply, started_ns: int) -> None:
+        """The reply is about to be sent."""
+        self.replies[reply.status] += 1
+        quiet = plan.quiet and reply.status not in _ALWAYS_LOGGED
+        if not quiet and self._log_soon.enabled:
+            elapsed = format_duration(time.monotonic_ns() - started_ns)
+            shown, peer = printable(request.head.target), request.client.address
+            self._log_soon.add(f"{reply.status} {request.method} {shown} ({peer}) {elapsed}")
+
+    def close(self) -> None:
+        self._log_soon.flush()
+
+    def _failure(self, request: Request, error: Exception) -> Reply:
+        if isinstance(error, HttpError):
+            return error.reply()
+        if isinstance(error, QueryError):
+            return error_reply(400, "INVALID_REQUEST")
+        shown = printable(request.path)
+        _LOG.error("panic in HTTP handler - %s %s", request.method, shown, exc_info=error)
+        return error_reply(500, "INTERNAL_ERROR")
+
+
+def _unfound(head: Head, found: Redirect | Allowed | None) -> Reply:
+    if found is None:
+        return error_reply(404, "NOT_FOUND")
+    if isinstance(found, Redirect):
+        location = quote(found.path, errors="surrogateescape")
+        if head.raw_query:
+            location += "?" + printable(head.raw_query)
+        return redirect_reply(head.method, location)
+    allow = {"Allow": ", ".join(found.methods)}
+    if head.method == OPTIONS:
+        return Reply(headers=allow)
+    return error_reply(405, "METHOD_NOT_ALLOWED", headers=allow)

@@ -199,9 +199,9 @@ async def test_a_silent_server_is_dropped(proxy: Proxy, owner: Owner, topic: str
 
 @pytest.mark.slow
 async def test_heartbeats_keep_an_idle_connection(nsqd: Nsqd, owner: Owner, topic: str) -> None:
-    settings = Settings(heartbeat_interval_s=1.0, read_timeout_s=1.2)
+    settings = Settings(heartbeat_interval_s=1.0, read_timeout_s=2.4)
     connection = await owner.open(nsqd.tcp_address, settings)
-    await asyncio.sleep(2.6)  # nsqd drops who does not answer within two intervals
+    await asyncio.sleep(2.8)  # nsqd drops who does not answer within two intervals
     assert await connection.request(commands.pub(topic, b"m")) == b"OK"
     await connection.close()
 

@@ -223,11 +223,11 @@ async def test_an_nsqd_that_is_slow_to_confirm_is_only_waited_for() -> None:
     async def confirm_slowly(client: Client) -> None:
         while True:
             await client.command()
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.25)
             client.send(OK)
 
     async with scripted(confirm_slowly) as slow:
-        async with Producer(slow, batching=False, confirm_timeout_s=0.4) as producer:
+        async with Producer(slow, batching=False, confirm_timeout_s=1.5) as producer:
             await asyncio.gather(*(producer.publish("t", b"m") for _ in range(8)))
         assert (producer.published, producer.retried) == (8, 0)
 

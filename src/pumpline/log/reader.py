@@ -76,7 +76,7 @@ class Reader:
         return current
 
     def release(self) -> None:
-        """Let go of the memory; the next read finds its place again."""
+        """Free the block; the next read looks for its place again."""
         self._block = self._current = None
 
     def forget(self) -> None:

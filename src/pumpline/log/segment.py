@@ -16,7 +16,7 @@ from pumpline.core.messages.batches import HEADER_BYTES, Batch
 
 INDEX_STRIDE_BYTES = 64 * 1024
 SUFFIX = ".log"
-OFFSET_END = 1 << 63  # no log comes to that
+OFFSET_END = 1 << 63  # above every offset
 
 _LENGTH = Struct(">I")
 _COUNT_AT = 32
@@ -52,8 +52,9 @@ class Segment:
         """A batch begins at `position`: remember it if far enough from the last point."""
         offsets, positions = self._index
         if not positions or position - positions[-1] >= INDEX_STRIDE_BYTES:
+            # Append the position first: ranges.py reads this index from other threads, unlocked.
             positions.append(position)
-            offsets.append(batch.first)  # last: a thread looks for the offset first
+            offsets.append(batch.first)
             if not position:
                 self.begun_ns = batch.timestamp_ns
 

@@ -321,7 +321,7 @@ class Delivery:
 
     def take_journal(self) -> Journal:
         """What changed since the last call."""
-        low = self.low  # settles
+        low = self.low  # which settles
         finished = [span for span in self._finished_since if span[1] > low]
         pending = self._pending(self._changed)
         self._finished_since = []
@@ -338,7 +338,7 @@ class Delivery:
         return Journal(self.low, self.next, self.finished.spans(), self._pending(due_ns))
 
     def forget_changes(self) -> None:
-        """Nobody will ask for a journal."""
+        """Forget what changed: this state is never written."""
         self._finished_since.clear()
         self._changed.clear()
 

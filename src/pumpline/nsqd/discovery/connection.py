@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Link(asyncio.Protocol):
-    """`ended` has the reason once it is over."""
+    """A connection to one nsqlookupd; `ended` has the reason once it is closed."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Link(asyncio.Protocol):
         self._end(str(exc) if exc else "the connection was closed")
 
     def close(self) -> None:
-        """What was written is sent still, unless that takes too long."""
+        """Close after sending what was written, or after a second."""
         self._stop()
         if self._transport is not None:
             self._transport.close()
@@ -170,7 +170,7 @@ class Link(asyncio.Protocol):
             self._watching = self._loop.call_later(delay_s, self._look)
 
     def _look(self) -> None:
-        """Is the other side alive?"""
+        """Close the connection if the nsqlookupd has not answered in time."""
         assert self._session is not None
         self._watching = None
         if self._session.unanswered and self._loop.time() >= self._reply_by_s:

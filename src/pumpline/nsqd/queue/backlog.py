@@ -63,7 +63,7 @@ class Backlog:
         return cls(topic, settings) if bounded and not topic.ephemeral else None
 
     def refusal(self, batches: list[Batch]) -> str | None:
-        """Why these cannot be published, if they cannot."""
+        """Why these batches cannot be published; None if they can."""
         if self._drops:
             return None
         count = sum(batch.count for batch in batches)
@@ -80,7 +80,7 @@ class Backlog:
         return f"{BACKLOG_FULL}: {over}"
 
     def make_room(self) -> None:
-        """Drop the oldest of what is beyond the bound."""
+        """Drop the oldest messages until every channel is within the bound."""
         if not self._drops:
             return
         topic = self._topic

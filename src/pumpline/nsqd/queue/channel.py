@@ -36,16 +36,16 @@ class Channel:
         self.paused = paused
         self.exiting = False
         self.deleted = False
-        self.cursor_file: CursorFile | None = None  # none: the channel does not outlive us
+        self.cursor_file: CursorFile | None = None  # none: the channel is forgotten when nsqd ends
         self.consumers: dict[Consumer, None] = {}
         self.requeue_count = 0
         self.timeout_count = 0
-        self.dropped_count = 0  # an ephemeral channel's overflow, and what is gone from the log
+        self.dropped_count = 0  # overflow of an ephemeral channel, and offsets gone from the log
         self.overflow_count = 0  # dropped from a full backlog
         self.expiry = Expiry(self)
         self.dead_letters = DeadLetters(self)
         self.changed = False  # since the last checkpoint
-        self.latency = new_latency(topic.options)  # none: nobody asked for it
+        self.latency = new_latency(topic.options)  # none: no percentiles are configured
         self._counted_from = topic.pumped
         self.dealing = Dealing(self)
         self._line = self.dealing.line
@@ -75,7 +75,7 @@ class Channel:
 
     @property
     def delivered(self) -> Delivered | None:
-        """Messages by how near their consumers were, if that matters here."""
+        """Deliveries by how near their consumers were; none without topology-aware delivery."""
         line = self._line
         return line.delivered(self.consumers) if isinstance(line, Tiers) else None
 
@@ -90,7 +90,7 @@ class Channel:
         self.consumers[consumer] = None
 
     def remove(self, consumer: Consumer) -> None:
-        """A consumer is gone: what it had in flight is available at once, attempts kept."""
+        """A consumer left: requeue what it had in flight at once; attempts are kept."""
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
@@ -109,14 +109,14 @@ class Channel:
             self.topic.delete_channel(self.name)
 
     def offer(self, consumer: Consumer) -> None:
-        """The consumer may have credit: let it stand in line."""
+        """Put the consumer in line if it has credit."""
         if not consumer.queued and consumer.credit > 0:
             consumer.queued = True
             self._line.append(consumer)
         self.announce()
 
     def announce(self) -> None:
-        """Something may be ready and somebody may want it."""
+        """Schedule `share` if there are messages and consumers with credit."""
         delivery = self.delivery
         if self._line and not self.paused and (delivery.next < self.topic.pumped or delivery.ready):
             self._announced = True
@@ -206,7 +206,7 @@ class Channel:
         self.offer(consumer)
 
     def _take_back(self, offsets: list[int]) -> None:
-        """Messages in flight were not answered: they go out again, or are dead letters."""
+        """Requeue messages that were in flight and not answered, or write them as dead letters."""
         if self.topic.attempts_max:
             offsets = [offset for offset in offsets if not self.dead_letters.claim(offset)]
         self.delivery.release(offsets)
@@ -273,7 +273,7 @@ class Channel:
         self.announce()
 
     def skip(self, start: int, end: int) -> None:
-        """[start, end), which the topic has not pumped yet, will not come."""
+        """Skip [start, end), which the topic has not pumped yet: it was emptied."""
         self.delivery.skip(start, end)
         self._counted_from += end - start
         self.note_change()
@@ -283,9 +283,9 @@ class Channel:
         self._go_to(max(self.topic.pumped, self.delivery.next))
 
     def seek(self, offset: int) -> None:
-        """Go on from `offset`, forward or back, whatever is in flight or deferred."""
+        """Move to `offset`, forward or back; what is in flight or deferred is dropped."""
         if self.cursor_file is not None:
-            self.cursor_file.note_failure()  # no change can tell of going back
+            self.cursor_file.note_failure()  # a change cannot express going back: write a snapshot
         self._go_to(offset)
 
     def _go_to(self, offset: int) -> None:
@@ -299,7 +299,7 @@ class Channel:
             self.offer(consumer)
 
     def close(self) -> None:
-        """Disconnect everybody; the state stays as it is."""
+        """Disconnect all consumers; the delivery state is kept."""
         self.delivery.settle()
         self.exiting = True
         if self._timer is not None:

@@ -54,7 +54,7 @@ class Letter(msgspec.Struct, omit_defaults=True):
 
 
 class DeadLetters:
-    """A channel's. Waiting offsets are as many as may be in flight, at most."""
+    """The dead letters of one channel. At most as many wait as may be in flight."""
 
     def __init__(self, channel: SourceReader) -> None:
         self.count = 0  # written
@@ -67,7 +67,7 @@ class DeadLetters:
 
     @property
     def pending(self) -> int:
-        """Messages on their way."""
+        """Messages that are not in the dead-letter topic yet."""
         return len(self._waiting) + len(self._writing)
 
     def claim(self, offset: int) -> bool:
@@ -81,12 +81,12 @@ class DeadLetters:
         return True
 
     def clear(self) -> None:
-        """The channel has no claim to any of them any more."""
+        """Forget all of them: the channel was emptied or moved."""
         self._waiting.clear()
         self._writing.clear()
 
     def share(self) -> None:
-        """The part of a tick: write what is waiting, as far as it is in memory."""
+        """In each tick: publish what is waiting, as far as it is in memory."""
         if not self._waiting or self._resting or self._channel.exiting:
             return
         offsets: list[int] = []

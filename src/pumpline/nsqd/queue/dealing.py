@@ -42,7 +42,7 @@ class DealingChannel(SourceReader, Protocol):
 
 
 class Dealing:
-    """A channel's."""
+    """The dealing of one channel."""
 
     def __init__(self, channel: DealingChannel) -> None:
         topic = channel.topic
@@ -65,10 +65,10 @@ class Dealing:
             if waiting <= 0:
                 break
             if not self._give_again(waiting) and not self._give_fresh(waiting, limit):
-                break  # nothing in memory: the reader calls when it came, or the timer does
+                break  # nothing in memory: the reader or the timer calls `announce` later
 
     def release(self) -> None:
-        """The channel goes on elsewhere: forget what was read for it."""
+        """The channel moved to another offset: forget what was read."""
         self._forward.release()
         self._backward.release()
 

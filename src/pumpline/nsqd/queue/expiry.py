@@ -13,7 +13,7 @@ BATCHES_MAX = 500  # in a row; of small ones from the page cache: 5 ms
 
 
 class Expiry:
-    """A channel's."""
+    """The expired messages of one channel."""
 
     __slots__ = ("_batches", "_channel", "count")
 
@@ -29,7 +29,8 @@ class Expiry:
         return since_ns + topic.ttl_ns <= topic.tick.wall_ns
 
     def pass_over(self, start: int, end: int) -> bool:
-        """[start, end), next to be delivered, is too old. False: not now, others have waited."""
+        """[start, end), next to be delivered, is too old. False: pause first,
+        so that others have their turn."""
         channel = self._channel
         if self._batches > BATCHES_MAX:
             return False
@@ -46,7 +47,7 @@ class Expiry:
         self._channel.announce()
 
     def drop_below(self, offset: int) -> int:
-        """Let go of what is below and not in flight; returns how many messages that is."""
+        """Drop what is below `offset` and not in flight; returns how many messages."""
         dropped = self._channel.delivery.expire(offset)
         if dropped:
             self.count += dropped

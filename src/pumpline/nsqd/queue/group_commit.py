@@ -32,7 +32,7 @@ class CommittingTopic(Protocol):
         """All messages below `end` are on disk, and acknowledged."""
 
     def abandon(self) -> list[Ticket]:
-        """Forget what is being put: its offsets will not be. Returns who waits for it."""
+        """Drop the messages that are not appended yet; returns the ticket of their publishers."""
 
 
 class GroupCommit:

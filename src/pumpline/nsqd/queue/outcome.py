@@ -26,5 +26,5 @@ class Ticket:
         for callback in waiting:
             try:
                 callback()
-            except Exception:  # none should fail; if one does, the others still hear of it
+            except Exception:  # one that fails must not keep the others from being called
                 _LOG.exception("somebody who published could not be answered")

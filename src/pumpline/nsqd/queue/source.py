@@ -61,4 +61,4 @@ class SourceReader(Protocol):
         """The delivery state differs from the cursor file."""
 
     def announce(self) -> None:
-        """Something may be ready and somebody may want it."""
+        """Schedule `share` if there are messages and consumers with credit."""

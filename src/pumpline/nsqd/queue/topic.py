@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class NameTaken(Exception):
-    """A channel cannot be made: a hold has its name."""
+    """A channel cannot be created: a hold has its name."""
 
 
 class TopicOwner(Protocol):
@@ -50,7 +50,7 @@ class TopicOwner(Protocol):
 
     @property
     def tail_bytes_max(self) -> int:
-        """How much of its log a topic may keep in memory, for readers that keep up."""
+        """How much of its log a topic may keep in memory, for channels that keep up."""
 
     def topic(self, name: str) -> "Topic":
         """The topic of that name, created if need be; OSError when it cannot be."""
@@ -58,7 +58,7 @@ class TopicOwner(Protocol):
     def delete(self, name: str) -> None: ...
 
     def drop_history(self) -> bool:
-        """Delete the consumed segments of all topics; whether there were any."""
+        """Delete the consumed segments of all topics; return whether there were any."""
 
     def registration_changed(self, topic: str, channel: str | None) -> None:
         """A topic, or a channel of it, came or went."""
@@ -112,7 +112,7 @@ class Topic:
     # -- publishing ---------------------------------------------------------------------------
 
     def builder(self, due_ns: int = 0) -> Builder:
-        """Where to put messages now; follow up with `ticket`."""
+        """The batch to add messages to; call `ticket` afterwards."""
         builders = self._builders
         if builders:
             last = builders[-1]
@@ -127,7 +127,7 @@ class Topic:
         return builder
 
     def put(self, body: bytes, *, delay_ns: int = 0) -> None:
-        """One message; `ticket` has the outcome."""
+        """Publish one message; `ticket` has the outcome."""
         due_ns = self.tick.wall_ns + delay_ns if delay_ns else 0
         builder = self.builder(due_ns)
         frame = encode_message(
@@ -177,7 +177,8 @@ class Topic:
         )
 
     def put_token(self, token: bytes) -> int:
-        """What was put last came with this token; returns the offset after it."""
+        """Note that the last messages put came with this publish token; returns the offset after
+        them."""
         builder = self._builders[-1]
         builder.tokens += token
         return builder.end
@@ -221,7 +222,7 @@ class Topic:
         try:
             self.log.append(batches)
         except OSError:
-            # Consumed history is the first thing to go when the disk is full, anybody's.
+            # The disk may be full: delete the consumed segments of all topics, and try once more.
             if not self.owner.drop_history():
                 raise
             self.log.append(batches)
@@ -257,7 +258,7 @@ class Topic:
         self.tick.share(self)
 
     def _remember_pumped(self) -> None:
-        """With ephemeral channels only, no cursor says how far they came: the manifest must."""
+        """Write `pumped` to the manifest soon: ephemeral channels have no cursor that says it."""
         if not self.ephemeral and not self._manifest_due:
             self._manifest_due = True
             self.tick.later(CHECKPOINT_S, self._write_pumped)
@@ -275,7 +276,7 @@ class Topic:
                 channel.note_deferred(batch.first, batch.end, batch.due_ns)
 
     def share(self) -> None:
-        """After the channels had their share: keep only what of the log they will want."""
+        """Forget the part of the log's tail that no channel will read, after they were served."""
         log = self.log
         if log.keeps_unfinished:
             lowest = min((c.delivery.low for c in self.channels.values()), default=0)
@@ -294,7 +295,7 @@ class Topic:
         self.tokens.synced(end)
 
     def abandon(self) -> list[Ticket]:
-        """Forget what is being put: its offsets will not be. Returns who waits for it."""
+        """Drop the messages that are not appended yet; returns the ticket of their publishers."""
         tickets = [] if self._ticket is None else [self._ticket]
         self._ticket = None
         self._builders = []
@@ -324,7 +325,7 @@ class Topic:
         return channel
 
     def adopt(self, channel: Channel) -> None:
-        """Take in a channel, new or from disk."""
+        """Add a channel, new or from disk."""
         self.channels[channel.name] = channel
         if not self.paused and not self.awaits_channels:
             self._pump()
@@ -355,11 +356,11 @@ class Topic:
         self.show(self._visible)
 
     def await_channels(self) -> None:
-        """Stand still, as if paused: channels that other nodes have are about to be made."""
+        """Hold messages back, as if paused, until the channels of other nodes are created."""
         self.awaits_channels = True
 
     def channels_known(self) -> None:
-        """All of them are made."""
+        """The channels that other nodes have are created: move on."""
         self.awaits_channels = False
         if not self.exiting:
             self.write_manifest()
@@ -392,7 +393,7 @@ class Topic:
         )
 
     def store_settings(self, settings: TopicSettings) -> None:
-        """Write settings down, then go by them; OSError if they cannot be written.
+        """Write settings to disk, then use them; OSError if they cannot be written.
 
         They survive a kill from here on, and a loss of power after `Directory.sync_manifest`.
         """
@@ -405,7 +406,7 @@ class Topic:
             channel.announce()
 
     def use(self, settings: TopicSettings) -> None:
-        """Go by these settings from now on."""
+        """Use these settings from now on."""
         self.settings = settings
         self.ttl_ns = settings.message_ttl_ns or 0
         self.attempts_max = settings.max_attempts or 0
@@ -437,7 +438,7 @@ class Topic:
 
     @property
     def low(self) -> int:
-        """Everything below is finished by every channel that counts, and every hold.
+        """Everything below is finished by every channel with a cursor, and passed by every hold.
 
         What no channel has been given is kept for the first one, unless holds are all there is:
         what they have passed is history.
@@ -460,7 +461,8 @@ class Topic:
             self.pumped = self.log.first
 
     def forget_below(self, end: int) -> int:
-        """Without channels: what is below is kept for nobody; returns how many messages."""
+        """Without channels: drop what is kept below `end` for the first one; returns how many
+        messages."""
         forgotten = max(min(end, self._visible) - self.pumped, 0)
         if forgotten:
             self.pumped += forgotten
@@ -468,7 +470,7 @@ class Topic:
         return forgotten
 
     def drop_history(self) -> bool:
-        """Delete all consumed segments; whether there were any."""
+        """Delete all consumed segments; return whether there were any."""
         count = len(self.log.consumed(self.low))
         if count:
             _LOG.warning("TOPIC(%s): dropping %d consumed segments to free disk", self.name, count)

@@ -142,7 +142,7 @@ Gathered = tuple[list[TopicStats] | None, list[ClientStats] | None]
 
 
 async def gather(broker: Broker, selection: Selection, memory: Memory | None) -> Stats:
-    """The figures of now; those of memory, if there is one to ask."""
+    """Read the figures; those of memory only if `memory` is given."""
     topics, producers = await _gather(broker, selection)
     return Stats(
         version=NSQ_VERSION,
@@ -311,7 +311,7 @@ def client_stats(connection: Connection, topic_name: str) -> ClientStats:
 
 
 def _delivered(consumer: Consumer | None, locality: Locality) -> int:
-    """What the consumer was given, if that is how near it is, and it matters."""
+    """Deliveries to the consumer if it is that near; 0 without topology-aware delivery."""
     if consumer is None or not consumer.channel.topology_aware:
         return 0
     return consumer.message_count if consumer.locality is locality else 0

@@ -25,7 +25,7 @@ _LOCALITIES = ("zone_local_msg_count", "region_local_msg_count", "global_msg_cou
 
 
 def full_prefix(prefix: str, host: str, port: int) -> str:
-    """What stands before every key: the host filled in, a dot at the end; or nothing at all."""
+    """The prefix of every key, with the host filled in and a dot at the end; empty if it is."""
     if not prefix:
         return ""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -100,7 +100,7 @@ def _memory_lines(memory: MemoryStats, last: MemoryStats | None) -> Iterator[str
 
 
 def _growth(now: object, last: object | None, name: str) -> int:
-    """What was added since; all of it, if it began anew."""
+    """The increase since the last push; the whole value if the counter began anew."""
     value: int = getattr(now, name)
     before: int = getattr(last, name) if last is not None else 0
     return value - before if value >= before else value

@@ -26,7 +26,7 @@ Address = tuple[socket.AddressFamily, Any]
 
 class StatsdPush:
     def __init__(self, options: Options, gather: Callable[[], Awaitable[Stats]]) -> None:
-        """`gather` gives the figures of now."""
+        """`gather` reads the figures."""
         self._options = options
         self._gather = gather
         self._interval_s = options.statsd_interval_ns / NS_PER_S

@@ -80,7 +80,7 @@ class Checkpoints:
 
     def write_now(self) -> None:
         """Write everything changed and return when it is written."""
-        for write in self._under_way:  # whether it has happened or not, this makes it needless
+        for write in self._under_way:  # it may be written or not: write a snapshot instead
             write.file.note_failure()
             write.channel.note_change()
         self._settle(self._write_all(self._collect()))
@@ -120,7 +120,7 @@ class Checkpoints:
             self._schedule()
 
     def _write_all(self, writes: list[_Write]) -> list[tuple[_Write, OSError]]:
-        """In the thread, or for a stop on the event loop."""
+        """Runs in a thread; when nsqd stops, on the event loop."""
         failed = []
         for write in writes:
             with self._files:
@@ -159,7 +159,7 @@ class Checkpoints:
         return _Write(channel, file, data, snapshot=True, number=number)
 
     def _settle(self, failed: list[tuple[_Write, OSError]]) -> None:
-        """What could not be written is written whole next time."""
+        """Let failed writes be followed by a snapshot."""
         since_s, self._under_way_since_s = self._under_way_since_s, math.inf
         for write, error in failed:
             if write.channel.deleted:

@@ -28,7 +28,7 @@ class DiskHealth:
         return "OK" if self.error is None else f"NOK - {self.error}"
 
     def failed(self, error: OSError, what: str) -> str:
-        """Note a failed write; returns the reason for whoever asked for it."""
+        """Note a failed write; returns the reason, for the reply to the client."""
         reason = (error.strerror or str(error)).lower()
         self.failures += 1
         if self.error is None:

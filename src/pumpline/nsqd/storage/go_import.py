@@ -224,7 +224,7 @@ class Importer:
 
 
 class Intake:
-    """Appends the records of queues to a log, and says how it goes."""
+    """Appends the records of queues to a log, and logs its progress."""
 
     def __init__(self, log: Log, now_ns: int) -> None:
         self._log = log
@@ -316,7 +316,7 @@ class _Progress:
 
 
 def _report(queue: DiskQueue, count: int) -> None:
-    """Say what is not as it should be with a queue of which `count` messages were found."""
+    """Log the faults of a queue of which `count` messages were found."""
     for note in queue.notes:
         _LOG.warning("IMPORT: %s: %s", queue.name, note)
     for fault in queue.faults.values():
@@ -331,7 +331,7 @@ def _report(queue: DiskQueue, count: int) -> None:
 
 
 def _by_topic(queues: list[DiskQueue]) -> dict[str, Queues]:
-    """Queues by topic and channel; those whose names cannot be are left alone."""
+    """Queues by topic and channel; those with invalid or ephemeral names are left alone."""
     topics: dict[str, Queues] = {}
     for queue in queues:
         topic, separator, rest = queue.name.replace(";", ":").partition(":")

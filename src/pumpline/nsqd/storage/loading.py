@@ -51,7 +51,7 @@ class StoredTopic(NamedTuple):
 
 
 def stored_topics(disk: Disk, options: Options) -> Iterator[StoredTopic]:
-    """All topics that are to be there after a start, in the order of their names."""
+    """All topics in the data directory, in the order of their names."""
     named: dict[str, TopicMetadata] = {}
     for entry in disk.directory.read_metadata().topics or ():
         if is_valid_name(entry.name):

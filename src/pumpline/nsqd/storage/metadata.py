@@ -37,13 +37,13 @@ class MetadataWriter:
             self._disk.later(_SETTLE_S + _SETTLE_PER_TOPIC_S * self._count(), self._begin)
 
     async def persist(self) -> None:
-        """Write what is, and return when it is written; OSError when it cannot be."""
+        """Write nsqd.dat now and return when it is written; OSError when it cannot be."""
         async with self._lock:
             if not self._is_closed:
                 await self._write()
 
     async def close(self) -> None:
-        """Write for the last time: whoever waits to write finds the directory no longer ours."""
+        """Write for the last time: the directory may belong to another nsqd afterwards."""
         async with self._lock:
             self._is_closed = True
             await self._write()

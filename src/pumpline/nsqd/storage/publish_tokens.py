@@ -27,7 +27,7 @@ def load_publish_tokens(topic: str, log: Log, *, count_max: int) -> StoredPublis
     stored = read_publish_tokens(log.directory)
     if stored is None:
         return StoredPublishTokens(_last(log.take_tokens(None), count_max), 0, None)
-    # The log may have lost to a power failure what was acknowledged before: then it never was.
+    # A power failure may have taken unsynced messages from the log: forget their tokens too.
     filed = [entry for entry in stored.tokens if entry[0] <= log.end]
     upto = min(stored.upto, log.end)
     if stored.lost_bytes:

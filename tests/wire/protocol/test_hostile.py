@@ -36,6 +36,7 @@ def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nsqd]:
 def bystander(connect: Connect, topic: str) -> Iterator[Session]:
     """Someone who is there all the time, and is served at the end."""
     session = connect()
+    negotiate(session, heartbeat_interval=-1)  # none comes between a command and its answer
     assert session.request(pub(f"{topic}-bystander", b"before")) == OK
     yield session
     assert session.request(pub(f"{topic}-bystander", b"after")) == OK
@@ -100,7 +101,7 @@ def test_messages_that_unpack_to_much_are_taken_one_after_the_other(
 def test_flood_takes_turns_with_others(connect: Connect, bystander: Session, topic: str) -> None:
     """Seconds of work for the one thread of the server, in one small packet."""
     session = connect()
-    upgrade(session, deflate=True)
+    upgrade(session, deflate=True, heartbeat_interval=-1)
     wire(session).sendall(deflated((b"NOP\n" * (MIB // 4), 6), (pub(topic, b"last"), 1)))
     assert bystander.request(pub(f"{topic}-other", b"x")) == OK
     wire(session).settimeout(0)

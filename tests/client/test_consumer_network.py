@@ -39,7 +39,7 @@ def addresses(nsqds: list[Nsqd]) -> list[str]:
 async def test_a_cut_connection_is_made_again_and_nothing_is_lost(
     tmp_path: Path, topic: str
 ) -> None:
-    with Nsqd(tmp_path / "data", ["--msg-timeout=300ms"]) as nsqd:
+    with Nsqd(tmp_path / "data", ["--msg-timeout=1s"]) as nsqd:
         publish(nsqd, topic, numbered(2000))
         seen = Counter[bytes]()
         async with Proxy(nsqd.tcp_port) as proxy:

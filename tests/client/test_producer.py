@@ -88,7 +88,7 @@ async def test_concurrent_publishes_share_a_command(
 
 
 async def test_a_batch_may_wait_for_more(proxy: Proxy, topic: str) -> None:
-    async with Producer(proxy.address, batch_delay_s=0.3) as producer:
+    async with Producer(proxy.address, batch_delay_s=1.0) as producer:
         before = proxy.bytes_up
         first = asyncio.create_task(producer.publish(topic, b"1"))
         await asyncio.sleep(0.001)
@@ -326,7 +326,7 @@ async def test_spread_uses_all(nsqd: Nsqd, own_nsqd: Nsqd, topic: str) -> None:
 
 
 async def test_what_was_never_sent_is_known_not_to_be(proxy: Proxy, topic: str) -> None:
-    async with Producer(proxy.address, timeout_s=0.3) as producer:
+    async with Producer(proxy.address, timeout_s=1.0) as producer:
         proxy.refuse()
         proxy.cut()
         await connected(producer, 0)
@@ -350,7 +350,7 @@ async def test_what_was_sent_and_not_answered_is_unconfirmed(
 
 
 async def test_what_is_unconfirmed_stays_so_when_time_is_up(proxy: Proxy, topic: str) -> None:
-    async with Producer(proxy.address, timeout_s=0.3) as producer:
+    async with Producer(proxy.address, timeout_s=1.0) as producer:
         proxy.stall(DOWN)
         publishing = asyncio.create_task(producer.publish(topic, b"m"))
         sent = proxy.bytes_up
@@ -365,7 +365,7 @@ async def test_publish_many_says_how_much_is_confirmed(proxy: Proxy, topic: str)
     def bodies() -> list[bytes]:
         return [b"x"] * 4000
 
-    async with Producer(proxy.address, timeout_s=0.3) as producer:
+    async with Producer(proxy.address, timeout_s=1.0) as producer:
         await producer.publish_many(topic, bodies())
         proxy.refuse()
         proxy.cut()
@@ -394,7 +394,7 @@ async def test_publish_many_takes_no_more_than_there_is_room_for(proxy: Proxy, t
             taken += 1
             yield b"x" * 500_000
 
-    async with Producer(proxy.address, pending_bytes_max=1 << 20, timeout_s=0.3) as producer:
+    async with Producer(proxy.address, pending_bytes_max=1 << 20, timeout_s=1.0) as producer:
         proxy.stall()
         with pytest.raises((NotSent, Unconfirmed)):
             await producer.publish_many(topic, bodies())
@@ -403,7 +403,7 @@ async def test_publish_many_takes_no_more_than_there_is_room_for(proxy: Proxy, t
 
 
 async def test_waiting_for_room_ends_in_time(proxy: Proxy, topic: str) -> None:
-    async with Producer(proxy.address, pending_bytes_max=500, timeout_s=0.3) as producer:
+    async with Producer(proxy.address, pending_bytes_max=500, timeout_s=1.0) as producer:
         proxy.stall()
         outcomes = await asyncio.gather(
             *(producer.publish(topic, b"x" * 500) for _ in range(2)), return_exceptions=True

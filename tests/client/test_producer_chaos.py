@@ -73,7 +73,7 @@ async def test_what_is_said_of_every_message_is_true(
             await producer.close()
             with pytest.raises(PublishError):
                 await producer.publish(topic, b"m")
-            assert producer._outbox.budget.taken_bytes == 0
+            assert producer._queue.budget.taken_bytes == 0
         stored = [body for nsqd in nsqds for body in stored_in(nsqd, topic)]
     assert confirmed
     assert confirmed <= set(stored)

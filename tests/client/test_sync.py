@@ -200,10 +200,11 @@ def test_messages_are_iterated_until_there_are_no_more(nsqd: Nsqd, topic: str) -
     bodies = [b"%d" % number for number in range(500)]
     publish(nsqd, topic, *bodies)
     received = []
-    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_in_flight=50)
-    for message in consumer.messages(idle_s=0.3):
-        received.append(message.body)
-        assert message.finish()
+    with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_in_flight=50) as consumer:
+        wait_until(lambda: consumer.in_flight == 50)
+        for message in consumer.messages(idle_s=1.0):
+            received.append(message.body)
+            assert message.finish()
     assert sorted(received) == sorted(bodies)
     wait_until(lambda: left(nsqd, topic) == 0)
 
@@ -234,7 +235,8 @@ def test_batches(nsqd: Nsqd, topic: str) -> None:
     publish(nsqd, topic, *(b"%d" % number for number in range(100)))
     count = 0
     with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_in_flight=100) as consumer:
-        for batch in consumer.batches(30, idle_s=0.3):
+        wait_until(lambda: consumer.in_flight == 100)
+        for batch in consumer.batches(30, idle_s=1.0):
             assert len(batch) <= 30
             count += len(batch)
             batch.finish()
@@ -271,15 +273,17 @@ def test_heartbeats_are_answered_while_a_message_is_handled(nsqd: Nsqd, topic: s
 
 
 def test_messages_that_waited_too_long_are_not_shown(tmp_path: Path, topic: str) -> None:
-    with LocalNsqd("--msg-timeout=200ms", data_path=tmp_path) as nsqd:
+    with LocalNsqd("--msg-timeout=1s", data_path=tmp_path) as nsqd:
         nsqd.publish(topic, b"1", b"2", b"3")
         seen = []
         with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address) as consumer:
-            for message in consumer.messages(idle_s=1.0):
+            for message in consumer:
                 seen.append((message.body, message.attempts))
                 if len(seen) == 1:
                     wait_until(lambda: consumer.counters.expired == 3)
                 assert message.finish() == (len(seen) > 1)
+                if len(seen) == 4:
+                    break
         assert seen[0][1] == 1
         assert sorted(seen[1:]) == [(b"1", 2), (b"2", 2), (b"3", 2)]
 

@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pumpline.client.consuming.backoff import Backoff, Phase
+from pumpline.client.consuming.backoff import Backoff, BackoffPhase
 
 
 class BackoffMachine(RuleBasedStateMachine):
@@ -29,35 +29,35 @@ class BackoffMachine(RuleBasedStateMachine):
         getattr(self.backoff, outcome)(self.now)
         phase, level, _ = before
         after = (self.backoff.phase, self.backoff.level, self.backoff.ends_at)
-        if phase is Phase.WAITING or (phase is Phase.OPEN and outcome != "failed"):
+        if phase is BackoffPhase.WAITING or (phase is BackoffPhase.OPEN and outcome != "failed"):
             assert after == before
         elif outcome == "succeeded":
             assert self.backoff.level == level - 1
-            assert self.backoff.phase is (Phase.WAITING if level > 1 else Phase.OPEN)
+            assert self.backoff.phase is (BackoffPhase.WAITING if level > 1 else BackoffPhase.OPEN)
         elif outcome == "passed":
             assert self.backoff.level == level
-            assert self.backoff.phase is Phase.WAITING
+            assert self.backoff.phase is BackoffPhase.WAITING
         elif self.wait_max_s:
             assert self.backoff.level in (level, level + 1)
             assert self.backoff.level >= 1
-            assert self.backoff.phase is Phase.WAITING
+            assert self.backoff.phase is BackoffPhase.WAITING
 
     @rule(seconds=st.sampled_from([0.0, 0.05, 1.0, 30.0, 200.0]))
     def pass_time(self, seconds: float) -> None:
-        was_waiting = self.backoff.phase is Phase.WAITING
+        was_waiting = self.backoff.phase is BackoffPhase.WAITING
         self.now += seconds
         is_over = was_waiting and self.now >= self.backoff.ends_at
         before = self.backoff.phase
         self.backoff.elapse(self.now)
-        assert self.backoff.phase is (Phase.PROBING if is_over else before)
+        assert self.backoff.phase is (BackoffPhase.PROBING if is_over else before)
 
     @invariant()
     def open_means_level_0(self) -> None:
-        assert (self.backoff.phase is Phase.OPEN) == (self.backoff.level == 0)
+        assert (self.backoff.phase is BackoffPhase.OPEN) == (self.backoff.level == 0)
 
     @invariant()
     def the_wait_follows_the_formula(self) -> None:
-        if self.backoff.phase is Phase.WAITING:
+        if self.backoff.phase is BackoffPhase.WAITING:
             wait_s = self.backoff.ends_at - self.now
             full_s = min(self.multiplier_s * 2**self.backoff.level, self.wait_max_s)
             assert wait_s <= full_s * (1 if self.jitter is None else self.jitter) + 1e-9
@@ -70,7 +70,7 @@ class BackoffMachine(RuleBasedStateMachine):
     @invariant()
     def a_longest_wait_of_0_means_never(self) -> None:
         if self.wait_max_s == 0:
-            assert self.backoff.phase is Phase.OPEN
+            assert self.backoff.phase is BackoffPhase.OPEN
 
 
 TestBackoff = BackoffMachine.TestCase
@@ -83,7 +83,7 @@ def test_failures_wait_2_4_8_to_64_seconds_and_successes_come_back_down() -> Non
     def probe(outcome: str) -> None:
         nonlocal now
         getattr(backoff, outcome)(now)
-        if backoff.phase is Phase.WAITING:
+        if backoff.phase is BackoffPhase.WAITING:
             waits.append(backoff.ends_at - now)
             now = backoff.ends_at
             backoff.elapse(now)
@@ -95,7 +95,7 @@ def test_failures_wait_2_4_8_to_64_seconds_and_successes_come_back_down() -> Non
     for _ in range(6):
         probe("succeeded")
     assert waits == [32, 16, 8, 4, 2]
-    assert backoff.phase is Phase.OPEN
+    assert backoff.phase is BackoffPhase.OPEN
 
 
 def test_full_jitter_waits_a_random_part() -> None:

@@ -1,10 +1,10 @@
 """The HTTP client for everything that is not a daemon, on the standard library's `http.client`.
 
 Used for questions to nsqlookupds, by the Spark source and sink, by `pumpline.testing` and by the
-demo. `HttpConnection` blocks; its connection is opened by the first request and kept open for the
-next one. `ask` sends a request and reads a small answer whole. `send`, `receive` and `read_into`
-are the same in steps, for callers that do something else while the server works, or that read a
-large answer into memory of their own. `HttpThread` is the way in for asyncio.
+demo. `HttpClientConnection` blocks; the first request opens the connection, and it is kept open for
+the next one. `ask` sends a request and reads a small answer whole. `send`, `receive` and
+`read_into` are the same in steps, for callers that do something else while the server works, or
+that read a large answer into memory of their own. `HttpThread` is the way in for asyncio.
 
 | bounded         | by                                                                      |
 |-----------------|-------------------------------------------------------------------------|
@@ -51,7 +51,7 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
-class HttpConnection:
+class HttpClientConnection:
     """Requests to one server, one after another. `abort` may be called from any thread."""
 
     def __init__(
@@ -219,7 +219,7 @@ def ask_once(
 ) -> HttpAnswer:
     """One request on a connection of its own."""
     origin, target = split_url(url)
-    connection = HttpConnection(origin, timeout_s=timeout_s)
+    connection = HttpClientConnection(origin, timeout_s=timeout_s)
     try:
         headers = {"Connection": "close"}
         return connection.ask(method, target, bytes_max=bytes_max, headers=headers, body=body)
@@ -255,7 +255,7 @@ class HttpThread:
             raise HttpFailure("it has not answered the last request yet")
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[HttpAnswer] = loop.create_future()
-        connection = HttpConnection(self._origin, timeout_s=timeout_s, tls=self._tls)
+        connection = HttpClientConnection(self._origin, timeout_s=timeout_s, tls=self._tls)
 
         def settle(answer: HttpAnswer | None, error: Exception | None) -> None:
             if answered.done():

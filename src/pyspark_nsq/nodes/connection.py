@@ -19,7 +19,7 @@ from http.client import BadStatusLine, RemoteDisconnected
 from socket import gethostname
 from urllib.parse import quote
 
-from pumpline.client.http_connection import HttpConnection, HttpFailure
+from pumpline.client.http_connection import HttpClientConnection, HttpFailure
 from pyspark_nsq.errors import BadOption, NodeRefused, NsqError, Unreachable, Untrusted
 from pyspark_nsq.options import TOKEN, TOKEN_CHARS, Connecting
 
@@ -139,10 +139,10 @@ class NodeConnection:
     def close(self) -> None:
         self._http.close()
 
-    def _new_http(self) -> HttpConnection:
+    def _new_http(self) -> HttpClientConnection:
         connecting = self._connecting
         timeout_s = connecting.request_timeout_s
-        return HttpConnection(self.address, timeout_s=timeout_s, tls=lambda: _tls(connecting))
+        return HttpClientConnection(self.address, timeout_s=timeout_s, tls=lambda: _tls(connecting))
 
     def _failed(self, error: HttpFailure) -> NsqError:
         """Untrusted, or Unreachable, which is worth another try."""

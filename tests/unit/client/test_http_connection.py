@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pumpline.client.http_connection import HttpConnection, HttpFailure, HttpThread, ask_once
+from pumpline.client.http_connection import HttpClientConnection, HttpFailure, HttpThread, ask_once
 
 OK = b"HTTP/1.1 200 OK\r\n"
 LIMITS = {"timeout_s": 10.0, "bytes_max": 1000}
@@ -65,7 +65,7 @@ def with_length(body: bytes) -> bytes:
 
 def test_a_connection_is_kept_for_the_next_request() -> None:
     with serving(saying(with_length(b"one"), with_length(b"two"))) as url:
-        connection = HttpConnection(url, timeout_s=10)
+        connection = HttpClientConnection(url, timeout_s=10)
         assert connection.ask("GET", "/", bytes_max=10) == (200, b"one")
         assert connection.is_open
         assert connection.ask("GET", "/", bytes_max=10) == (200, b"two")
@@ -76,7 +76,7 @@ def test_a_connection_is_kept_for_the_next_request() -> None:
 
 def test_a_body_is_read_into_memory_of_the_caller() -> None:
     with serving(saying(with_length(b"abcdef"), with_length(b"next"))) as url:
-        connection = HttpConnection(url, timeout_s=10)
+        connection = HttpClientConnection(url, timeout_s=10)
         connection.send("GET", "/")
         assert connection.receive() == 200
         body = bytearray(int(connection.header("Content-Length")))
@@ -119,7 +119,7 @@ def test_a_bad_answer_is_told_in_words(answer: bytes, text: str) -> None:
 
 def test_the_start_of_a_long_error_is_read_and_the_rest_is_not() -> None:
     with serving(saying(b"HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\n" + b"x" * 100)) as url:
-        connection = HttpConnection(url, timeout_s=10)
+        connection = HttpClientConnection(url, timeout_s=10)
         connection.send("GET", "/")
         assert connection.receive() == 500
         assert connection.read_start(10) == b"x" * 10

@@ -25,7 +25,7 @@ WAIT_MAX_S = 120.0
 LEVEL_MAX = 62  # 2^62 seconds is long enough
 
 
-class Phase(Enum):
+class BackoffPhase(Enum):
     OPEN = "open"
     WAITING = "waiting"
     PROBING = "probing"
@@ -43,21 +43,21 @@ class Backoff:
         self._multiplier_s = multiplier_s
         self._wait_max_s = wait_max_s
         self._jitter = jitter
-        self.phase = Phase.OPEN
+        self.phase = BackoffPhase.OPEN
         self.level = 0
         self.ends_at = inf  # of the wait
 
     def succeeded(self, now: float) -> None:
-        if self.phase is not Phase.PROBING:
+        if self.phase is not BackoffPhase.PROBING:
             return
         self.level -= 1
         if self.level:
             self._wait(now)
         else:
-            self.phase = Phase.OPEN
+            self.phase = BackoffPhase.OPEN
 
     def failed(self, now: float) -> None:
-        if self.phase is Phase.WAITING or not self._wait_max_s or not self._multiplier_s:
+        if self.phase is BackoffPhase.WAITING or not self._wait_max_s or not self._multiplier_s:
             return
         is_first = self.level == 0
         if is_first or self._full_wait_s(self.level + 1) <= self._wait_max_s:
@@ -66,20 +66,20 @@ class Backoff:
 
     def passed(self, now: float) -> None:
         """A message was answered in a way that says nothing of its handler's health."""
-        if self.phase is Phase.PROBING:
+        if self.phase is BackoffPhase.PROBING:
             self._wait(now)
 
     def elapse(self, now: float) -> None:
         """Ends the wait, if its time has come."""
-        if self.phase is Phase.WAITING and now >= self.ends_at:
-            self.phase = Phase.PROBING
+        if self.phase is BackoffPhase.WAITING and now >= self.ends_at:
+            self.phase = BackoffPhase.PROBING
             self.ends_at = inf
 
     def _wait(self, now: float) -> None:
         wait_s = min(self._full_wait_s(self.level), self._wait_max_s)
         if self._jitter is not None:
             wait_s *= self._jitter()
-        self.phase = Phase.WAITING
+        self.phase = BackoffPhase.WAITING
         self.ends_at = now + wait_s
 
     def _full_wait_s(self, level: int) -> float:

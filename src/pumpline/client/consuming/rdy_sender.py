@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from math import inf
 
-from pumpline.client.consuming.backoff import Backoff, Phase
+from pumpline.client.consuming.backoff import Backoff, BackoffPhase
 from pumpline.client.consuming.rdy import Credit, RdyPool
 
 logger = logging.getLogger("pumpline.client")
@@ -84,9 +84,9 @@ class RdySender:
         backoff = self._backoff
         before = backoff.phase
         event(now)
-        if before is Phase.WAITING or backoff.phase is before:
+        if before is BackoffPhase.WAITING or backoff.phase is before:
             return
-        if backoff.phase is Phase.WAITING:
+        if backoff.phase is BackoffPhase.WAITING:
             wait_s = backoff.ends_at - now
             logger.warning("backing off for %.3g s (level %d)", wait_s, backoff.level)
             self._pool.block(now)

@@ -13,7 +13,7 @@ time is up, the exception says what is known: NotSent, Refused or Unconfirmed (`
 
 Memory is bounded by `pending_bytes_max`: beyond it, `publish` waits.
 
-This file checks what users pass in; `outbox` sends it, over the connections of `nsqds`.
+This file checks what users pass in; `publish_queue` sends it, over the connections of `nsqds`.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ from pumpline.client.delay import Delay, milliseconds
 from pumpline.client.errors import NotSent, PublishError
 from pumpline.client.publishing.bodies import Body, blocks, bytes_of, check_topic, portions
 from pumpline.client.publishing.nsqds import Nsqds
-from pumpline.client.publishing.outbox import Outbox
 from pumpline.client.publishing.publication import MESSAGE_COST_BYTES, Waiter, cost_bytes
+from pumpline.client.publishing.publish_queue import PublishQueue
 from pumpline.core.protocol.commands import MPUB_MESSAGE_OVERHEAD_BYTES, MPUB_OVERHEAD_BYTES
 
 MESSAGE_BYTES_MAX = 1 << 20  # nsqd's --max-msg-size, unless told otherwise
@@ -84,7 +84,7 @@ class Producer:
             spread=spread,
             confirm_timeout_s=confirm_timeout_s,
         )
-        self._outbox = Outbox(
+        self._queue = PublishQueue(
             self._nsqds,
             timeout_s=timeout_s,
             batch_delay_s=batch_delay_s,
@@ -106,12 +106,12 @@ class Producer:
     @property
     def published(self) -> int:
         """Messages confirmed."""
-        return self._outbox.published
+        return self._queue.published
 
     @property
     def retried(self) -> int:
         """Commands that were sent again after a failure."""
-        return self._outbox.retried
+        return self._queue.retried
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -131,7 +131,7 @@ class Producer:
             raise RuntimeError("the producer was started before")
         self._is_started = True
         try:
-            await self._outbox.start()
+            await self._queue.start()
         except BaseException:
             self._is_started = False  # it may be tried again
             raise
@@ -139,7 +139,7 @@ class Producer:
     async def close(self) -> None:
         """Accept no more, wait for pending messages, within their time, and disconnect."""
         if self._nsqds.is_started:
-            await self._outbox.close()
+            await self._queue.close()
 
     async def publish(self, topic: str, body: Body, *, defer: Delay | None = None) -> None:
         """Publish a message, to be delivered now or after `defer` (seconds or timedelta).
@@ -149,12 +149,12 @@ class Producer:
         message = self._checked(topic, body)
         defer_ms = None if defer is None else milliseconds(defer)
         cost = MESSAGE_COST_BYTES + len(message)
-        if not self._outbox.budget.try_take(cost):
+        if not self._queue.budget.try_take(cost):
             await self._wait_for_budget(cost)
         if defer_ms is not None or not self._batching:
-            await self._outbox.put(topic, [message], cost, defer_ms=defer_ms)
+            await self._queue.put(topic, [message], cost, defer_ms=defer_ms)
         else:
-            await self._outbox.add(topic, message)
+            await self._queue.add(topic, message)
 
     async def publish_many(self, topic: str, bodies: Iterable[Body]) -> None:
         """Publish messages by MPUB, in as few commands as nsqd's limits allow.
@@ -163,7 +163,7 @@ class Producer:
         The exception is the first failure; no more is taken from `bodies` after it. When a body
         cannot be a message, or `bodies` raises, messages before it may have been published.
         """
-        budget, put = self._outbox.budget, self._outbox.put
+        budget, put = self._queue.budget, self._queue.put
         waiters: deque[tuple[int, Waiter]] = deque()
         confirmed = 0
         try:
@@ -188,7 +188,7 @@ class Producer:
             raise
 
     def _checked(self, topic: str, body: Body) -> bytes:
-        if not self._outbox.is_open:
+        if not self._queue.is_open:
             raise self._not_open()
         if not isinstance(body, bytes):
             body = bytes_of(body)
@@ -227,12 +227,12 @@ class Producer:
         self.waits += 1
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._outbox.budget.take(cost)
+                await self._queue.budget.take(cost)
         except TimeoutError:
             text = f"not sent: no room for {self._timeout_s:g} s, as nothing was confirmed"
             raise NotSent(text) from None
-        if not self._outbox.is_open:  # closed in the meantime; the next in line must learn it, too
-            self._outbox.budget.give_back(cost)
+        if not self._queue.is_open:  # closed in the meantime; the next in line must learn it, too
+            self._queue.budget.give_back(cost)
             raise self._not_open()
 
     def _not_open(self) -> Exception:

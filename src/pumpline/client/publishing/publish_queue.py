@@ -36,7 +36,7 @@ _TEMPORARY_CODES = frozenset({E_PUB_FAILED, E_DPUB_FAILED, E_MPUB_FAILED})
 _BODY_CODES = frozenset({E_BAD_MESSAGE, E_BAD_BODY})
 
 
-class Outbox:
+class PublishQueue:
     def __init__(
         self,
         nsqds: Nsqds,

@@ -19,7 +19,7 @@ _TIME_AT = 8
 _ID_AT = MESSAGE_OVERHEAD_BYTES - 16
 
 
-class Message(NamedTuple):
+class LoggedMessage(NamedTuple):
     offset: int
     id: str
     timestamp_ns: int
@@ -39,7 +39,7 @@ class Filter(NamedTuple):
 
 
 class Looked(NamedTuple):
-    messages: list[Message]  # oldest first
+    messages: list[LoggedMessage]  # oldest first
     to: int  # how far the look went
     size_bytes: int
 
@@ -50,7 +50,7 @@ def look(
     """The wanted messages of [start, to), or of as much of it as `bytes_max` allows."""
     found = open_range(selection, start, to, bytes_max=bytes_max)
     try:
-        messages: list[Message] = []
+        messages: list[LoggedMessage] = []
         for fd, position, length in found.extents:
             data = memoryview(os.pread(fd, length, position))
             batches, _, _ = recovery.parse(data, OFFSET_END)  # it was checked when it was opened
@@ -62,7 +62,7 @@ def look(
         found.close()
 
 
-def _wanted(batch: Batch, start: int, end: int, wanted: Filter) -> Iterator[Message]:
+def _wanted(batch: Batch, start: int, end: int, wanted: Filter) -> Iterator[LoggedMessage]:
     needle = re.compile(re.escape(wanted.contains)) if wanted.contains else None
     if needle is not None and not needle.search(batch.frames):
         return  # most batches, at the speed of a search
@@ -72,7 +72,7 @@ def _wanted(batch: Batch, start: int, end: int, wanted: Filter) -> Iterator[Mess
         frame = bytes(batch.cut(offset, offset + 1))
         body = frame[MESSAGE_OVERHEAD_BYTES:]
         if wanted.contains in body:
-            yield Message(
+            yield LoggedMessage(
                 offset=offset,
                 id=frame[_ID_AT:MESSAGE_OVERHEAD_BYTES].decode("ascii", "replace"),
                 timestamp_ns=int.from_bytes(frame[_TIME_AT : _TIME_AT + 8], signed=True),

@@ -73,7 +73,7 @@ class Builder:
             ends=memoryview(self.ends),
             frames=memoryview(self.frames),
         )
-        return TokenBatch(batch, self.tokens) if self.tokens else batch
+        return PublishTokenBatch(batch, self.tokens) if self.tokens else batch
 
 
 class Batch:
@@ -138,8 +138,8 @@ class Batch:
         return _LENGTH_CRC.pack(self.size_bytes - 4, crc) + rest
 
 
-class TokenBatch(Batch):
-    """One with tokens. A class of its own, so that the others cost nothing more."""
+class PublishTokenBatch(Batch):
+    """A batch with publish tokens. A class of its own: other batches need no slot for them."""
 
     __slots__ = ("tokens",)
 
@@ -201,7 +201,7 @@ def read_batch(data: memoryview, at: int) -> Batch:
         ends=data[at + HEADER_BYTES : frames_at],
         frames=data[frames_at:frames_end],
     )
-    return TokenBatch(batch, data[frames_end:end]) if flags else batch
+    return PublishTokenBatch(batch, data[frames_end:end]) if flags else batch
 
 
 def frames_fit(frames_end: int, end: int, flags: int) -> bool:

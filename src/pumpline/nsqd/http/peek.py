@@ -16,7 +16,7 @@ import msgspec
 from pumpline.core.messages.frame import ID_BYTES
 from pumpline.core.messages.ids import offset_of
 from pumpline.log import ranges
-from pumpline.log.messages import Filter, Looked, Message, look
+from pumpline.log.messages import Filter, LoggedMessage, Looked, look
 from pumpline.nsqd.http.log import LogEndpoints, check_offset, log_id, log_of, number, parsed_time
 from pumpline.web.event_stream import SIGN_OF_LIFE, EventStream
 from pumpline.web.query import BOOLEANS
@@ -59,7 +59,7 @@ class Shown(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Page(NamedTuple):
-    messages: list[Message]
+    messages: list[LoggedMessage]
     next: int
 
 
@@ -171,7 +171,7 @@ class PeekEndpoints:
         return await (self._newest(topic, asked) if asked.newest else self._oldest(topic, asked))
 
     async def _oldest(self, topic: "Topic", asked: Look) -> Page:
-        found: list[Message] = []
+        found: list[LoggedMessage] = []
         at = asked.start
         room = Room(asked.limit)
         while at < asked.to and room.is_left:
@@ -186,7 +186,7 @@ class PeekEndpoints:
 
     async def _newest(self, topic: "Topic", asked: Look) -> Page:
         """Go down in steps of about a chunk, each of which is read upwards."""
-        found: list[Message] = []
+        found: list[LoggedMessage] = []
         at = asked.to
         room = Room(asked.limit)
         size_bytes = max(log_of(topic).size_bytes, 1)
@@ -234,7 +234,7 @@ class Room:
     def looked(self, looked: Looked) -> None:
         self._scan_bytes -= max(looked.size_bytes, 1)
 
-    def takes(self, message: Message) -> bool:
+    def takes(self, message: LoggedMessage) -> bool:
         """Whether there is room for one more; the first one always finds some."""
         if self._messages <= 0 or (len(message.body) > self._page_bytes and not self._empty):
             return False
@@ -244,7 +244,9 @@ class Room:
         return True
 
 
-def shown(message: Message, body_max: int, states: "dict[int, tuple[str, int, int]]") -> Shown:
+def shown(
+    message: LoggedMessage, body_max: int, states: "dict[int, tuple[str, int, int]]"
+) -> Shown:
     state, attempts, due_ns = states.get(message.offset, ("", 1, message.due_ns))
     entry = Shown(
         offset=message.offset,
@@ -266,7 +268,7 @@ def shown(message: Message, body_max: int, states: "dict[int, tuple[str, int, in
     return entry
 
 
-def _states(channel: "Channel", messages: list[Message]) -> "dict[int, tuple[str, int, int]]":
+def _states(channel: "Channel", messages: list[LoggedMessage]) -> "dict[int, tuple[str, int, int]]":
     """Where the messages of a channel are: state, attempts so far, due time."""
     delivery = channel.delivery
     offsets = {message.offset for message in messages}

@@ -1,4 +1,4 @@
-"""One Spark session for the whole run (it takes seconds to start), and nsqds to read from.
+"""One Spark session for each worker that needs one (each takes 10 s to start), and nsqds to read.
 
 `local[2,4]`: two tasks at once, and a task may fail three times, as on a cluster; plain local mode
 would give up at the first.

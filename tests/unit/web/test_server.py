@@ -17,6 +17,7 @@ from pumpline.web.time_limits import Patience
 from tests.kit.serving import PATIENCE_S, serving
 
 SHORT_S = 0.05
+BEGUN_S = 0.5  # in which a request is begun, also on a busy machine
 SOME_BYTES = 30_000  # less than a transport keeps before it has others wait
 LARGE_BYTES = 50_000_000  # no socket buffer takes that
 
@@ -97,7 +98,7 @@ async def test_a_head_that_does_not_come_ends_the_connection() -> None:
 
 
 async def test_an_idle_connection_is_closed() -> None:
-    async with serving(server(keepalive_s=SHORT_S)) as talk:
+    async with serving(server(keepalive_s=BEGUN_S)) as talk:
         reader, _ = await talk(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await until_closed(reader)).endswith(b"\r\n\r\nOK")
 
@@ -164,7 +165,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_body_is_named(
 ) -> None:
     async with serving(server()) as talk, log_line("failed to read request body") as logged:
         _, writer = await talk(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf")
-        await asyncio.sleep(SHORT_S)  # for the request to be begun
+        await asyncio.sleep(BEGUN_S)
         writer.transport.abort()
         await logged.wait()
     assert caplog.text.count("failed to read request body from 127.0.0.1:") == 1

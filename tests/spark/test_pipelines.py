@@ -13,7 +13,7 @@ from pyspark_nsq.errors import NsqError
 from pyspark_nsq.pipelines import archive, metrics, replay, sql, transform
 from pyspark_nsq.pipelines.exactly_once.outbox import is_repeatable
 from pyspark_nsq.pipelines.json_events import events
-from pyspark_nsq.pipelines.replay import Plan
+from pyspark_nsq.pipelines.replay import ReplayPlan
 from tests.kit.daemons import Nsqd
 from tests.kit.spark.pipelines import lines_of, orders, run, table
 from tests.kit.spark.streams import addresses
@@ -91,7 +91,7 @@ def test_a_replay_goes_on_with_the_first_step_that_is_not_done(
 ) -> None:
     state, asked = replayed_in_two_steps(nsqd, topic, work)
     name = json.loads(state.read_text())["id"].partition("-")[0]
-    plan = Plan.load(state, name)
+    plan = ReplayPlan.load(state, name)
     assert (plan.done, plan.rows, plan.step_rows) == (2, 40, 20)
     assert plan.arrow["spark.sql.execution.arrow.maxRecordsPerBatch"] == "10000"
     plan.done = 1  # as a kill after the first of two steps leaves it

@@ -2,6 +2,7 @@
 batch, what is lost, and where holds stand. Nodes are real."""
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -175,7 +176,8 @@ def test_a_node_that_comes_back_at_another_address_is_read_on(
     at = latest(before, kept(before.initialOffset()))
     name = name_of(node)
     node.stop()
-    node.start()
+    with socket.create_server(("127.0.0.1", node.tcp_port)):  # so that it gets another port
+        node.start()
     assert name_of(node) != name
     publish(node, topic, numbered(10, start=10))
     reader = new_reader(node, subscribe=topic)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pyspark_nsq.errors import BadOption
-from pyspark_nsq.pipelines.exactly_once.outbox import Outbox
+from pyspark_nsq.pipelines.exactly_once.outbox import BatchOutbox
 from pyspark_nsq.pipelines.exactly_once.resume_guard import outbox_cut, require_same
 from pyspark_nsq.pipelines.running import command
 from pyspark_nsq.pipelines.running.watch import Stop, Watch
@@ -79,7 +79,7 @@ class FinalWindows:
 
     def add(self, windows: DataFrame, batch: int) -> None:
         query_id = str(checkpoint_id(self.spark, self.checkpoint))
-        outbox = Outbox(self.spark, f"{self.checkpoint}/outbox", query_id, self.target)
+        outbox = BatchOutbox(self.spark, f"{self.checkpoint}/outbox", query_id, self.target)
         rows = windows.coalesce(1).sortWithinPartitions("start", "topic")
         rows = outbox.keep(batch, rows)
         is_empty = rows.isEmpty()

@@ -55,7 +55,7 @@ class ReplayRange:
 
 
 @dataclass(slots=True)
-class Plan:
+class ReplayPlan:
     """The contents of the state file. `done` counts steps, `rows` published messages."""
 
     id: str  # a hash of the command, and the time of its first start
@@ -87,7 +87,7 @@ class Plan:
             raise NsqError(f"--state: {path} cannot be written: {error.strerror}") from None
 
     @classmethod
-    def load(cls, path: Path, command: str) -> "Plan":
+    def load(cls, path: Path, command: str) -> "ReplayPlan":
         """Raise NsqError if it is not a state file, or belongs to another command."""
         try:
             value = json.loads(path.read_text())
@@ -193,13 +193,13 @@ def run(arguments: Namespace, console: Console) -> int:
     spark = command.session(arguments, "replay")
     source = _source(spark, arguments, options)
     if path.exists():
-        plan = Plan.load(path, name)
+        plan = ReplayPlan.load(path, name)
         said = f"{path}: {plan.done} steps are done, going on"
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     else:
         rows = STEP_ROWS if arguments.rate is None else max(int(arguments.rate * STEP_S), 1)
         mark = f"{name}-{time.time_ns():x}"
-        plan = Plan(mark, source.ranges(), rows, arrow=arrow_settings(spark))
+        plan = ReplayPlan(mark, source.ranges(), rows, arrow=arrow_settings(spark))
         plan.save(path)
     for setting, value in plan.arrow.items():
         spark.conf.set(setting, value)  # so that a repeated step is cut the same way
@@ -214,7 +214,7 @@ def run(arguments: Namespace, console: Console) -> int:
 
 def publish(
     source: Replay,
-    plan: Plan,
+    plan: ReplayPlan,
     target: dict[str, str],
     path: Path,
     *,

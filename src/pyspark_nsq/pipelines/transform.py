@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from rich.console import Console
 
 from pyspark_nsq.errors import BadOption
-from pyspark_nsq.pipelines.exactly_once.outbox import Outbox, is_repeatable
+from pyspark_nsq.pipelines.exactly_once.outbox import BatchOutbox, is_repeatable
 from pyspark_nsq.pipelines.exactly_once.resume_guard import outbox_cut, require_same, straight_cut
 from pyspark_nsq.pipelines.json_events import events
 from pyspark_nsq.pipelines.running import command
@@ -117,7 +117,7 @@ def _by_outbox(result: DataFrame, state: Storage, target: dict[str, str]) -> Dat
     def publish(rows: DataFrame, batch: int) -> None:
         spark = rows.sparkSession
         query_id = checkpoint_id(spark, state.root)
-        outbox = Outbox(spark, state.path(OUTBOX), str(query_id), target)
+        outbox = BatchOutbox(spark, state.path(OUTBOX), str(query_id), target)
         outbox.publish(batch, outbox.keep(batch, rows))
 
     return result.writeStream.foreachBatch(publish).option("checkpointLocation", state.root)

@@ -22,7 +22,7 @@ REPEATABLE = frozenset(
 
 
 @dataclass(slots=True)
-class Outbox:
+class BatchOutbox:
     """The batches of one stream; `query_id` becomes part of the publish tokens."""
 
     spark: SparkSession

@@ -9,26 +9,22 @@ disk before it is answered, so that a crash does not undo it.
 import asyncio
 import logging
 import os
-from typing import TYPE_CHECKING
 
 from pumpline.core.text.names import is_valid_name
 from pumpline.log.log import sync_paths
+from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.http.log import LogEndpoints
 from pumpline.nsqd.http.publish import topic_name
-from pumpline.nsqd.queue.topic import NameTaken
+from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.topic import NameTaken, Topic
 from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
 from pumpline.web.request import Request
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.broker import Broker
-    from pumpline.nsqd.queue.channel import Channel
-    from pumpline.nsqd.queue.topic import Topic
 
 _LOG = logging.getLogger(__name__)
 
 
 class AdminEndpoints:
-    def __init__(self, broker: "Broker", log: LogEndpoints) -> None:
+    def __init__(self, broker: Broker, log: LogEndpoints) -> None:
         self._broker = broker
         self._log = log
 
@@ -116,21 +112,21 @@ class AdminEndpoints:
 
     # -- what they have in common -------------------------------------------------------------
 
-    def _topic_unchecked(self, request: Request) -> "Topic":
+    def _topic_unchecked(self, request: Request) -> Topic:
         """The topic named; a name that cannot be one is just not found."""
         name = request.query().get("topic")
         if name is None:
             raise HttpError(400, "MISSING_ARG_TOPIC")
         return self._existing(name)
 
-    def _channel(self, request: Request) -> "Channel":
+    def _channel(self, request: Request) -> Channel:
         topic, name = self._topic_and_channel(request)
         channel = topic.channels.get(name)
         if channel is None:
             raise HttpError(404, "CHANNEL_NOT_FOUND")
         return channel
 
-    def _topic_and_channel(self, request: Request) -> "tuple[Topic, str]":
+    def _topic_and_channel(self, request: Request) -> tuple[Topic, str]:
         """The topic named, and the name of a channel of it that may or may not exist."""
         query = request.query()
         for parameter in ("topic", "channel"):
@@ -141,13 +137,13 @@ class AdminEndpoints:
                 raise HttpError(400, f"INVALID_ARG_{parameter.upper()}")
         return self._existing(query["topic"]), query["channel"]
 
-    def _existing(self, name: str) -> "Topic":
+    def _existing(self, name: str) -> Topic:
         topic = self._broker.topics.get(name)
         if topic is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
         return topic
 
-    async def _written(self, channel: "Channel") -> None:
+    async def _written(self, channel: Channel) -> None:
         """The state of a channel is on disk when this returns."""
         self._broker.disk.checkpoints.write_now()
         file = channel.cursor_file

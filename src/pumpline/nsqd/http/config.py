@@ -2,17 +2,14 @@
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
 from pumpline.core.text.flags import parse_log_level
-from pumpline.nsqd.options import LOOKUPDS_MAX, config_value
+from pumpline.nsqd.options import LOOKUPDS_MAX, Options, config_value
 from pumpline.web.replies import HttpError, Reply, json_reply, text_reply
 from pumpline.web.request import Request
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.options import Options
 
 Addresses = Annotated[list[str], msgspec.Meta(max_length=LOOKUPDS_MAX)]
 
@@ -21,7 +18,7 @@ _STDLIB_LEVELS_PER_LEVEL = 10  # logging counts DEBUG 10 to CRITICAL 50, NSQ 1 t
 
 
 class ConfigEndpoints:
-    def __init__(self, options: "Options", *, lookupds_changed: Callable[[], None]) -> None:
+    def __init__(self, options: Options, *, lookupds_changed: Callable[[], None]) -> None:
         """`lookupds_changed` is called when `options.lookupd_tcp_address` is another list."""
         self._options = options
         self._lookupds_changed = lookupds_changed

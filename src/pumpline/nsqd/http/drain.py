@@ -1,17 +1,13 @@
 """Whether to send clients here, and to stop doing so: GET /ready and POST /drain."""
 
-from typing import TYPE_CHECKING
-
 from pumpline.core.text.durations import format_duration, parse_duration
+from pumpline.nsqd.broker import Broker
 from pumpline.web.replies import HttpError, Reply, json_reply, plain_reply
 from pumpline.web.request import Request
 
-if TYPE_CHECKING:
-    from pumpline.nsqd.broker import Broker
-
 
 class DrainEndpoints:
-    def __init__(self, broker: "Broker", *, guarded: bool) -> None:
+    def __init__(self, broker: Broker, *, guarded: bool) -> None:
         """`guarded`: whoever may not drain does not come here."""
         self._broker = broker
         self._guarded = guarded

@@ -4,24 +4,21 @@ Every change is on disk before it is answered."""
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log.holds import StoredHold
+from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.http.log import LogEndpoints, check_offset, number
 from pumpline.nsqd.queue.holds import HOLDS_MAX
+from pumpline.nsqd.queue.topic import Topic
 from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
 from pumpline.web.request import Request
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.broker import Broker
-    from pumpline.nsqd.queue.topic import Topic
 
 _LOG = logging.getLogger(__name__)
 
 
 class HoldEndpoints:
-    def __init__(self, broker: "Broker", log: LogEndpoints) -> None:
+    def __init__(self, broker: Broker, log: LogEndpoints) -> None:
         self._broker = broker
         self._log = log
 
@@ -70,7 +67,7 @@ class HoldEndpoints:
         holds = [_described(topic, hold) for _, hold in sorted(topic.holds.by_name.items())]
         return json_reply({"topic": topic.name, "holds": holds})
 
-    async def _save(self, topic: "Topic") -> None:
+    async def _save(self, topic: Topic) -> None:
         try:
             await topic.holds.save()
         except OSError as error:
@@ -81,7 +78,7 @@ class HoldEndpoints:
             raise HttpError(500, "INTERNAL_ERROR") from None
 
 
-def _described(topic: "Topic", hold: StoredHold) -> dict[str, object]:
+def _described(topic: Topic, hold: StoredHold) -> dict[str, object]:
     return {
         "hold": hold.name,
         "offset": hold.offset,
@@ -93,7 +90,7 @@ def _described(topic: "Topic", hold: StoredHold) -> dict[str, object]:
     }
 
 
-def _existing(topic: "Topic", query: Mapping[str, str]) -> StoredHold:
+def _existing(topic: Topic, query: Mapping[str, str]) -> StoredHold:
     hold = topic.holds.by_name.get(_hold_name(query))
     if hold is None:
         raise HttpError(404, "HOLD_NOT_FOUND")

@@ -9,20 +9,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from pumpline.core.text.dates import parse_time
 from pumpline.log import ranges
 from pumpline.log.log import Log
+from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.http.publish import topic_name
+from pumpline.nsqd.queue.topic import Topic
 from pumpline.web.file_stream import FileStream
 from pumpline.web.replies import HttpError, Reply, json_reply, stream_reply
 from pumpline.web.request import Request
 from pumpline.web.yielding import Pace
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.broker import Broker
-    from pumpline.nsqd.queue.topic import Topic
 
 RANGE_BYTES_MAX = 256 << 20  # of one answer
 OPEN_RANGES_MAX = 64  # that are being sent at once; others wait
@@ -41,7 +39,7 @@ T = TypeVar("T")
 class _Asked(NamedTuple):
     """A range of a log; `to` is not beyond what was acknowledged."""
 
-    topic: "Topic"
+    topic: Topic
     log: Log
     start: int
     to: int
@@ -49,7 +47,7 @@ class _Asked(NamedTuple):
 
 
 class LogEndpoints:
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._sending = asyncio.Semaphore(OPEN_RANGES_MAX)
         self._machine = _boot_id()
@@ -80,7 +78,7 @@ class LogEndpoints:
             await pace.breathe()
         return {"node": self.node, "timestamp": self.now_ns, "topics": topics}
 
-    async def _offsets_of(self, topic: "Topic") -> dict[str, object]:
+    async def _offsets_of(self, topic: Topic) -> dict[str, object]:
         log = log_of(topic)
         return {
             "node": self.node,
@@ -94,7 +92,7 @@ class LogEndpoints:
             "timestamp": self.now_ns,
         }
 
-    async def _first_ns(self, topic: "Topic") -> int:
+    async def _first_ns(self, topic: Topic) -> int:
         """When the oldest message was published; 0 if there is none."""
         log = log_of(topic)
 
@@ -110,7 +108,7 @@ class LogEndpoints:
             return 0
         return pieces[0].segment.begun_ns or await self.in_segments(topic, prepare)
 
-    async def offset_at(self, topic: "Topic", time_ns: int) -> int:
+    async def offset_at(self, topic: Topic, time_ns: int) -> int:
         """The first offset published at `time_ns` or later; the end if there is none."""
         log = log_of(topic)
         end = topic.visible_end
@@ -122,7 +120,7 @@ class LogEndpoints:
         found = await self.in_segments(topic, prepare)
         return end if found is None else min(found, end)
 
-    async def place(self, topic: "Topic", query: Mapping[str, str], *, default: str = "") -> int:
+    async def place(self, topic: Topic, query: Mapping[str, str], *, default: str = "") -> int:
         """The offset that a request names by `offset`, `time` or `to`; it need not be there."""
         given = [name for name in ("offset", "time", "to") if name in query]
         if len(given) > 1:
@@ -209,7 +207,7 @@ class LogEndpoints:
     def now_ns(self) -> int:
         return self._broker.tick.wall_ns
 
-    def durable(self, query: Mapping[str, str]) -> "Topic":
+    def durable(self, query: Mapping[str, str]) -> Topic:
         """The topic named, which must have a log on disk."""
         topic = self._broker.topics.get(topic_name(query))
         if topic is None:
@@ -218,7 +216,7 @@ class LogEndpoints:
             raise HttpError(400, "EPHEMERAL_TOPIC")
         return topic
 
-    async def in_segments(self, topic: "Topic", prepare: Callable[[], Callable[[], T]]) -> T:
+    async def in_segments(self, topic: Topic, prepare: Callable[[], Callable[[], T]]) -> T:
         """The outcome of a job in a thread, which is prepared anew, on the event loop, if segments
         it looked for were retired meanwhile."""
         for _ in range(_TRIES):
@@ -245,7 +243,7 @@ def _boot_id() -> str:
         return ""
 
 
-def log_of(topic: "Topic") -> Log:
+def log_of(topic: Topic) -> Log:
     assert isinstance(topic.log, Log), "ephemeral topics are refused before"
     return topic.log
 
@@ -254,7 +252,7 @@ def log_id(log: Log) -> str:
     return f"{log.base_id:016x}"
 
 
-def check_offset(topic: "Topic", offset: int) -> None:
+def check_offset(topic: Topic, offset: int) -> None:
     """Whether `offset` is in the topic's log, or at its end."""
     if offset < topic.log.first:
         raise HttpError(410, "OFFSET_GONE", details={"first": topic.log.first})

@@ -9,7 +9,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,14 +18,12 @@ from pumpline.core.messages.ids import offset_of
 from pumpline.log import ranges
 from pumpline.log.messages import Filter, LoggedMessage, Looked, look
 from pumpline.nsqd.http.log import LogEndpoints, check_offset, log_id, log_of, number, parsed_time
+from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.topic import Topic
 from pumpline.web.event_stream import SIGN_OF_LIFE, EventStream
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import HttpError, Reply, json_reply, stream_reply
 from pumpline.web.request import Request
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.queue.channel import Channel
-    from pumpline.nsqd.queue.topic import Topic
 
 LIMIT = 20  # messages of a page, if not asked otherwise
 LIMIT_MAX = 1000
@@ -120,7 +118,7 @@ class PeekEndpoints:
         topic.watchers.add(stream.wake)
         return stream_reply(stream, EVENT_HEADERS)
 
-    async def _events(self, topic: "Topic", at: int, wanted: Filter) -> AsyncIterator[bytes]:
+    async def _events(self, topic: Topic, at: int, wanted: Filter) -> AsyncIterator[bytes]:
         """What a tail is sent, piece by piece; empty while there is nothing."""
         while not topic.exiting:
             if at < topic.log.first:
@@ -141,9 +139,7 @@ class PeekEndpoints:
                 yield b"id: %d\ndata: %b\n\n" % (message.offset, data)
         yield event("end", b"{}")
 
-    async def _asked(
-        self, topic: "Topic", channel: "Channel | None", query: Mapping[str, str]
-    ) -> Look:
+    async def _asked(self, topic: Topic, channel: Channel | None, query: Mapping[str, str]) -> Look:
         newest = _boolean(query, "newest")
         limit = min(number(query, "limit", LIMIT, code="INVALID_LIMIT"), LIMIT_MAX)
         first, end = topic.log.first, topic.visible_end
@@ -167,10 +163,10 @@ class PeekEndpoints:
         wanted = Filter(_bytes(query.get("contains", "")), without)
         return Look(first, max(end, first), newest, limit, wanted)
 
-    async def _page(self, topic: "Topic", asked: Look) -> Page:
+    async def _page(self, topic: Topic, asked: Look) -> Page:
         return await (self._newest(topic, asked) if asked.newest else self._oldest(topic, asked))
 
-    async def _oldest(self, topic: "Topic", asked: Look) -> Page:
+    async def _oldest(self, topic: Topic, asked: Look) -> Page:
         found: list[LoggedMessage] = []
         at = asked.start
         room = Room(asked.limit)
@@ -184,7 +180,7 @@ class PeekEndpoints:
                 found.append(message)
         return Page(found, at)
 
-    async def _newest(self, topic: "Topic", asked: Look) -> Page:
+    async def _newest(self, topic: Topic, asked: Look) -> Page:
         """Go down in steps of about a chunk, each of which is read upwards."""
         found: list[LoggedMessage] = []
         at = asked.to
@@ -205,7 +201,7 @@ class PeekEndpoints:
                 found.append(message)
         return Page(found, at)
 
-    async def look(self, topic: "Topic", start: int, to: int, wanted: Filter) -> Looked:
+    async def look(self, topic: Topic, start: int, to: int, wanted: Filter) -> Looked:
         log = log_of(topic)
 
         def prepare() -> Callable[[], Looked]:
@@ -268,7 +264,7 @@ def shown(
     return entry
 
 
-def _states(channel: "Channel", messages: list[LoggedMessage]) -> "dict[int, tuple[str, int, int]]":
+def _states(channel: Channel, messages: list[LoggedMessage]) -> "dict[int, tuple[str, int, int]]":
     """Where the messages of a channel are: state, attempts so far, due time."""
     delivery = channel.delivery
     offsets = {message.offset for message in messages}
@@ -299,7 +295,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _channel(topic: "Topic", query: Mapping[str, str]) -> "Channel | None":
+def _channel(topic: Topic, query: Mapping[str, str]) -> Channel | None:
     if "channel" not in query:
         return None
     channel = topic.channels.get(query["channel"])

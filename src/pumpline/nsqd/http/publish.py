@@ -10,24 +10,21 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from pumpline.core.messages.publish_tokens import digest_of, is_valid_token
 from pumpline.core.protocol.commands import SIZE, mpub_count_max
 from pumpline.core.text.names import is_valid_name
+from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.options import BODY_SIZE_MAX
 from pumpline.nsqd.queue.backlog import BACKLOG_FULL
+from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.queue.tick import Tick
+from pumpline.nsqd.queue.topic import Topic
 from pumpline.web.endpoint import Answer, Settling, Waiting
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import OK, HttpError, Reply
 from pumpline.web.request import Request, printable
 from pumpline.web.yielding import Pace
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.broker import Broker
-    from pumpline.nsqd.queue.outcome import Ticket
-    from pumpline.nsqd.queue.tick import Tick
-    from pumpline.nsqd.queue.topic import Topic
 
 _NS_PER_MS = 1_000_000
 _SPLIT_BYTES = 16 * 1024  # of text, split at once: 1 ms if each line is a byte
@@ -37,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class PublishEndpoints:
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._last: Published | None = None
 
@@ -70,7 +67,7 @@ class PublishEndpoints:
         count = binary_count(request.buffer, start, end, self._broker.options.max_body_size)
         return self._put_many(topic, query, request.buffer, start + SIZE.size, end, count)
 
-    async def _mpub_lines(self, topic: "Topic", request: Request) -> Reply | Settling:
+    async def _mpub_lines(self, topic: Topic, request: Request) -> Reply | Settling:
         body = request.buffer[request.start : request.end]
         count, binary = await sized_lines(body, self._broker.options.max_msg_size)
         if not count:
@@ -79,7 +76,7 @@ class PublishEndpoints:
 
     def _put_many(
         self,
-        topic: "Topic",
+        topic: Topic,
         query: Mapping[str, str],
         buffer: bytearray,
         start: int,
@@ -96,7 +93,7 @@ class PublishEndpoints:
                 topic.tokens.put(token)
         return self._published(topic, earlier)
 
-    def _topic(self, query: Mapping[str, str]) -> "Topic":
+    def _topic(self, query: Mapping[str, str]) -> Topic:
         """The topic named, created if need be."""
         name = topic_name(query)
         if self._broker.draining.active:
@@ -107,7 +104,7 @@ class PublishEndpoints:
             self._broker.disk.health.failed(error, f"topic {name}")
             raise HttpError(503, "EXITING") from None
 
-    def _earlier(self, topic: "Topic", token: bytes) -> "Ticket | None":
+    def _earlier(self, topic: Topic, token: bytes) -> Ticket | None:
         """The outcome of an earlier publish with this token, if there was one."""
         try:
             return topic.tokens.outcome(token) if token else None
@@ -115,7 +112,7 @@ class PublishEndpoints:
             self._broker.disk.health.failed(error, f"tokens of topic {topic.name}")
             raise HttpError(503, "EXITING") from None
 
-    def _published(self, topic: "Topic", earlier: "Ticket | None") -> Reply | Settling:
+    def _published(self, topic: Topic, earlier: Ticket | None) -> Reply | Settling:
         """The reply to a publish, once its outcome is known: in this tick, as a rule. Publishes of
         a tick to one topic have the same outcome, and so the same reply."""
         ticket = earlier or topic.ticket()
@@ -131,7 +128,7 @@ class Published(Settling):
 
     __slots__ = ("_tick", "_topic", "_waiting", "ticket")
 
-    def __init__(self, topic: "Topic", ticket: "Ticket", tick: "Tick") -> None:
+    def __init__(self, topic: Topic, ticket: Ticket, tick: Tick) -> None:
         super().__init__()
         self.ticket = ticket
         self._topic = topic
@@ -151,13 +148,13 @@ class Published(Settling):
             self._tick.write(waiting)
 
 
-def publish_reply(topic: "Topic", ticket: "Ticket") -> Reply:
+def publish_reply(topic: Topic, ticket: Ticket) -> Reply:
     if ticket.error is not None:
         raise publish_failure(topic, ticket.error)
     return OK
 
 
-def publish_failure(topic: "Topic", reason: str) -> HttpError:
+def publish_failure(topic: Topic, reason: str) -> HttpError:
     """What to answer when a topic did not take a message."""
     _LOG.error("TOPIC(%s): HTTP publish failed - %s", topic.name, reason)
     if reason.startswith(BACKLOG_FULL):

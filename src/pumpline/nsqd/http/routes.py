@@ -9,9 +9,9 @@ import platform
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pumpline import NSQ_VERSION, __version__
+from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.http.admin import AdminEndpoints
 from pumpline.nsqd.http.config import ConfigEndpoints
 from pumpline.nsqd.http.debug import free_memory
@@ -34,14 +34,11 @@ from pumpline.web.request import Request
 from pumpline.web.routes import Routes
 from pumpline.web.yielding import Pace
 
-if TYPE_CHECKING:
-    from pumpline.nsqd.broker import Broker
-
 PROGRAM = f"nsqd v{NSQ_VERSION} (pumpline {__version__}, python {platform.python_version()})"
 
 
 def nsqd_routes(
-    broker: "Broker",
+    broker: Broker,
     *,
     ports: Ports,
     memory: Memory,
@@ -110,7 +107,7 @@ def _admin_paths(admin: AdminEndpoints) -> dict[str, Handler]:
     }
 
 
-def _log_paths(broker: "Broker", log: LogEndpoints) -> list[tuple[str, str, Handler]]:
+def _log_paths(broker: Broker, log: LogEndpoints) -> list[tuple[str, str, Handler]]:
     peek = PeekEndpoints(log)
     holds = HoldEndpoints(broker, log)
     return [
@@ -142,7 +139,7 @@ def tls_refusal(ports: Ports) -> Reply:
 
 
 class FigureEndpoints:
-    def __init__(self, broker: "Broker", ports: Ports, memory: Memory) -> None:
+    def __init__(self, broker: Broker, ports: Ports, memory: Memory) -> None:
         self._broker = broker
         self._ports = ports
         self._memory = memory

@@ -5,25 +5,22 @@ answers as GET does. What it answers is on disk. Both show how often a setting t
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from pumpline.core.text.settings import SettingsError, TopicSettings
+from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.http.publish import topic_name
+from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.topic import Topic
 from pumpline.web.replies import HttpError, Reply, json_reply
 from pumpline.web.request import Request
-
-if TYPE_CHECKING:
-    from pumpline.nsqd.broker import Broker
-    from pumpline.nsqd.queue.channel import Channel
-    from pumpline.nsqd.queue.topic import Topic
 
 BODY_BYTES_MAX = 16 * 1024
 
 
 class SettingsEndpoints:
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def get(self, request: Request) -> Reply:
@@ -46,7 +43,7 @@ class SettingsEndpoints:
             raise HttpError(500, "INTERNAL_ERROR") from None
         return _described(topic)
 
-    def _topic(self, request: Request) -> "Topic":
+    def _topic(self, request: Request) -> Topic:
         topic = self._broker.topics.get(topic_name(request.query()))
         if topic is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
@@ -55,7 +52,7 @@ class SettingsEndpoints:
             raise HttpError(400, "EPHEMERAL_TOPIC")
         return topic
 
-    def _check_others(self, topic: "Topic", settings: TopicSettings) -> None:
+    def _check_others(self, topic: Topic, settings: TopicSettings) -> None:
         """Dead letters that are given up on must not go on to a third topic, or in a circle."""
         if settings.max_attempts is None:
             return
@@ -79,7 +76,7 @@ def _decoded(body: bytes) -> dict[str, object]:
         raise SettingsError(f"the body must be a JSON object, such as {example}") from None
 
 
-def _described(topic: "Topic") -> Reply:
+def _described(topic: Topic) -> Reply:
     channels = {name: _counters(channel) for name, channel in sorted(topic.channels.items())}
     return json_reply(
         {
@@ -92,7 +89,7 @@ def _described(topic: "Topic") -> Reply:
     )
 
 
-def _counters(channel: "Channel") -> dict[str, int]:
+def _counters(channel: Channel) -> dict[str, int]:
     return {
         "expired": channel.expiry.count,
         "dead_letters": channel.dead_letters.count,

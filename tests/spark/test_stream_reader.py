@@ -2,7 +2,6 @@
 batch, what is lost, and where holds stand. Nodes are real."""
 
 import json
-import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from pyspark_nsq.options import parse_read
 from pyspark_nsq.reading.plan import LogRange, RangePartition
 from pyspark_nsq.reading.stream import StreamReader
 from tests.kit.daemons import Nsqd
+from tests.kit.ports import HeldPort
 from tests.kit.spark.streams import addresses
 from tests.kit.spark.topics import name_of, numbered, publish
 from tests.spark.conftest import QUICK
@@ -176,8 +176,8 @@ def test_a_node_that_comes_back_at_another_address_is_read_on(
     at = latest(before, kept(before.initialOffset()))
     name = name_of(node)
     node.stop()
-    with socket.create_server(("127.0.0.1", node.tcp_port)):  # so that it gets another port
-        node.start()
+    other = HeldPort()
+    node.start(tcp_port=other.number)
     assert name_of(node) != name
     publish(node, topic, numbered(10, start=10))
     reader = new_reader(node, subscribe=topic)

@@ -57,7 +57,7 @@ _thread_lock = threading.Lock()
 
 
 def _daemon_thread() -> _Thread:
-    global _thread  # noqa: PLW0603 - one a process, made by who needs it first
+    global _thread  # noqa: PLW0603 - one per process, made when first needed
     with _thread_lock:
         if _thread is None or _thread.pid != os.getpid():  # a fork leaves threads behind
             _thread = _Thread()
@@ -100,7 +100,7 @@ class _LocalDaemon(ABC):
             _daemon_thread().run(self._start())
 
     def stop(self) -> None:
-        """End it in order, as SIGTERM does."""
+        """Shut it down as SIGTERM does."""
         if self._server is not None:
             _daemon_thread().run(self._stop(self._server))
 
@@ -109,7 +109,7 @@ class _LocalDaemon(ABC):
         self.start()
 
     def get(self, path: str) -> bytes:
-        """What the HTTP API answers; OSError if it is not 200."""
+        """The answer of the HTTP API; OSError if its status is not 200."""
         return self._http("GET", path)
 
     def post(self, path: str, body: bytes = b"") -> bytes:

@@ -1,8 +1,8 @@
 """Which nsqds have a topic: asks nsqlookupds, and merges what they say.
 
-Every poll asks all nsqlookupds at once. One that does not answer, or answers nonsense, is logged
-and counts as saying what it said last. An nsqd that no nsqlookupd has named for two polls in a
-row is stale; one poll is not enough, as an nsqlookupd that has just started knows nobody yet.
+Every poll asks all nsqlookupds at once. One that gives no valid answer is logged, and its last
+valid answer counts. An nsqd that no nsqlookupd has named for two polls in a row is dropped; one
+poll is not enough, because an nsqlookupd that has just started does not know the nsqds yet.
 
 `Sightings` is the merging, without I/O; `Discovery` does the asking. Neither connects to nsqds.
 """
@@ -32,7 +32,7 @@ logger = logging.getLogger("pumpline.client")
 
 
 class Sightings:
-    """Who was named by which nsqlookupd, and for how long nobody has named whom."""
+    """The nsqds that each nsqlookupd named, and how many polls ago the others were last named."""
 
     def __init__(self) -> None:
         self.nodes: set[str] = set()
@@ -40,7 +40,7 @@ class Sightings:
         self._absent_polls: dict[str, int] = {}
 
     def add(self, named: frozenset[str]) -> None:
-        """Some of a poll whose outcome is not known yet."""
+        """Add nsqds from one answer of a poll that is still going on."""
         self.nodes = set(sorted(self.nodes | named)[:NODES_MAX])
 
     def merge(self, answers: Mapping[str, frozenset[str] | None]) -> None:
@@ -87,7 +87,7 @@ class Discovery:
         return self.sightings.nodes
 
     async def poll(self, on_found: Callable[[], None] = lambda: None) -> None:
-        """Asks everybody; `on_found` is called at once when nsqds are named that were not known."""
+        """Ask all nsqlookupds; call `on_found` as soon as an answer names new nsqds."""
 
         async def ask(lookupd: str) -> frozenset[str] | None:
             answer = await self._ask(lookupd)
@@ -128,7 +128,7 @@ class Discovery:
 
 
 def lookup_url(lookupd: str, topic: str) -> str:
-    """`host:port`, or a URL with or without a path, as the URL of a lookup."""
+    """The URL of a lookup at `host:port`, or at a URL with or without a path."""
     text = lookupd if "://" in lookupd else f"http://{lookupd}"
     parts = urlsplit(text)
     try:
@@ -143,7 +143,7 @@ def lookup_url(lookupd: str, topic: str) -> str:
 
 
 def parse_answer(body: bytes) -> frozenset[str]:
-    """Addresses in the answer to /lookup. Entries that make no sense are logged and left out."""
+    """Addresses in the answer to /lookup. Invalid entries are logged and left out."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError) as error:

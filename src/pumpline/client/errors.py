@@ -2,16 +2,16 @@
 
 | type             | when                                                                     |
 |------------------|--------------------------------------------------------------------------|
-| ConnectError     | a connection could not be opened, for whatever reason                    |
+| ConnectError     | a connection could not be opened                                         |
 | MissingExtra     | ... because a library for a feature is not installed                     |
 | AuthRequired     | ... because nsqd wants a secret and there is none in the settings        |
 | ConnectionClosed | a connection that was open has ended                                     |
-| Stalled          | ... by this side, as the other said or took nothing for too long         |
+| Stalled          | ... by us, because nsqd sent or took nothing for too long                |
 | ServerError      | nsqd sent an error frame                                                 |
 | PublishError     | a message was not published, or it is not known whether it was           |
-| NotSent          | ... it was not: nothing of it reached nsqd, or nsqd did not get to it    |
+| NotSent          | ... it was not: it did not reach nsqd, or nsqd did not read it           |
 | Refused          | ... it was not: nsqd said no                                             |
-| Unconfirmed      | ... it was sent, and the connection ended before the answer: nobody knows |
+| Unconfirmed      | ... unknown: it was sent, and the connection ended before the answer     |
 
 Wrong arguments (a bad topic name, an empty body) are ValueErrors, before anything is sent.
 """
@@ -20,7 +20,7 @@ from pumpline.core.protocol.errors import SOFT_CODES
 
 
 class PumplineError(Exception):
-    """Any of these."""
+    """The base of all of them."""
 
 
 class ConnectError(PumplineError, ConnectionError):
@@ -45,7 +45,7 @@ class ConnectionClosed(PumplineError, ConnectionError):
 
 
 class Stalled(ConnectionClosed):
-    """The peer said nothing, or took nothing, for too long."""
+    """nsqd sent nothing, or took nothing, for too long."""
 
 
 class ServerError(PumplineError):

@@ -43,7 +43,7 @@ _GO_SPACES = (
     "\t\n\v\f\r \u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000"
     "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 )
-# What nsqds say, by the thousand; anything else, even if it is right, goes by the rules one by one.
+# A fast path for the usual lines of nsqds; `_on_line` handles every other line.
 _NAME = rb"([.a-zA-Z0-9_-]{1,54}(?:#ephemeral)?)"
 _PLAIN = re.compile(rb"(UN)?REGISTER %b(?: %b)?\n" % (_NAME, _NAME))
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -78,7 +78,7 @@ class V1Reader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._at = 0  # what is before it has been read
+        self._at = 0  # everything before this position was read
         self._seen_magic = False
         self._identified = False
         self._in_body = False
@@ -162,7 +162,7 @@ class V1Reader:
 
 
 def decode_identity(body: bytes) -> NodeIdentity:
-    """What a node says of itself, read as Go reads JSON: keys in any case, null for nothing."""
+    """The body of IDENTIFY, read as Go reads JSON: keys in any case, null means absent."""
     try:
         decoded = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -170,7 +170,7 @@ def decode_identity(body: bytes) -> NodeIdentity:
     if decoded is not None and not isinstance(decoded, dict):
         raise _undecodable()
     values = {key.lower(): value for key, value in (decoded or {}).items() if value is not None}
-    _text(values, "remote_address")  # nobody wants it, but NSQ decodes it: it must be a text
+    _text(values, "remote_address")  # not used, but NSQ refuses it if it is not a string
     identity = NodeIdentity(
         hostname=_text(values, "hostname"),
         broadcast_address=_text(values, "broadcast_address"),
@@ -224,7 +224,7 @@ def _integer(values: dict[str, object], key: str) -> int:
 
 
 def _refuse(constant: str) -> None:
-    """Python reads NaN and Infinity, which are no JSON."""
+    """Python's parser accepts NaN and Infinity, which are not JSON."""
     raise ValueError(constant)
 
 

@@ -13,9 +13,9 @@ until it is deleted over HTTP. The nodes of a channel are always among those of 
 A tombstone hides one node of one topic from lookups for `tombstone_ns`; it goes when the node
 unregisters the topic. A node that has not been heard of for `inactive_ns` is hidden everywhere.
 
-Times are nanoseconds of any clock that only goes forward. Finding the nodes of a topic costs as
-many steps as it has nodes, whatever else is registered. Nothing expires but in `expire`, which
-costs no more than what it drops: call it often.
+Times are nanoseconds of any monotonic clock. Finding the nodes of a topic takes as many steps as it
+has nodes, whatever else is registered. Names only expire in `expire`, whose cost is what it drops:
+call it often.
 """
 
 import sys
@@ -45,11 +45,11 @@ class Node:
     identity: NodeIdentity
     heard_ns: int
     topics: "dict[str, RegisteredTopic]" = field(default_factory=dict)
-    shown: bytes = b""  # in answers; whoever makes them keeps it here
+    shown: bytes = b""  # its entry in answers, cached here by `http`
 
     @property
     def http_address(self) -> str:
-        """By which an operator names it."""
+        """How operators name it in a tombstone."""
         return f"{self.identity.broadcast_address}:{self.identity.http_port}"
 
 
@@ -57,7 +57,9 @@ class Node:
 class RegisteredChannel:
     name: str
     pinned: bool = False  # made over HTTP: does not expire
-    nodes: list[Node] = field(default_factory=list)  # a third of a set's memory; looked into rarely
+    nodes: list[Node] = field(
+        default_factory=list
+    )  # a list takes a third of a set's memory, and is searched rarely
 
 
 @dataclass(slots=True, eq=False)
@@ -204,7 +206,7 @@ class Registry:
         return expired
 
     def _topic(self, name: str) -> RegisteredTopic:
-        """The topic, made if need be, about to be had or pinned."""
+        """The topic, created if need be; it does not expire, as the caller adds a node or a pin."""
         if self._orphans:
             self._orphans.pop((name, None), None)
         topic = self.topics.get(name)
@@ -222,7 +224,7 @@ class Registry:
         return channel
 
     def _part(self, node: Node, topic: RegisteredTopic, now_ns: int) -> None:
-        """The node no longer has the topic, nor any channel of it."""
+        """Remove the node from the topic and from all its channels."""
         for channel in topic.channels.values():
             if node in channel.nodes:
                 self._part_channel(node, topic, channel, now_ns)

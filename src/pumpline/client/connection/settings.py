@@ -16,7 +16,7 @@ from pumpline.core.protocol.incoming import FRAME_BYTES_MAX
 
 HEARTBEATS_OFF_S = -1.0
 MAX_RDY_COUNT_DEFAULT = 2500
-GRANTED_MAX = 1 << 53  # of a number a server says: of milliseconds, 285,000 years
+GRANTED_MAX = 1 << 53  # of a number in the answer; in milliseconds 285,000 years
 
 _COUNTED_ON = ("max_rdy_count", "max_msg_timeout_ms", "msg_timeout_ms")
 
@@ -39,11 +39,11 @@ class Settings:
     connect_timeout_s: float = 5.0
     """For all of it: socket, IDENTIFY, TLS, AUTH."""
     heartbeat_interval_s: float = 30.0
-    """How often the server is to say something; -1 for never, which consumers may not ask for."""
+    """How often nsqd sends a heartbeat; -1 for never, which consumers may not ask for."""
     read_timeout_s: float = 60.0
-    """A server that says nothing for so long is taken for dead."""
+    """We close a connection on which nsqd sends nothing for so long."""
     write_timeout_s: float = 30.0
-    """And so is one that takes nothing for so long while there is something to send."""
+    """We close a connection on which nsqd takes none of our output for so long."""
     msg_timeout_s: float = 0.0
     """How long a message may be in flight; 0 for the server's default."""
     sample_rate: int = 0
@@ -51,9 +51,9 @@ class Settings:
     output_buffer_size: int = 0
     """Bytes of messages the server collects before it sends; 0 for its default."""
     output_buffer_timeout_s: float = 0.0
-    """How long it may collect them; 0 for its default, -1 for as long as it takes."""
+    """How long it may collect them; 0 for its default, -1 for no limit."""
     tls: bool | ssl.SSLContext = False
-    """True verifies the server by the system's authorities; a context does as it is made."""
+    """True verifies nsqd by the system's authorities; a context is used as it is."""
     tls_server_name: str = ""
     """The name the server's certificate must have; the host of the address if empty."""
     snappy: bool = False
@@ -64,7 +64,7 @@ class Settings:
     topology_zone: str = ""
     """Where this client is, for an nsqd that prefers consumers near by."""
     frame_bytes_max: int = FRAME_BYTES_MAX
-    """A larger frame ends the connection: a limit on what a server can make us keep."""
+    """A larger frame ends the connection, so an nsqd cannot fill our memory."""
 
     def __post_init__(self) -> None:
         if self.snappy and self.deflate:

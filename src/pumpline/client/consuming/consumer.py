@@ -71,7 +71,7 @@ class Consumer:
         options: ConsumerOptions | None = None,
     ) -> None:
         """
-        nsqd            addresses of nsqds to consume from, whoever names them
+        nsqd            addresses of nsqds to consume from, besides those that are discovered
         lookupd         HTTP addresses of nsqlookupds that know who has the topic
         max_in_flight   messages not answered yet, over all nsqds; 0 pauses
         max_attempts    a message delivered more often is given up, that is: finished; 0 for never
@@ -310,7 +310,7 @@ class Consumer:
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether it takes fewer messages, or none, as some have failed."""
+        """Whether it takes fewer messages, or none, because some have failed."""
         return self._running is not None and self._running.rdy_sender.is_backing_off
 
     @property

@@ -1,4 +1,4 @@
-"""Handlers: functions that are given messages, and what is answered for them.
+"""Handlers: functions that are called with messages, and the answers that follow from them.
 
 | the handler               | the message is                             |
 |---------------------------|--------------------------------------------|
@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable
 from pumpline.client.consuming.message import Message, ThreadMessage
 from pumpline.client.consuming.threads import Threads
 
-TAKEN_MAX = 256  # messages handled in a row before others on the event loop get their turn
+TAKEN_MAX = 256  # messages handled in a row before other tasks of the event loop run
 
 Handler = Callable[[Message], object]
-"""A coroutine function, or any other function of a message; what it returns is not looked at."""
+"""A coroutine function, or any other function of a message; its result is ignored."""
 
 Take = Callable[[], Awaitable[Message | None]]
 """The next message; None when there will be no more."""
@@ -46,7 +46,7 @@ class Handling:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is asked from inside a handler."""
+        """Whether the caller is a handler."""
         if self._threads is not None:
             return self._threads.is_one_of_them()
         try:
@@ -108,7 +108,7 @@ class Handling:
 
 
 def settle(message: Message, error: BaseException | None) -> None:
-    """Answers for a handler that has ended."""
+    """Finish or requeue a message after its handler has ended."""
     if error is None:
         is_answered = message.is_passed_on if isinstance(message, ThreadMessage) else False
         if not (is_answered or message.is_answered):

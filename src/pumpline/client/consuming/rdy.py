@@ -281,7 +281,7 @@ class RdyPool:
 
 
 def fill(total: int, ceilings: list[int]) -> list[int]:
-    """Shares `total` as evenly as the ceilings allow; what is left over has no taker."""
+    """Share `total` as evenly as the ceilings allow; the rest is not given to anybody."""
     shares = [0] * len(ceilings)
     left = len(ceilings)
     for index in sorted(range(left), key=ceilings.__getitem__):

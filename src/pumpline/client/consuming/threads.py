@@ -1,6 +1,6 @@
-"""Handlers that block: a fixed number of threads that call one, and bring back how it went.
+"""Runs a handler that blocks in a fixed number of threads, and reports outcomes to the event loop.
 
-The event loop puts messages in, and is told of outcomes in its own thread, many at a time.
+The loop puts messages in; outcomes come back in the loop's thread, many at a time.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 
 from pumpline.client.consuming.message import Message
 
-WAITING_MAX = 256  # messages put in advance, so that threads and loop seldom wait for each other
+WAITING_MAX = 256  # messages queued in advance, so that threads and loop seldom wait for each other
 
 Outcome = tuple[Message, BaseException | None]
 
@@ -80,20 +80,20 @@ class Threads:
         while (message := self._queue.get()) is not None:
             error: BaseException | None = None
             try:
-                if not message.is_over:  # it may have waited too long
+                if not message.is_over:  # it may have expired in the queue
                     self._handler(message)
-            except BaseException as raised:  # the root of a thread: it is handed on
+            except BaseException as raised:  # the root of a thread: the loop gets it
                 error = raised
             self._outcomes.append((message, error))
             if not self._is_collecting:
                 self._is_collecting = True
                 try:
                     self._loop.call_soon_threadsafe(self._collect)
-                except RuntimeError:  # the loop is closed: nobody is left to tell
+                except RuntimeError:  # the loop is closed
                     return
 
     def _collect(self) -> None:
-        self._is_collecting = False  # before looking: what comes from now on calls again
+        self._is_collecting = False  # first: an outcome that is appended from now on calls again
         while self._outcomes:
             message, error = self._outcomes.popleft()
             self.backlog -= 1

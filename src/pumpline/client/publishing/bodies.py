@@ -1,6 +1,6 @@
-"""Bodies of messages: what can be one, and how many at a time are taken and sent.
+"""Bodies of messages: which values are valid, and how they are cut into blocks and MPUBs.
 
-Knows the limits it is given and the layout of an MPUB; nothing of who sends them.
+Knows the limits it is given and the layout of an MPUB; must not know who sends them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from pumpline.core.protocol.commands import MPUB_MESSAGE_OVERHEAD_BYTES, MPUB_OV
 from pumpline.core.text.names import is_valid_name
 
 BATCH_MESSAGES_MAX = 2000
-TAKEN_AT_ONCE = 50  # messages, before a look at their size
+TAKEN_AT_ONCE = 50  # messages taken from the user's iterable before their size is checked
 
 Body = bytes | bytearray | memoryview
 
@@ -27,7 +27,9 @@ def blocks(bodies: Iterable[Body], bytes_max: int) -> Iterator[list[Body]]:
             some = list(islice(remaining, TAKEN_AT_ONCE))
             if not some:
                 break
-            with suppress(TypeError):  # what has no length is no message, as will be said
+            with suppress(
+                TypeError
+            ):  # a body without a length is refused later, with a better text
                 size_bytes += sum(map(len, some))
             block += some
         if not block:

@@ -1,8 +1,8 @@
 """What goes to an nsqd as one command and is answered as one: a PUB, a DPUB or an MPUB.
 
-A publication is filled by the producer, sent as often as it takes, and settled once: everyone who
-waits for one of its messages learns the same. It remembers what is known of it in the meantime:
-whether any of it may have reached an nsqd, and what went wrong last. Knows no connection.
+The publish queue fills a publication, sends it once or several times, and settles it once: all who
+wait for one of its messages get the same result. Until then it remembers whether any of it may have
+reached an nsqd, and the last failure. Knows no connection.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import asyncio
 from pumpline.client.errors import NotSent, PublishError, Refused, ServerError, Unconfirmed
 from pumpline.core.protocol import commands
 
-MESSAGE_COST_BYTES = 200  # what a message takes in memory besides its body, roughly
+MESSAGE_COST_BYTES = 200  # memory of a message besides its body, roughly
 
 Waiter = asyncio.Future[None]
 
@@ -41,9 +41,9 @@ class Publication:
         self.bodies: list[bytes] = []
         self.waiters: list[Waiter] = []  # one a message, or one for all
         self.cost_bytes = 0
-        self.size_bytes = commands.MPUB_OVERHEAD_BYTES  # of the MPUB's body, as it is added to
+        self.size_bytes = commands.MPUB_OVERHEAD_BYTES  # of the MPUB's body; `add` counts on
         self.sent_s = 0.0  # the last time
-        self.under_way = False  # sent, and nothing is known yet
+        self.under_way = False  # sent, and not answered yet
         self.unconfirmed = False  # it may have been published already
         self.failure: Exception | None = None
 
@@ -60,7 +60,7 @@ class Publication:
         return commands.mpub(self.topic, self.bodies)
 
     def drop_cancelled(self) -> int:
-        """Leave out what nobody waits for, as nothing of it has been sent; what that cost."""
+        """Remove messages whose publish was cancelled before sending; return their cost."""
         if not any(waiter.done() for waiter in self.waiters):
             return 0
         cost_before = self.cost_bytes
@@ -75,7 +75,7 @@ class Publication:
         return cost_before - self.cost_bytes
 
     def split(self) -> "list[Publication]":
-        """One publication a message, so that the one nsqd objects to stands alone."""
+        """One publication for each message, so that nsqd refuses only the bad one."""
         alone = []
         for body, waiter in zip(self.bodies, self.waiters, strict=True):
             publication = Publication(self.topic, self.deadline_s)
@@ -91,7 +91,7 @@ class Publication:
                 waiter.set_result(None)
 
     def fail(self) -> None:
-        """Tell what is known."""
+        """Raise what is known in everyone who waits."""
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_exception(self._error())

@@ -1,8 +1,8 @@
-"""What a client receives: a stream of frames, taken apart by the chunk.
+"""Splits what a client receives into frames, a chunk at a time.
 
-`Incoming` is given chunks as they come and gives, for each, the messages that are whole now and
-the other frames. The layout is in `core.frames`. A frame over several chunks is put together
-once, when its last byte is there, so that a large one costs no more than its size.
+`Incoming.receive` takes a chunk and returns the messages and other frames that are complete now.
+The layout is in `core.protocol.frames`. A frame that spans several chunks is joined when its last
+byte has arrived, so a large frame is copied only once.
 """
 
 from struct import Struct
@@ -23,15 +23,15 @@ _MESSAGE_SIZE_MIN = MESSAGE_OVERHEAD_BYTES - 4
 
 
 class FrameError(Exception):
-    """What came is not a stream of frames."""
+    """The input is not a stream of frames."""
 
 
 class Incoming:
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._kept: list[bytes] = []  # of a frame that is not whole
+        self._kept: list[bytes] = []  # pieces of an incomplete frame
         self._kept_bytes = 0
-        self._need = 0  # bytes kept before there is a point in looking
+        self._need = 0  # bytes that must be there before the next attempt to split
 
     def receive(self, data: bytes) -> tuple[list[Message], list[Frame]]:
         """The messages, then the other frames, that end in this chunk; FrameError."""
@@ -52,7 +52,7 @@ class Incoming:
         return messages, frames
 
     def _split(self, data: bytes, messages: list[Message], frames: list[Frame]) -> int:
-        """Take whole frames; returns where the first that is not begins."""
+        """Take complete frames; return where the first incomplete one begins."""
         unpack_message = _MESSAGE.unpack_from
         append = messages.append
         bytes_max = self._frame_bytes_max

@@ -1,9 +1,9 @@
-"""What a connection is wrapped in after IDENTIFY: TLS, then snappy or deflate inside it.
+"""TLS, and snappy or deflate inside it, as IDENTIFY switches them on for a connection.
 
-Bytes in, bytes out, no sockets; the same for either side of a connection. `Layers` is given what
-came from the wire (`receive`) and gives what is inside (`read`), never more at once than it was
-asked for by much: a little input may unpack to a thousand times its size. The other way round,
-`write` takes what is to be sent and `take` gives what that is on the wire.
+Bytes in, bytes out, no sockets; the same for client and server. `receive` takes bytes from the wire
+and `read` returns the decoded ones, not much more at once than asked for: a little input may
+decompress to a thousand times its size. `write` takes bytes to be sent and `take` returns them
+encoded for the wire.
 
 Snappy is its framing format:
 
@@ -29,7 +29,7 @@ try:
 except ImportError:
     import zlib  # type: ignore[no-redef]
 
-_INFLATE_ERROR: Any = zlib.error  # whose type zlib-ng does not say
+_INFLATE_ERROR: Any = zlib.error  # zlib-ng has no type for it
 
 Buffer = bytes | bytearray | memoryview
 
@@ -289,7 +289,7 @@ class Layers:
             self._outgoing += data
 
     def take(self) -> bytes:
-        """What is to go over the wire; reading may make TLS say something, too."""
+        """Bytes for the wire; reading can make TLS send something, too."""
         if self.tls is not None:
             return self.tls.take()
         data, self._outgoing = self._outgoing, b""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.core.messages.crc import crc32
 from pumpline.core.messages.delivery import Journal, Pending, restore
 from pumpline.log import cursor
@@ -62,7 +62,7 @@ def bodies(rng: random.Random) -> list[bytes]:
     return [kind() for kind in rng.choices(kinds, weights, k=rng.randint(1, 5))]
 
 
-def write_segments(rng: random.Random, disk: Disk) -> dict[Path, list[Batch]]:
+def write_segments(rng: random.Random, disk: Disk) -> dict[Path, list[LogBatch]]:
     """One to three segments with up to six batches each."""
     segments = {}
     first = rng.choice((0, 0, 7, (1 << 32) - 3))
@@ -76,7 +76,7 @@ def write_segments(rng: random.Random, disk: Disk) -> dict[Path, list[Batch]]:
     return segments
 
 
-def whole_batches(data: bytes, batches: list[Batch]) -> list[Batch]:
+def whole_batches(data: bytes, batches: list[LogBatch]) -> list[LogBatch]:
     """Those that can still be found; none if one is there twice (see test_found), or if a later one
     has come to be before an earlier one: then one of the two is out of place, and nobody can say
     which."""
@@ -93,7 +93,7 @@ def whole_batches(data: bytes, batches: list[Batch]) -> list[Batch]:
     return found
 
 
-def messages_of(batches: list[Batch]) -> dict[int, bytes]:
+def messages_of(batches: list[LogBatch]) -> dict[int, bytes]:
     return {
         offset: body
         for batch in batches
@@ -101,13 +101,13 @@ def messages_of(batches: list[Batch]) -> dict[int, bytes]:
     }
 
 
-def thinned(rng: random.Random, batches: list[Batch]) -> bytes:
+def thinned(rng: random.Random, batches: list[LogBatch]) -> bytes:
     """Whole batches, with some missing."""
     return b"".join(bytes_of(batch) for batch in batches if rng.random() < 0.6)
 
 
 def damage_segments(
-    rng: random.Random, segments: dict[Path, list[Batch]]
+    rng: random.Random, segments: dict[Path, list[LogBatch]]
 ) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """Damages some of the files; all messages there were, and those that must still be read."""
     all_of = {path: path.read_bytes() for path in segments}
@@ -129,7 +129,7 @@ def damage_segments(
     return ever, whole
 
 
-def mark_of(segments: dict[Path, list[Batch]]) -> tuple[int, int, int]:
+def mark_of(segments: dict[Path, list[LogBatch]]) -> tuple[int, int, int]:
     """What a clean stop would have noted."""
     newest = max(segments)
     return int(newest.stem), newest.stat().st_size, segments[newest][-1].end

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pumpline.core.messages.batches import Batch, Builder, read_batch
+from pumpline.core.messages.batches import Builder, LogBatch, read_batch
 from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES, encode_message
 from pumpline.log import ranges
 from pumpline.log.files import FilePool
@@ -20,7 +20,7 @@ ROUNDS_MAX = 100  # of asking a reader for an offset
 
 def batch_of(
     first: int, bodies: list[bytes], *, due_ns: int = 0, tokens: Sequence[bytes] = ()
-) -> Batch:
+) -> LogBatch:
     """A sealed batch of messages with these bodies."""
     builder = Builder(first=first, timestamp_ns=TIMESTAMP_NS, due_ns=due_ns)
     for body in bodies:
@@ -36,26 +36,26 @@ def batch_of(
     return builder.seal()
 
 
-def bytes_of(batch: Batch) -> bytes:
+def bytes_of(batch: LogBatch) -> bytes:
     """A batch as it is in a segment."""
     return batch.head() + bytes(batch.ends) + bytes(batch.frames) + bytes(batch.tokens)
 
 
-def body_at(batch: Batch, offset: int) -> bytes:
+def body_at(batch: LogBatch, offset: int) -> bytes:
     """The body of one message, once its id was seen to be the right one."""
     frame = bytes(batch.cut(offset, offset + 1))
     assert frame[18:MESSAGE_OVERHEAD_BYTES] == b"%016x" % (BASE_ID + offset)
     return frame[MESSAGE_OVERHEAD_BYTES:]
 
 
-def bodies_of(batch: Batch) -> list[bytes]:
+def bodies_of(batch: LogBatch) -> list[bytes]:
     return [body_at(batch, offset) for offset in range(batch.first, batch.end)]
 
 
-def batches_in(data: bytes) -> list[Batch]:
+def batches_in(data: bytes) -> list[LogBatch]:
     """What a reader of raw bytes makes of them; nothing else may be in there."""
     view = memoryview(data)
-    batches: list[Batch] = []
+    batches: list[LogBatch] = []
     at = 0
     while at < len(view):
         batches.append(read_batch(view, at))
@@ -65,7 +65,7 @@ def batches_in(data: bytes) -> list[Batch]:
 
 def read_range(
     log: Log, start: int, to: int, *, bytes_max: int = 1 << 30
-) -> tuple[list[Batch], int]:
+) -> tuple[list[LogBatch], int]:
     """The batches that stand for [start, to), and how far they go."""
     found = ranges.open_range(ranges.select(log, start, to), start, to, bytes_max=bytes_max)
     try:
@@ -149,7 +149,7 @@ class Disk:
             clean=clean,
         )
 
-    def write(self, name: str, *batches: Batch) -> Path:
+    def write(self, name: str, *batches: LogBatch) -> Path:
         """A segment as if written earlier."""
         path = self.path / name
         path.write_bytes(b"".join(map(bytes_of, batches)))
@@ -158,7 +158,7 @@ class Disk:
     def names(self, suffix: str) -> list[str]:
         return sorted(name for name in os.listdir(self.path) if name.endswith(suffix))
 
-    def find(self, reader: Reader, offset: int) -> Batch | None:
+    def find(self, reader: Reader, offset: int) -> LogBatch | None:
         """What `reader.batch` answers once threads had time; None where nothing follows."""
         for _ in range(ROUNDS_MAX):
             batch = reader.batch(offset)

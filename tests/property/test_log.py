@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.log import log as log_module
 from pumpline.log import reader as reader_module
 from pumpline.log import segment as segment_module
@@ -240,7 +240,7 @@ class LogMachine(RuleBasedStateMachine):
         self.disk.timers.waiting.clear()
         self.readers = [self.log.reader(lambda: None) for _ in range(READERS)]
 
-    def _batches(self, sizes: list[list[int]], due_ns: int) -> list[Batch]:
+    def _batches(self, sizes: list[list[int]], due_ns: int) -> list[LogBatch]:
         batches = []
         first = self.log.end
         for group in sizes:

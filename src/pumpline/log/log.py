@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 from weakref import WeakSet, WeakValueDictionary
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.log.files import FilePool, sync_file, write_all
 from pumpline.log.reader import Block, Reader
 from pumpline.log.recovery import Damage, recover, survey
@@ -65,7 +65,7 @@ class Log:
         self.base_id = base_id
         self.files = files
         self.offload = offload
-        self.tail: list[Batch] = []
+        self.tail: list[LogBatch] = []
         self.end = 0
         self.unsynced = 0  # messages
         self._later = later
@@ -142,7 +142,7 @@ class Log:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def append(self, batches: list[Batch]) -> None:
+    def append(self, batches: list[LogBatch]) -> None:
         """Write all of `batches`, or raise OSError having written none of them."""
         parts: list[bytes | memoryview] = []
         for batch in batches:
@@ -236,7 +236,7 @@ class Log:
         self._readers.add(reader)
         return reader
 
-    def in_tail(self, offset: int) -> Batch | None:
+    def in_tail(self, offset: int) -> LogBatch | None:
         """The batch with `offset`, or the next, if it is in the tail."""
         tail = self.tail
         if not tail or offset < tail[0].first:

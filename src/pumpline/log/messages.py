@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.log import recovery
 from pumpline.log.ranges import SelectedRange, open_range
@@ -62,7 +62,7 @@ def look(
         found.close()
 
 
-def _wanted(batch: Batch, start: int, end: int, wanted: Filter) -> Iterator[LoggedMessage]:
+def _wanted(batch: LogBatch, start: int, end: int, wanted: Filter) -> Iterator[LoggedMessage]:
     needle = re.compile(re.escape(wanted.contains)) if wanted.contains else None
     if needle is not None and not needle.search(batch.frames):
         return  # most batches, at the speed of a search

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.log import recovery
 from pumpline.log.recovery import Damage
 from pumpline.log.segment import Segment, seek_batch
@@ -33,7 +33,7 @@ class Block:
     __slots__ = ("__weakref__", "batches", "next_position", "position", "segment")
 
     def __init__(
-        self, segment: Segment, position: int, batches: list[Batch], next_position: int
+        self, segment: Segment, position: int, batches: list[LogBatch], next_position: int
     ) -> None:
         self.segment = segment
         self.position = position
@@ -63,11 +63,11 @@ class Reader:
         self._on_ready = on_ready
         self._block: Block | None = None
         self._covers_from = 0  # the block has all there is from this offset to its last batch
-        self._current: Batch | None = None
+        self._current: LogBatch | None = None
         self._loading = False
         self._outdated = False  # what is being loaded is not to be used
 
-    def batch(self, offset: int) -> Batch | None:
+    def batch(self, offset: int) -> LogBatch | None:
         """The batch with `offset`, or the next one if `offset` is gone, or an empty one at the
         log's end if there is none. None: not in memory yet."""
         current = self._current
@@ -84,7 +84,7 @@ class Reader:
         self.release()
         self._outdated = self._loading
 
-    def _from_file(self, offset: int) -> Batch | None:
+    def _from_file(self, offset: int) -> LogBatch | None:
         while not self._loading:
             block = self._block
             batches = block.batches if block is not None else None
@@ -167,9 +167,9 @@ class Reader:
         self._on_ready()
 
 
-def _nothing_before(offset: int) -> Batch:
+def _nothing_before(offset: int) -> LogBatch:
     """What stands for the end of a log whose last batches are damaged."""
-    return Batch(
+    return LogBatch(
         first=offset,
         count=0,
         timestamp_ns=0,
@@ -179,7 +179,7 @@ def _nothing_before(offset: int) -> Batch:
     )
 
 
-def _at_or_after(batches: list[Batch], offset: int) -> Batch:
+def _at_or_after(batches: list[LogBatch], offset: int) -> LogBatch:
     """The batch with `offset`, or the first after it; `offset` is below the last batch's end."""
     index = max(bisect_right(batches, offset, key=_FIRST) - 1, 0)
     return batches[index] if offset < batches[index].end else batches[index + 1]

@@ -15,7 +15,7 @@ import time
 from struct import Struct
 from typing import NamedTuple
 
-from pumpline.core.messages.batches import HEADER_BYTES, BadBatch, Batch, ShortBatch, read_batch
+from pumpline.core.messages.batches import HEADER_BYTES, BadBatch, LogBatch, ShortBatch, read_batch
 from pumpline.core.messages.publish_tokens import split_tokens
 from pumpline.log.files import write_whole
 from pumpline.log.segment import OFFSET_END, Segment
@@ -69,7 +69,7 @@ def survey(segment: Segment, fd: int, limit: int) -> tuple[Segment, list[Damage]
     return found, damages
 
 
-def first_batch(path: str, first: int) -> Batch | None:
+def first_batch(path: str, first: int) -> LogBatch | None:
     """The first whole batch of a segment's file, whose first offset is `first`, if there is one."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -129,7 +129,7 @@ def _check(
     return end, position, 0, damages
 
 
-def parse(data: memoryview, limit: int) -> tuple[list[Batch], int, int]:
+def parse(data: memoryview, limit: int) -> tuple[list[LogBatch], int, int]:
     """The whole batches at the start of `data`, the bytes they take, and what stopped the parse.
 
     Offsets from `limit` on are the next segment's: what says it has them is out of place. The last
@@ -137,7 +137,7 @@ def parse(data: memoryview, limit: int) -> tuple[list[Batch], int, int]:
     It is no exception on purpose: one kept in a local would, by its traceback, keep the data alive
     until the next garbage collection.
     """
-    batches: list[Batch] = []
+    batches: list[LogBatch] = []
     at = 0
     while at < len(data):
         try:

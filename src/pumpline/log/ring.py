@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.log.segment import Segment
 
 _END = attrgetter("end")
@@ -20,7 +20,7 @@ class RingReader:
     def __init__(self, ring: "Ring") -> None:
         self._ring = ring
 
-    def batch(self, offset: int) -> Batch | None:
+    def batch(self, offset: int) -> LogBatch | None:
         return self._ring.in_tail(offset)
 
     def release(self) -> None:
@@ -39,7 +39,7 @@ class Ring:
         self.dropped = 0
         self.unsynced = 0
         self.segments: list[Segment] = []
-        self.tail: list[Batch] = []
+        self.tail: list[LogBatch] = []
         self._messages = 0
         self._messages_max = messages_max
 
@@ -51,7 +51,7 @@ class Ring:
     def size_bytes(self) -> int:
         return sum(batch.size_bytes for batch in self.tail)
 
-    def append(self, batches: list[Batch]) -> None:
+    def append(self, batches: list[LogBatch]) -> None:
         for batch in batches:
             room = self._messages_max - self._messages
             if batch.count > room:
@@ -65,7 +65,7 @@ class Ring:
     def reader(self, on_ready: Callable[[], None]) -> RingReader:
         return RingReader(self)
 
-    def in_tail(self, offset: int) -> Batch | None:
+    def in_tail(self, offset: int) -> LogBatch | None:
         index = bisect_right(self.tail, offset, key=_END)
         return self.tail[index] if index < len(self.tail) else None
 
@@ -108,9 +108,9 @@ class Ring:
         self.tail.clear()
 
 
-def _head_of(batch: Batch, count: int) -> Batch:
+def _head_of(batch: LogBatch, count: int) -> LogBatch:
     """The first `count` messages of a batch."""
-    return Batch(
+    return LogBatch(
         first=batch.first,
         count=count,
         timestamp_ns=batch.timestamp_ns,

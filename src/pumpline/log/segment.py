@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_right
 from struct import Struct
 
-from pumpline.core.messages.batches import HEADER_BYTES, Batch
+from pumpline.core.messages.batches import HEADER_BYTES, LogBatch
 
 INDEX_STRIDE_BYTES = 64 * 1024
 SUFFIX = ".log"
@@ -48,7 +48,7 @@ class Segment:
         self.holes: dict[int, int] = {}  # position of damage -> position where sense resumes
         self._index = array("Q"), array("Q")  # offsets, positions
 
-    def note(self, batch: Batch, position: int) -> None:
+    def note(self, batch: LogBatch, position: int) -> None:
         """A batch begins at `position`: remember it if far enough from the last point."""
         offsets, positions = self._index
         if not positions or position - positions[-1] >= INDEX_STRIDE_BYTES:

@@ -32,7 +32,7 @@ ZERO_TIME_NS = -6795364578871345152
 _LOG = logging.getLogger(__name__)
 
 
-class Producer(msgspec.Struct, omit_defaults=True):
+class ListedProducer(msgspec.Struct, omit_defaults=True):
     remote_address: str
     hostname: str
     broadcast_address: str
@@ -43,7 +43,7 @@ class Producer(msgspec.Struct, omit_defaults=True):
     topology_region: str = ""
 
 
-class ListedNode(Producer, omit_defaults=True, kw_only=True):
+class ListedNode(ListedProducer, omit_defaults=True, kw_only=True):
     tombstones: list[bool]
     topics: list[str]
 
@@ -66,7 +66,7 @@ class Registration(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 def nsqlookupd_routes(registry: Registry, *, metrics: Handler) -> Routes[Endpoint]:
     lookups = LookupEndpoints(registry)
-    admin = AdminEndpoints(registry)
+    admin = RegistrationEndpoints(registry)
     debug = DebugEndpoints(registry)
     gets: dict[str, Handler] = {
         "/ping": lookups.ping,
@@ -132,7 +132,7 @@ class LookupEndpoints:
         return json_reply({"producers": nodes})
 
 
-class AdminEndpoints:
+class RegistrationEndpoints:
     """What operators and nsqadmin change."""
 
     def __init__(self, registry: Registry) -> None:
@@ -237,7 +237,7 @@ def _told(node: Node) -> dict[str, Any]:
 
 def _show(node: Node) -> bytes:
     """A producer's JSON. It is kept: a topic may have hundreds of them, who are asked for often."""
-    producer = Producer(remote_address=node.remote_address, **_told(node))
+    producer = ListedProducer(remote_address=node.remote_address, **_told(node))
     node.shown = msgspec.json.encode(producer)
     return node.shown
 

@@ -40,7 +40,7 @@ _LAST_CHUNK = b"0\r\n\r\n"
 _LOG = logging.getLogger(__name__)
 
 
-class Phase(Enum):
+class HttpPhase(Enum):
     READING = auto()
     WORKING = auto()
     LAST = auto()
@@ -53,7 +53,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._shared = shared
         self._site = shared.site
         self._loop = asyncio.get_running_loop()
-        self._phase = Phase.READING
+        self._phase = HttpPhase.READING
         self._due: deque[Exchange] = deque()
         self._unread = bytearray()  # what came, and could not be begun
         self._held = False  # `_unread` has more than the beginning of a request
@@ -123,7 +123,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_input()
-        self._phase = Phase.CLOSED
+        self._phase = HttpPhase.CLOSED
         self._make_room()
         if self._linger is not None:
             self._linger.cancel()
@@ -159,7 +159,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def is_idle(self, now_s: float) -> bool:
         """Whether the client has sent no request for too long, and has taken all replies."""
         owes = self._due or self._transport.get_write_buffer_size()
-        return self._phase is Phase.READING and not owes and now_s >= self._heard_by_s
+        return self._phase is HttpPhase.READING and not owes and now_s >= self._heard_by_s
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -175,9 +175,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Begin the requests in data[:end] that can be begun now; returns the position after."""
         at = 0
         while at < end:
-            if self._phase is Phase.LAST:
+            if self._phase is HttpPhase.LAST:
                 return end
-            self._held = self._phase is not Phase.READING or self._full or len(self._due) >= DUE_MAX
+            self._held = (
+                self._phase is not HttpPhase.READING or self._full or len(self._due) >= DUE_MAX
+            )
             if self._held:
                 return at
             at, exchange = self._reader.read(data, at, end)
@@ -196,9 +198,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Nothing more is read."""
         self._ended = True
         self._invites = False
-        if self._phase is Phase.READING and self._reader.is_in_body:
+        if self._phase is HttpPhase.READING and self._reader.is_in_body:
             self._reader.stop()
-            self._phase = Phase.LAST
+            self._phase = HttpPhase.LAST
 
     def _begin(self, exchange: Exchange) -> None:
         """Put a request in line, with its answer."""
@@ -207,7 +209,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             answer = exchange.answer = self._site.answer(exchange.plan, exchange.request)
         self._due.append(exchange)
         if exchange.close:
-            self._phase = Phase.LAST
+            self._phase = HttpPhase.LAST
         if isinstance(answer, Settling):
             exchange.release()
             answer.wait(self)
@@ -216,7 +218,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             if len(answer.body) > LARGE_REPLY_BYTES:
                 self.flush()
         else:
-            self._phase = Phase.WORKING
+            self._phase = HttpPhase.WORKING
             if exchange.request.buffer is self._shared.received:
                 exchange.request.keep_body()
 
@@ -224,7 +226,11 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         """Send the replies that are there, in order, and begin the work that is next in line."""
-        if self._task is not None or self._phase is Phase.CLOSED or self._transport.is_closing():
+        if (
+            self._task is not None
+            or self._phase is HttpPhase.CLOSED
+            or self._transport.is_closing()
+        ):
             self._regulate()
             return
         output: list[bytes] = []
@@ -266,8 +272,8 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _on_all_sent(self) -> None:
         """Nobody is in line: go on to the next request, or end if there will be none."""
-        if self._phase is Phase.WORKING:
-            self._phase = Phase.READING
+        if self._phase is HttpPhase.WORKING:
+            self._phase = HttpPhase.READING
         if self._invites:
             self._invites = False
             self._transport.write(_CONTINUE)
@@ -280,7 +286,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _finish(self, last: Exchange) -> None:
         """The last reply was sent. A client that still sends is listened to for a moment: closing
         on it would reset the connection, and it might never see the reply."""
-        self._phase = Phase.LAST
+        self._phase = HttpPhase.LAST
         self._unread.clear()
         self._held = False
         if self._ended or not last.unread:
@@ -293,7 +299,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _regulate(self) -> None:
         """Read while there is a use for it. While a task is at work some is read, to see whether
         the client leaves."""
-        if self._phase is Phase.CLOSED or self._transport.is_closing():
+        if self._phase is HttpPhase.CLOSED or self._transport.is_closing():
             return
         pause = self._full or self._ended or len(self._unread) > UNREAD_BYTES_MAX
         if pause != self._paused:
@@ -313,7 +319,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         finally:
             self._task = None
             exchange.release()
-        if self._phase is Phase.CLOSED:
+        if self._phase is HttpPhase.CLOSED:
             exchange.discard()
             return
         if isinstance(result, Settling) and not result.done:
@@ -354,7 +360,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         finally:
             self._task = self._stream = None
             stream.close()
-        if self._phase is Phase.CLOSED or self._transport.is_closing():
+        if self._phase is HttpPhase.CLOSED or self._transport.is_closing():
             return
         self._due.popleft()
         self.expect_taken(self._transport.get_write_buffer_size())

@@ -13,13 +13,15 @@ from pumpline.web.endpoint import Answer, Settling
 from pumpline.web.head import Head
 from pumpline.web.replies import Reply, ReplyEncoder, error_reply
 from pumpline.web.request import HttpClient, Request
-from pumpline.web.site import Plan, Site
+from pumpline.web.site import RequestPlan, Site
 from pumpline.web.time_limits import Patience
 
 RECEIVE_BYTES = 256 << 10  # read from a socket at once
 SKIP_BYTES_MAX = 64 << 10  # of a body nobody wants, read so that the connection can go on
 
-NO_PLAN = Plan(Head("GET", "/", {}, keep_alive=False), None, quiet=True)  # of what is no request
+NO_PLAN = RequestPlan(
+    Head("GET", "/", {}, keep_alive=False), None, quiet=True
+)  # of what is no request
 
 C = TypeVar("C")
 
@@ -58,7 +60,7 @@ class Shared(Generic[C]):
 class Exchange:
     __slots__ = ("answer", "body", "close", "plan", "request", "started_ns", "unread")
 
-    def __init__(self, plan: Plan, client: HttpClient) -> None:
+    def __init__(self, plan: RequestPlan, client: HttpClient) -> None:
         self.plan = plan
         self.request = Request(plan.head, client, variable=plan.variable)
         self.answer: Answer | None = None  # known before the body if the request is refused

@@ -33,7 +33,7 @@ _NO_HEAD = b"\0"  # no head begins with that
 _LOG = logging.getLogger(__name__)
 
 
-class Phase(Enum):
+class ReaderPhase(Enum):
     HEAD = auto()
     BODY = auto()
     CHUNKED = auto()
@@ -53,7 +53,7 @@ class RequestReader:
         self._buffers = buffers
         self._client = client
         self._on_body = on_body
-        self._phase = Phase.HEAD
+        self._phase = ReaderPhase.HEAD
         self._head_bytes = _NO_HEAD  # the last head, and
         self._plan = NO_PLAN  # what becomes of requests with it
         self._head_check: HeadCheck | None = None  # of a head that is not whole
@@ -63,7 +63,7 @@ class RequestReader:
 
     @property
     def is_in_body(self) -> bool:
-        return self._phase is not Phase.HEAD
+        return self._phase is not ReaderPhase.HEAD
 
     @property
     def is_filling(self) -> bool:
@@ -86,7 +86,7 @@ class RequestReader:
     def read(self, data: bytearray, at: int, end: int) -> tuple[int, Exchange | None]:
         """The next request that ends in data[at:end], and the position after it. None: more must
         come, and what is before the position need not be given again."""
-        if self._phase is Phase.CHUNKED:
+        if self._phase is ReaderPhase.CHUNKED:
             return self._read_chunks(data, at, end)
         if not data.startswith(self._head_bytes, at, end):
             while data.startswith(_CRLF, at, end):
@@ -151,10 +151,10 @@ class RequestReader:
         self._exchange = exchange
         self._on_body(exchange)
         if head.body_bytes == CHUNKED:
-            self._phase = Phase.CHUNKED
+            self._phase = ReaderPhase.CHUNKED
             self._chunked = ChunkedBody(exchange.body_bytes_max)
             return self._read_chunks(data, at, end)
-        self._phase = Phase.BODY
+        self._phase = ReaderPhase.BODY
         self._sized = SizedBody(self._buffers, head.body_bytes)
         self._sized.fill(memoryview(data)[at:end])
         return end, None
@@ -183,7 +183,7 @@ class RequestReader:
         return exchange
 
     def _end_body(self) -> None:
-        self._phase = Phase.HEAD
+        self._phase = ReaderPhase.HEAD
         self._sized = self._chunked = None
 
     def _fail(self, reason: str) -> None:

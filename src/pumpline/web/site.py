@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RequestPlan:
     """What becomes of requests with a head."""
 
     head: Head
@@ -56,22 +56,22 @@ class Site:
         self._refuse = None if refusal is None else Endpoint(lambda _: refusal())
         self._log_soon = LogSoon(_LOG)
 
-    def plan(self, head: Head) -> Plan:
+    def plan(self, head: Head) -> RequestPlan:
         if self._refuse is not None:
-            return Plan(head, self._refuse, quiet=True)
+            return RequestPlan(head, self._refuse, quiet=True)
         if head.method == OPTIONS and head.target == "*":
-            return Plan(head, None, reply=Reply())
+            return RequestPlan(head, None, reply=Reply())
         if not head.expectation_is_met:
-            return Plan(head, None, reply=error_reply(417, "EXPECTATION_FAILED"))
+            return RequestPlan(head, None, reply=error_reply(417, "EXPECTATION_FAILED"))
         try:
             found = self._routes.resolve(head.method, unescape(head.path))
         except QueryError:
-            return Plan(head, None, reply=error_reply(400, "INVALID_REQUEST"))
+            return RequestPlan(head, None, reply=error_reply(400, "INVALID_REQUEST"))
         if isinstance(found, Found):
-            return Plan(head, found.target, found.variable, quiet=found.target.quiet)
-        return Plan(head, None, reply=_unfound(head, found))
+            return RequestPlan(head, found.target, found.variable, quiet=found.target.quiet)
+        return RequestPlan(head, None, reply=_unfound(head, found))
 
-    def check(self, plan: Plan, request: Request) -> Reply | None:
+    def check(self, plan: RequestPlan, request: Request) -> Reply | None:
         """Called before the body is there; returns the reply if the request is refused."""
         endpoint = plan.endpoint
         if endpoint is None:
@@ -88,7 +88,7 @@ class Site:
             return self._failure(request, error)
         return None
 
-    def answer(self, plan: Plan, request: Request) -> Answer:
+    def answer(self, plan: RequestPlan, request: Request) -> Answer:
         """Of a request that is whole, and was not refused."""
         assert plan.endpoint is not None
         try:
@@ -108,7 +108,7 @@ class Site:
         except Exception as error:
             return self._failure(request, error)
 
-    def note(self, plan: Plan, request: Request, reply: Reply, started_ns: int) -> None:
+    def note(self, plan: RequestPlan, request: Request, reply: Reply, started_ns: int) -> None:
         """The reply is about to be sent."""
         self.replies[reply.status] += 1
         quiet = plan.quiet and reply.status not in _ALWAYS_LOGGED

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from pumpline.core.messages.batches import Batch, read_batch
+from pumpline.core.messages.batches import LogBatch, read_batch
 from pumpline.core.messages.publish_tokens import digest_of
 from pumpline.nsqd.broker import Broker
 from tests.kit.fuzz import replies
@@ -195,6 +195,6 @@ def _batches_in(file: Path) -> list[tuple[bytes, list[bytes]]]:
     return found
 
 
-def _bodies(batch: Batch) -> list[bytes]:
+def _bodies(batch: LogBatch) -> list[bytes]:
     frames = [bytes(batch.cut(offset, offset + 1)) for offset in range(batch.first, batch.end)]
     return [frame[8 + replies.MESSAGE_BYTES_MIN :] for frame in frames]

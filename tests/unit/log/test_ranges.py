@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.log import ranges, recovery
 from pumpline.log.log import Log
 from tests.kit.logs import TIMESTAMP_NS, Disk, batch_of, bodies_of, bytes_of, read_range
@@ -18,7 +18,7 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path, segment_bytes_max=SEGMENT_BYTES)
 
 
-def timed(first: int, timestamp_ns: int) -> Batch:
+def timed(first: int, timestamp_ns: int) -> LogBatch:
     """A batch of two messages, published at that time."""
     batch = batch_of(first, [b"%05d" % first, b"%05d" % (first + 1)])
     batch.timestamp_ns = timestamp_ns
@@ -40,7 +40,7 @@ def reopened(disk: Disk, log: Log) -> Log:
     return disk.open(mark)
 
 
-def spans(batches: list[Batch]) -> list[tuple[int, int]]:
+def spans(batches: list[LogBatch]) -> list[tuple[int, int]]:
     return [(batch.first, batch.end) for batch in batches]
 
 

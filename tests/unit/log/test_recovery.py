@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.log import recovery
 from pumpline.log.log import Log
 from tests.kit.logs import BASE_ID, Disk, batch_of, body_at, bytes_of
@@ -28,7 +28,7 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path)
 
 
-def without(batch: Batch) -> dict[int, bytes]:
+def without(batch: LogBatch) -> dict[int, bytes]:
     return {o: body for o, body in BODIES.items() if not batch.first <= o < batch.end}
 
 

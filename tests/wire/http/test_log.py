@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from tests.kit.daemons import Nsqd
 from tests.kit.logs import batches_in
@@ -34,7 +34,7 @@ def publish(nsqd: Nsqd, connect: Connect, topic: str, count: int) -> list[bytes]
     return bodies
 
 
-def messages(batches: list[Batch]) -> dict[int, bytes]:
+def messages(batches: list[LogBatch]) -> dict[int, bytes]:
     return {
         offset: bytes(batch.cut(offset, offset + 1))[MESSAGE_OVERHEAD_BYTES:]
         for batch in batches

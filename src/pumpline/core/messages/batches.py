@@ -64,8 +64,8 @@ class Builder:
         self.frames += frame
         self.ends += _U32.pack(len(self.frames))
 
-    def seal(self) -> "Batch":
-        batch = Batch(
+    def seal(self) -> "LogBatch":
+        batch = LogBatch(
             first=self.first,
             count=self.count,
             timestamp_ns=self.timestamp_ns,
@@ -76,7 +76,7 @@ class Builder:
         return PublishTokenBatch(batch, self.tokens) if self.tokens else batch
 
 
-class Batch:
+class LogBatch:
     """A sealed batch; `ends` and `frames` are views that pin the memory they came from."""
 
     __slots__ = ("count", "due_ns", "end", "ends", "first", "frames", "timestamp_ns")
@@ -138,12 +138,12 @@ class Batch:
         return _LENGTH_CRC.pack(self.size_bytes - 4, crc) + rest
 
 
-class PublishTokenBatch(Batch):
+class PublishTokenBatch(LogBatch):
     """A batch with publish tokens. A class of its own: other batches need no slot for them."""
 
     __slots__ = ("tokens",)
 
-    def __init__(self, batch: Batch, tokens: bytes | memoryview) -> None:
+    def __init__(self, batch: LogBatch, tokens: bytes | memoryview) -> None:
         super().__init__(
             first=batch.first,
             count=batch.count,
@@ -176,7 +176,7 @@ class ShortBatch(BadBatch):
         self.need_bytes = need_bytes
 
 
-def read_batch(data: memoryview, at: int) -> Batch:
+def read_batch(data: memoryview, at: int) -> LogBatch:
     """The batch at `at`; ShortBatch when cut off, BadBatch when damaged."""
     available = len(data) - at
     if available < HEADER_BYTES:
@@ -193,7 +193,7 @@ def read_batch(data: memoryview, at: int) -> Batch:
     frames_end = frames_at + _U32.unpack_from(data, frames_at - 4)[0]
     if (flags or frames_end != end) and not frames_fit(frames_end, end, flags):
         raise BadBatch("ends do not fit the frames")
-    batch = Batch(
+    batch = LogBatch(
         first=first,
         count=count,
         timestamp_ns=timestamp_ns,

@@ -15,7 +15,7 @@ every 64 KiB, and between points as if all messages were of a size.
 from collections.abc import Mapping
 from typing import Protocol
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.core.text.settings import DROP_OLDEST, TopicSettings
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
@@ -62,7 +62,7 @@ class Backlog:
         bounded = settings.max_depth is not None or settings.max_bytes is not None
         return cls(topic, settings) if bounded and not topic.ephemeral else None
 
-    def refusal(self, batches: list[Batch]) -> str | None:
+    def refusal(self, batches: list[LogBatch]) -> str | None:
         """Why these batches cannot be published; None if they can."""
         if self._drops:
             return None

@@ -28,7 +28,7 @@ from collections import deque
 
 import msgspec
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.core.text.settings import FORM_BODY
 from pumpline.log.reader import Reader
@@ -163,12 +163,12 @@ class DeadLetters:
         if not self._channel.exiting:
             self._channel.topic.tick.share(self)
 
-    def _batch(self, offset: int) -> Batch | None:
+    def _batch(self, offset: int) -> LogBatch | None:
         if self._reader is None:
             self._reader = self._channel.topic.log.reader(self._announce)
         return self._reader.batch(offset)
 
-    def _letter(self, batch: Batch, offset: int) -> bytes:
+    def _letter(self, batch: LogBatch, offset: int) -> bytes:
         channel = self._channel
         topic = channel.topic
         body = bytes(batch.cut(offset, offset + 1)[MESSAGE_OVERHEAD_BYTES:])

@@ -14,7 +14,7 @@ import random
 from collections import deque
 from typing import Protocol
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.core.text.settings import NO_SETTINGS
 from pumpline.nsqd.queue.consumer import Consumer
 from pumpline.nsqd.queue.dead_letters import DeadLetters
@@ -127,7 +127,7 @@ class Dealing:
             return end - at
         return self._deal(batch, end, waiting)
 
-    def _deal(self, batch: Batch, end: int, waiting: int) -> int:
+    def _deal(self, batch: LogBatch, end: int, waiting: int) -> int:
         """Deal a batch's messages from `next` up to `end` to those in line, a fair part each."""
         channel, line, delivery, frames = self._channel, self.line, self._delivery, batch.frames
         now_ns = self._tick.steady_ns
@@ -170,7 +170,7 @@ class Dealing:
             channel.note_change()
         return at - start
 
-    def _drop_first(self, offset: int, batch: Batch) -> bool:
+    def _drop_first(self, offset: int, batch: LogBatch) -> bool:
         """Drop the first message that came back if it is too old or out of attempts; return whether
         it was dropped."""
         delivery = self._delivery
@@ -185,7 +185,7 @@ class Dealing:
         self._channel.note_change()
         return True
 
-    def _send_sample(self, consumer: Consumer, batch: Batch, start: int, end: int) -> None:
+    def _send_sample(self, consumer: Consumer, batch: LogBatch, start: int, end: int) -> None:
         """Deliver each message with probability (rate + 1) / 100; the others are finished."""
         for offset in range(start, end):
             if random.randrange(100) > consumer.sample_rate:

@@ -6,7 +6,7 @@ keep old messages on disk for ever, so the pass of `queue.retention` lets go of 
 it looks at no message, so it waits for the longest delay there may be as well.
 """
 
-from pumpline.core.messages.batches import Batch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.nsqd.queue.source import SourceReader
 
 BATCHES_MAX = 500  # in a row; of small ones from the page cache: 5 ms
@@ -22,7 +22,7 @@ class Expiry:
         self._channel = channel
         self._batches = 0  # since the last pause
 
-    def has_come(self, batch: Batch) -> bool:
+    def has_come(self, batch: LogBatch) -> bool:
         """Whether the messages of a batch are too old."""
         topic = self._channel.topic
         since_ns = max(batch.timestamp_ns, batch.due_ns)

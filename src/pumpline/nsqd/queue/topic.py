@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from pumpline.core.messages.batches import FULL_BYTES, Batch, Builder
+from pumpline.core.messages.batches import FULL_BYTES, Builder, LogBatch
 from pumpline.core.messages.delivery import Delivery
 from pumpline.core.messages.frame import encode_message
 from pumpline.core.messages.kernels import mpub, pubs
@@ -94,7 +94,7 @@ class Topic:
         self._backlog: Backlog | None = None  # none: no bound
         self._visible = log.end  # of the log; behind its end while a group commit is under way
         self._builders: list[Builder] = []
-        self._deferred: list[Batch] = []  # published with a delay, not pumped yet
+        self._deferred: list[LogBatch] = []  # published with a delay, not pumped yet
         self._manifest_due = False
         self._ticket: Ticket | None = None
         self.group_commit = GroupCommit(self)
@@ -218,7 +218,7 @@ class Topic:
                 self._deferred.append(batch)
         self.group_commit.appended(ticket)
 
-    def _append(self, batches: list[Batch]) -> None:
+    def _append(self, batches: list[LogBatch]) -> None:
         try:
             self.log.append(batches)
         except OSError:

@@ -8,11 +8,10 @@ KERNELS := src/pumpline/core/messages/_kernels
 JS := tests/interop/js
 PYTEST = $(BIN)/python -m pytest
 
-# The tests wait more than they compute, so there are two workers for each core. Tests of one group
-# run in one worker; tests/conftest.py makes the groups, and puts the longest first.
+# The tests wait more than they compute, so there are two workers for each core. What shares a worker
+# is in tests/kit/groups.py.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS ?= $(shell expr 2 '*' $(CORES))
-PARALLEL = --dist loadgroup --no-loadscope-reorder -n
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-e2e test-fast check coverage bench bench-spark fuzz java interop-js clean
@@ -25,13 +24,13 @@ demo: $(INSTALLED) ## see it work on this machine
 	@$(BIN)/pumpline demo
 
 test: check java interop-js ## all checks, and all tests but the end-to-end and the soak tests
-	$(PYTEST) $(PARALLEL) $(WORKERS) -m "not e2e and not soak" --ignore=tests/test_source.py
+	$(PYTEST) -n $(WORKERS) -m "not e2e and not soak" --ignore=tests/test_source.py
 
 test-e2e: $(INSTALLED) java ## the end-to-end tests: several Sparks each, as a user starts them
-	$(PYTEST) $(PARALLEL) $(CORES) -m "e2e and not soak"
+	$(PYTEST) -n $(CORES) -m "e2e and not soak"
 
 test-fast: $(INSTALLED) ## the tests that take seconds, without Spark
-	$(PYTEST) $(PARALLEL) $(WORKERS) -m "not slow and not e2e and not soak"
+	$(PYTEST) -n $(WORKERS) -m "not slow and not e2e and not soak"
 
 check: $(INSTALLED) ## lint, format, types, layers, sizes
 	$(BIN)/ruff check .
@@ -40,7 +39,7 @@ check: $(INSTALLED) ## lint, format, types, layers, sizes
 	$(PYTEST) tests/test_source.py # the import contracts, too
 
 coverage: $(INSTALLED) ## lines that the fast tests run, those of daemons they start included
-	$(PYTEST) $(PARALLEL) $(WORKERS) -m "not slow and not e2e and not soak" \
+	$(PYTEST) -n $(WORKERS) -m "not slow and not e2e and not soak" \
 	  --cov --cov-report=term:skip-covered
 
 bench-spark: $(INSTALLED) java ## measure Spark over topics (takes minutes, wants an idle machine)

@@ -1,4 +1,4 @@
-"""For all suites: marks by directory, groups for parallel runs, hypothesis settings, certificates.
+"""For all suites: marks by directory, the order of parallel runs, hypothesis, certificates.
 
 Directories set the marks, so that no file can forget its own. Hypothesis generates the same
 examples in every run, and sets no deadline for them.
@@ -13,14 +13,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.kit.certificates import Authority, Identity
+from tests.kit.groups import Groups
 
 TESTS = Path(__file__).parent
-MARKED_DIRECTORIES = ("interop", "crash")
-# With xdist, tests of one group run in one worker, one after the other: those of one file, which
-# share daemons, and those with a Spark session, of which there are two, because each takes 10 s to
-# start. Tests in these directories share little, and take seconds each: any worker takes any.
-SINGLY = ("interop", "crash", "docs")
-SPARK_SESSIONS = 2
+MARKED = ("interop", "crash")
 
 # A shell lets what it starts in the background ignore this, and with it every daemon we start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -40,37 +36,26 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for path, group in itertools.groupby(items, lambda item: item.path):
-        if path.is_relative_to(TESTS):
-            _mark(list(group), path.relative_to(TESTS))
-    # One after the other to each session, so that both have as much to do.
-    for number, item in enumerate(filter(_needs_spark, items)):
-        item.add_marker(pytest.mark.xdist_group(f"spark-{number % SPARK_SESSIONS}"))
+    for path, of_file in itertools.groupby(items, lambda item: item.path):
+        if path.is_relative_to(TESTS) and (top := path.relative_to(TESTS).parts[0]) in MARKED:
+            for item in of_file:
+                item.add_marker(top)
     if hasattr(config, "workerinput"):
         items.sort(key=_rank)
 
 
-def _mark(items: list[pytest.Item], path: Path) -> None:
-    """What all tests of one file get."""
-    top = path.parts[0]
-    for item in items:
-        if top in MARKED_DIRECTORIES:
-            item.add_marker(top)
-        if top not in SINGLY and not _needs_spark(item):
-            item.add_marker(pytest.mark.xdist_group(path.as_posix()))
-
-
-def _needs_spark(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ())
-
-
 def _rank(item: pytest.Item) -> int:
     """The longest groups begin first, so that no worker is left with one at the end."""
-    if _needs_spark(item):
+    if "spark" in getattr(item, "fixturenames", ()):
         return 0
     return 1 if item.get_closest_marker("slow") else 2
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
+    config.option.loadscopereorder = False  # the order is that of _rank
+    return Groups(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,39 @@
+"""Which tests a parallel run keeps together in one worker, one after the other.
+
+| tests | group |
+|---|---|
+| with a Spark session | one of two: each session takes 10 s to start, and both have as much to do |
+| in SINGLY, which share little and take seconds each | each its own |
+| all others | those of one file, which share daemons |
+
+xdist's own `--dist loadgroup` writes the group into a test's id, which pytest 9.2 no longer allows.
+"""
+
+import functools
+import zlib
+from pathlib import Path
+
+from xdist.scheduler import LoadScopeScheduling
+
+ROOT = Path(__file__).parents[2]
+SINGLY = ("tests/interop/", "tests/crash/", "tests/docs/")
+SPARK_SESSIONS = 2
+
+
+class Groups(LoadScopeScheduling):  # type: ignore[misc]
+    def _split_scope(self, nodeid: str) -> str:
+        """The method that xdist's own schedulers override, too."""
+        return group_of(nodeid)
+
+
+def group_of(nodeid: str) -> str:
+    path = nodeid.partition("::")[0]
+    if _needs_spark(path):
+        return f"spark-{zlib.crc32(nodeid.encode()) % SPARK_SESSIONS}"
+    return nodeid if path.startswith(SINGLY) else path
+
+
+@functools.cache
+def _needs_spark(path: str) -> bool:
+    """Whether any test of the file takes the session."""
+    return "spark: SparkSession" in (ROOT / path).read_text()

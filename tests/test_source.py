@@ -32,6 +32,9 @@ CORE_FORBIDDEN_IMPORTS = {
 # kernels picks its form by an environment variable, once, when it is imported.
 CORE_ALLOWED_IMPORTS = {"kernels.py": {"os"}}
 
+# pumpline.sync has the names of pumpline.client, whose blocking form it is.
+NAMES_SHARED = {"Consumer", "Producer", "Access", "Outbox"}
+
 SOURCES = sorted(path for path in SRC.rglob("*.py*") if path.suffix in (".py", ".pyx"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MODULES = [path for path in SOURCES if path.suffix == ".py"]
@@ -90,6 +93,16 @@ def test_names_are_nouns_of_the_domain(path: Path) -> None:
         for word in part.lower().split("_")
     }
     assert words & FORBIDDEN_WORDS == set()
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(relative(path))
+    reused = {name: found for name, found in places.items() if len(found) > 1}
+    assert {name: reused[name] for name in reused.keys() - NAMES_SHARED} == {}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

@@ -18,11 +18,11 @@ from tests.kit.spark.pipelines import order_ids, orders
 from tests.kit.spark.streams import addresses
 from tests.kit.spark.topics import publish
 
-pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(580)]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 HOME = Path(pyspark.__file__).parent
 START_S_MAX = 120
-RUN_S_MAX = 250
+RUN_S_MAX = 400
 WORKER = ("--cores", "1", "--memory", "600m", "--host", "127.0.0.1", "--webui-port", "0")
 
 

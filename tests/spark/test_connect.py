@@ -13,7 +13,7 @@ from tests.kit.spark.drivers import QUICK_ENVIRONMENT
 from tests.kit.spark.topics import end_of, numbered, publish
 
 DRIVER = Path(__file__).parents[1] / "kit" / "spark" / "connect_driver.py"
-RUN_S_MAX = 240.0
+RUN_S_MAX = 500.0
 
 
 @pytest.mark.slow

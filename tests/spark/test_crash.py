@@ -26,11 +26,11 @@ from tests.kit.spark.gate import MPUB, RAW, Gate
 from tests.kit.spark.streams import Stream, addresses, wait_for_rows
 from tests.kit.spark.topics import end_of, numbered, publish, repeats
 
-pytestmark = [pytest.mark.slow, pytest.mark.crash]
+pytestmark = [pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(1200)]
 
 DRIVER = Path(__file__).parents[1] / "kit" / "spark" / "archive_driver.py"
-START_S_MAX = 90.0
-END_S_MAX = 240.0
+START_S_MAX = 240.0
+END_S_MAX = 400.0
 KILL_DELAY_S_MAX = 1.5  # after the first batch: some two micro-batches
 PUBLISH_BATCH = 100
 REQUEUED_SHARE = 0.1

@@ -22,7 +22,7 @@ SPEC = "examples/declarative/spark-pipeline.yml"
 EXAMPLE = (Path(__file__).parents[2] / SPEC).parent
 CATALOG = ("--conf", "spark.sql.catalogImplementation=hive")
 COMMAND = Path(pyspark.__file__).parent / "bin" / "spark-pipelines"
-RUN_S_MAX = 250.0
+RUN_S_MAX = 280.0
 
 
 def run_once(spec: Path, work: Path) -> None:

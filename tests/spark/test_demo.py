@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-TIMEOUT_S = 280
+TIMEOUT_S = 500
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from tests.kit.spark.pipelines import order_ids, orders, run, table
 from tests.kit.spark.streams import addresses
 from tests.kit.spark.topics import end_of, publish, repeats
 
-pytestmark = [pytest.mark.slow, pytest.mark.crash]
+pytestmark = [pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(1200)]
 
 CHUNK_ROWS = 10_000  # as Spark hands them to the sink
 

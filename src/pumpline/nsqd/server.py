@@ -22,7 +22,7 @@ from pumpline.nsqd.ports import Ports
 from pumpline.nsqd.protocol.connection import Connection
 from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.tick import Tick
-from pumpline.nsqd.security.auth_servers import AuthServers
+from pumpline.nsqd.security.access import Authorities
 from pumpline.nsqd.security.http_tokens import Gate, TokenError
 from pumpline.nsqd.security.tls import (
     TlsError,
@@ -59,7 +59,7 @@ class Server:
         self._http: list[HttpServer] = []
         self._metrics: Metrics | None = None
         self._statsd: StatsdPush | None = None
-        self._auth_servers: AuthServers | None = None
+        self._auth_servers: Authorities | None = None
         self._gate: Gate | None = None
         self._https_tls: ssl.SSLContext | None = None
         self._listeners = Listeners(options.program)
@@ -195,6 +195,9 @@ class Server:
                     f"failed to instantiate nsqd - failed to build client TLS config - {error}"
                 ) from error
             if options.auth_http_address:
+                # Here: its HTTP client takes longer to import than all the rest of nsqd.
+                from pumpline.nsqd.security.auth_servers import AuthServers
+
                 self._auth_servers = AuthServers(options, context)
         certificates = bool(options.http_client_ca_file)
         if options.http_token_file or certificates:

@@ -68,16 +68,15 @@ def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
         )
     consumer = Consumer(
         channel,
-        protocol.connection,
+        protocol.connection.outbox,
         msg_timeout_ns=client.msg_timeout_ms * _NS_PER_MS,
         sample_rate=client.sample_rate,
         locality=locality_of(client.topology_zone, client.topology_region, protocol.options),
     )
     channel.add(consumer)
     protocol.connection.consumer = consumer
-    protocol.usual = protocol.fin_run
     protocol.state = STATE_SUBSCRIBED
-    protocol.connection.reply(OK)
+    protocol.connection.outbox.reply(OK)
     return pos
 
 
@@ -137,7 +136,7 @@ def cls(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
         raise ProtocolError(E_INVALID, "cannot CLS in current state")
     consumer.stop()
     protocol.state = STATE_CLOSING
-    protocol.connection.reply(CLOSE_WAIT)
+    protocol.connection.outbox.reply(CLOSE_WAIT)
     return pos
 
 

@@ -19,7 +19,10 @@ _LOG = logging.getLogger(__name__)
 class Client(Protocol):
     peer: str
     heard_s: float  # when it last said something, by the loop's clock
-    blocked: bool  # takes nothing at present
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it takes nothing at present."""
 
     @property
     def is_kept_waiting(self) -> bool: ...

@@ -32,7 +32,7 @@ from pumpline.nsqd.options import TlsRequired
 from pumpline.nsqd.protocol import consume, identify, publish
 from pumpline.nsqd.protocol.arguments import STATE_INIT, Incomplete, Suspended
 from pumpline.nsqd.protocol.connections import Connections
-from pumpline.nsqd.security.auth_servers import Access, auth_response
+from pumpline.nsqd.security.access import ClientAccess, auth_response
 
 if TYPE_CHECKING:
     from pumpline.nsqd.protocol.connection import Connection
@@ -42,6 +42,7 @@ LINE_BYTES_MAX = 16_384  # with the newline
 FIN_BYTES = 21  # `FIN <id>` and a newline
 
 _SIZE_COUNT = Struct(">ii")
+_F, _P, _M = b"FPM"
 _NO_LINE = b"\n\n"  # no command line looks like this
 
 
@@ -67,7 +68,6 @@ class Protocol:
         "options",
         "state",
         "topics",
-        "usual",
     )
 
     def __init__(self, connection: "Connection", connections: Connections, peer: str) -> None:
@@ -79,9 +79,7 @@ class Protocol:
         self.state = STATE_INIT
         self.greeted = False
         self.needs_tls = self.options.tls_required is not TlsRequired.NO
-        self.access = Access() if self.options.auth_http_address else None
-        # The short way of what the client says most, FIN or its last publish, to be tried first.
-        self.usual: Callable[[bytearray, int, int], int] | None = None
+        self.access = ClientAccess() if self.options.auth_http_address else None
         self.incomplete: str | Callable[[], str] = ""
         self._pub_line = self._mpub_line = _NO_LINE
         self._pub_topic: Topic | None = None
@@ -98,14 +96,16 @@ class Protocol:
                 pos = self._greet(buf, end)
             while pos < end:
                 # The short way for runs of the usual commands, else the long way.
-                if buf.startswith(b"FIN ", pos):
-                    after = self.fin_run(buf, pos, end)
-                elif buf.startswith(self._pub_line, pos):
-                    after = self._pub_run(buf, pos, end)
-                elif buf.startswith(self._mpub_line, pos):
+                first = buf[pos]
+                after = pos
+                if first == _F:
+                    if buf.startswith(b"FIN ", pos):
+                        after = self._fin_run(buf, pos, end)
+                elif first == _P:
+                    if buf.startswith(self._pub_line, pos):
+                        after = self._pub_run(buf, pos, end)
+                elif first == _M and buf.startswith(self._mpub_line, pos):
                     after = self._mpub_whole(buf, pos, end)
-                else:
-                    after = pos
                 pos = after if after > pos else self._command(buf, pos, end)
         except Incomplete as more:
             self.incomplete = more.what
@@ -138,8 +138,6 @@ class Protocol:
     def forget_publish(self) -> None:
         """The next publish takes the long way, where all is checked."""
         self._pub_line = self._mpub_line = _NO_LINE
-        if self.connection.consumer is None:
-            self.usual = None
 
     def cut_short(self, buf: bytearray) -> str:
         """The error that is due when the client closes after the unfinished command in `buf`."""
@@ -152,12 +150,8 @@ class Protocol:
         self._pub_topic = topic
         if line.startswith(b"M"):
             self._mpub_line, self._pub_line = line, _NO_LINE
-            short_way = self._mpub_whole
         else:
             self._pub_line, self._mpub_line = line, _NO_LINE
-            short_way = self._pub_run
-        if self.connection.consumer is None:
-            self.usual = short_way
 
     # -- answers to AUTH ----------------------------------------------------------------------
 
@@ -168,7 +162,7 @@ class Protocol:
         self._asked_again(grant)
         if grant is not None:
             reply = auth_response(grant)
-            self.connection.reply(frames.encode_frame(frames.RESPONSE, reply))
+            self.connection.outbox.reply(frames.encode_frame(frames.RESPONSE, reply))
 
     def _asked_again(self, grant: Grant | None) -> None:
         if grant is None or self.access is None:
@@ -181,7 +175,7 @@ class Protocol:
 
     def _pub_run(self, buf: bytearray, pos: int, end: int) -> int:
         topic = self._pub_topic
-        if topic is None or topic.exiting or not buf.startswith(self._pub_line, pos):
+        if topic is None or topic.exiting:
             return pos
         after, count = topic.put_run(buf, pos, end, self._pub_line)
         if count:
@@ -193,8 +187,6 @@ class Protocol:
         body_at = pos + len(self._mpub_line) + 4
         if topic is None or topic.exiting or end - body_at < 4:
             return pos
-        if not buf.startswith(self._mpub_line, pos):
-            return pos
         size, count = _SIZE_COUNT.unpack_from(buf, body_at - 4)
         after: int = body_at + size
         size_max = self.options.max_body_size
@@ -205,7 +197,7 @@ class Protocol:
         self.connection.reply_published(topic, count, "MPUB")
         return after
 
-    def fin_run(self, buf: bytearray, pos: int, end: int) -> int:
+    def _fin_run(self, buf: bytearray, pos: int, end: int) -> int:
         consumer = self.connection.consumer
         if consumer is None or consumer.channel.exiting:
             return pos
@@ -246,7 +238,7 @@ class Protocol:
         except ProtocolError as error:
             if error.fatal:
                 raise
-            self.connection.reply(frames.encode_frame(frames.ERROR, error.data))
+            self.connection.outbox.reply(frames.encode_frame(frames.ERROR, error.data))
             return newline + 1  # soft errors belong to commands without a body
 
 
@@ -265,7 +257,7 @@ def _identify(protocol: Protocol, params: list[bytes], buf: bytearray, pos: int,
     protocol.client_options = client
     protocol.connection.identified(client)
     data = identify.response(client, options) if client.feature_negotiation else b"OK"
-    protocol.connection.reply(frames.encode_frame(frames.RESPONSE, data))
+    protocol.connection.outbox.reply(frames.encode_frame(frames.RESPONSE, data))
     if client.upgrades:
         protocol.connection.upgrade()
         raise Suspended(pos)

@@ -8,7 +8,8 @@ from pumpline.core.protocol.errors import ProtocolError
 from pumpline.nsqd.queue.consumer import Buffer
 from pumpline.nsqd.queue.outcome import Ticket
 
-Reply = bytes | tuple[Ticket, int, str]  # a frame, or an outcome with its number of OKs and verb
+PendingReply = bytes | tuple[Ticket, int, str]
+"""A frame, or an outcome with its number of OKs and its verb."""
 
 
 class Settled(NamedTuple):
@@ -17,7 +18,7 @@ class Settled(NamedTuple):
     refused: bool = False  # a publish has failed: its error is the last that the client gets
 
 
-def settle(replies: list[Reply]) -> Settled:
+def settle(replies: list[PendingReply]) -> Settled:
     """Take the replies that can be sent: all up to the first whose outcome is not known."""
     output: list[Buffer] = []
     for index, reply in enumerate(replies):

@@ -15,7 +15,6 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 import aiohttp
@@ -24,6 +23,7 @@ from yarl import URL
 
 from pumpline.core.protocol.permissions import Grant, GrantError, parse_grant
 from pumpline.nsqd.options import Options
+from pumpline.nsqd.security.access import Answered, AuthQuestion
 from pumpline.web.http_client import TooLong, new_client, read_answer
 
 QUERIES_MAX = 100  # under way at the same time; others wait, within their time limit
@@ -36,37 +36,6 @@ _LOG = logging.getLogger(__name__)
 
 class AuthError(Exception):
     """No answer, or none that will do; the text is for the log, not for the client."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What the servers are told about a client."""
-
-    secret: bytes = field(repr=False)
-    remote_ip: str  # empty on a unix socket
-    tls: bool
-    common_name: str  # of its certificate
-
-    def fields(self) -> dict[str, bytes]:
-        """By name, in the order of names."""
-        return {
-            "common_name": self.common_name.encode("utf-8", "surrogateescape"),
-            "remote_ip": self.remote_ip.encode(),
-            "secret": self.secret,
-            "tls": b"true" if self.tls else b"false",
-        }
-
-
-@dataclass(slots=True)
-class Access:
-    """What a client has been granted."""
-
-    secret: bytes = field(default=b"", repr=False)
-    grant: Grant | None = None
-    expired: bool = False  # the servers must be asked again
-
-
-Answered = Callable[[Grant | None], None]
 
 
 class AuthServers:
@@ -83,7 +52,7 @@ class AuthServers:
         )
         self._tasks: set[asyncio.Task[Grant | None]] = set()
 
-    def ask(self, question: Question, peer: str, answered: Answered) -> Callable[[], object]:
+    def ask(self, question: AuthQuestion, peer: str, answered: Answered) -> Callable[[], object]:
         """Call `answered` with what is granted, or None; returns what calls that off."""
         task = asyncio.get_running_loop().create_task(self._ask(question, peer))
         self._tasks.add(task)
@@ -103,7 +72,7 @@ class AuthServers:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.close()
 
-    async def _ask(self, question: Question, peer: str) -> Grant | None:
+    async def _ask(self, question: AuthQuestion, peer: str) -> Grant | None:
         failures = []
         start = random.randrange(len(self._addresses))
         for address in self._addresses[start:] + self._addresses[:start]:
@@ -117,7 +86,7 @@ class AuthServers:
         _LOG.warning("PROTOCOL(V2): [%s] AUTH failed %s", peer, "; ".join(failures))
         return None
 
-    async def _ask_one(self, address: str, question: Question) -> Grant:
+    async def _ask_one(self, address: str, question: AuthQuestion) -> Grant:
         endpoint = address if "://" in address else f"http://{address}/auth"
         body: bytes | None = None
         if self._posts:
@@ -153,20 +122,6 @@ class AuthServers:
         method = "GET" if body is None else "POST"
         async with self._client.request(method, url, data=body, headers=headers) as response:
             return response.status, await read_answer(response, self._answer_bytes_max)
-
-
-def auth_response(grant: Grant) -> bytes:
-    """The JSON that a client gets; Go escapes what might be taken for HTML."""
-    data = msgspec.json.encode(
-        {
-            "identity": grant.identity,
-            "identity_url": grant.identity_url,
-            "permission_count": len(grant.rows),
-        }
-    )
-    for char in b"<>&":
-        data = data.replace(bytes([char]), b"\\u%04x" % char)
-    return data
 
 
 def _over_https(url: URL, answer: bytes) -> URL:

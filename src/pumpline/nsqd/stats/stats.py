@@ -19,6 +19,7 @@ from pumpline.core.text.histogram import merged
 from pumpline.log.holds import StoredHold
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.protocol.connection import Connection
+from pumpline.nsqd.protocol.outbox import Outbox
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.consumer import Consumer
 from pumpline.nsqd.queue.latency import Latency
@@ -265,8 +266,9 @@ def _hold_stats(topic: Topic, hold: StoredHold, selection: Selection) -> Channel
 
 def _consumers(channel: Channel, topic_name: str) -> Iterator[ClientStats]:
     for consumer in channel.consumers:
-        if isinstance(consumer.outlet, Connection):
-            yield client_stats(consumer.outlet, topic_name)
+        outlet = consumer.outlet
+        if isinstance(outlet, Outbox) and isinstance(outlet.owner, Connection):
+            yield client_stats(outlet.owner, topic_name)
 
 
 def client_stats(connection: Connection, topic_name: str) -> ClientStats:

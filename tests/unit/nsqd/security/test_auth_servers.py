@@ -11,7 +11,8 @@ from pumpline.core.protocol.permissions import Grant, parse_grant
 from pumpline.core.text.durations import NS_PER_S
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.security import auth_servers
-from pumpline.nsqd.security.auth_servers import AuthServers, Question, auth_response
+from pumpline.nsqd.security.access import AuthQuestion, auth_response
+from pumpline.nsqd.security.auth_servers import AuthServers
 
 EVERYTHING = (
     '{"ttl":60,"authorizations":'
@@ -54,8 +55,8 @@ async def serving(server: Server) -> AsyncIterator[AuthServers]:
         listener.close()
 
 
-def question(secret: bytes = b"secret") -> Question:
-    return Question(secret=secret, remote_ip="127.0.0.1", tls=False, common_name="")
+def question(secret: bytes = b"secret") -> AuthQuestion:
+    return AuthQuestion(secret=secret, remote_ip="127.0.0.1", tls=False, common_name="")
 
 
 def ask(servers: AuthServers) -> "asyncio.Future[Grant | None]":

@@ -1,0 +1,193 @@
+"""What is to be sent to one client: replies in the order of its commands, then messages.
+
+A reply may be the outcome of a publish, which is known when the topic has committed; replies after
+it wait for it. Output is collected during a tick and written once, at its end, unless it is known
+before that no more will come. A client that does not read is noticed by the transport's water
+marks: then it has no room for messages until the socket drains.
+
+Knows the tick, the transport and outcomes; must not know commands or channels.
+"""
+
+import asyncio
+from typing import Protocol
+
+from pumpline.core.protocol import frames
+from pumpline.nsqd.protocol.phase import HANDSHAKE, PLAIN, Phase
+from pumpline.nsqd.protocol.replies import PendingReply, settle
+from pumpline.nsqd.queue.consumer import Buffer
+from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.queue.tick import Tick
+
+OUTPUT_BYTES_MAX = 512 * 1024  # messages a consumer is given in one tick
+
+
+class Packing(Protocol):
+    """Layers that output goes through."""
+
+    def write(self, output: list[Buffer]) -> None: ...
+
+
+class OutboxOwner(Protocol):
+    """The connection, as its outbox sees it."""
+
+    phase: Phase
+
+    @property
+    def packing(self) -> Packing | None: ...
+
+    def set_reading(self) -> None:
+        """The outbox is blocked and has more to send: the client may have to wait."""
+
+    def refuse(self) -> None:
+        """A publish failed; its error is the last that the client gets."""
+
+    def sent(self) -> bool:
+        """All that can be sent is, in a phase other than PLAIN; returns whether that is CLOSING."""
+
+    def offer(self) -> None:
+        """There is room for messages again."""
+
+    def close(self) -> None: ...
+
+
+class Outbox:
+    __slots__ = (
+        "_awaits_outcome",
+        "_messages",
+        "_replies",
+        "_tick",
+        "_transport",
+        "blocked",
+        "output_room_bytes",
+        "owner",
+    )
+
+    def __init__(self, owner: OutboxOwner, tick: Tick, transport: asyncio.Transport) -> None:
+        self.owner = owner
+        self.output_room_bytes = OUTPUT_BYTES_MAX
+        self.blocked = False  # the transport's buffer is full
+        self._tick = tick
+        self._transport = transport
+        self._replies: list[PendingReply] = []
+        self._messages: list[Buffer] = []
+        self._awaits_outcome = False  # of the first publish among the replies
+
+    @property
+    def owes_replies(self) -> bool:
+        return bool(self._replies)
+
+    # -- what is to be sent -------------------------------------------------------------------
+
+    def reply(self, frame: bytes) -> None:
+        self._replies.append(frame)
+        self._tick.write(self)
+        if self.blocked:
+            self.owner.set_reading()
+
+    def reply_last(self, frame: bytes) -> None:
+        """An error frame, after which the connection closes."""
+        self._replies.append(frame)
+        self.finish()
+
+    def reply_outcome(self, ticket: Ticket, count: int, verb: str) -> None:
+        """`count` OKs, or an error, when the outcome of a publish is known."""
+        if not self._replies:
+            self._awaits_outcome = True
+            ticket.wait(self._outcome_known)
+        self._replies.append((ticket, count, verb))
+
+    def send_messages(self, data: Buffer) -> None:
+        self._messages.append(data)
+        self.output_room_bytes -= len(data)
+        self._tick.write(self)
+
+    def send_last(self, data: Buffer) -> None:
+        """Messages after which this tick has no more: they are written at once, unless something
+        has to go before them."""
+        if self._messages or self._replies or self.owner.phase is not PLAIN:
+            self.send_messages(data)
+        else:
+            self._transport.write(data)
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """The connection's part of a tick: one write of all there is."""
+        owner = self.owner
+        if owner.phase is HANDSHAKE:
+            return  # called again when it is done
+        output = self._messages
+        if self._replies:
+            # Commands were parsed before anything was shared: their replies come first.
+            settled = settle(self._replies)
+            output = settled.output + output
+            if settled.refused:
+                owner.refuse()
+            elif settled.awaited is not None and not self._awaits_outcome:
+                self._awaits_outcome = True
+                settled.awaited.wait(self._outcome_known)
+        if output and not self._transport.is_closing():
+            self._messages = []
+            packing = owner.packing
+            if packing is not None:
+                packing.write(output)
+            elif len(output) == 1:
+                self._transport.write(output[0])
+            else:
+                self._transport.writelines(output)
+        if owner.phase is not PLAIN and owner.sent():
+            return
+        if not self.blocked:
+            was_full = self.output_room_bytes <= 0
+            self.output_room_bytes = OUTPUT_BYTES_MAX
+            if was_full:
+                owner.offer()
+
+    def _outcome_known(self) -> None:
+        self._awaits_outcome = False
+        replies = self._replies
+        if len(replies) == 1 and not self._messages and self.owner.phase is PLAIN:
+            reply = replies[0]
+            if isinstance(reply, tuple) and reply[0].succeeded:
+                replies.clear()
+                self._transport.write(frames.OK * reply[1])
+                return
+        if replies:
+            self.flush()
+
+    # -- the socket ---------------------------------------------------------------------------
+
+    def block(self) -> None:
+        """The transport takes no more for now."""
+        self.blocked = True
+        self.output_room_bytes = 0
+
+    def unblock(self) -> None:
+        self.blocked = False
+
+    def resume(self) -> None:
+        """There is room again, and nothing ends."""
+        self.output_room_bytes = OUTPUT_BYTES_MAX
+        self.owner.offer()
+        if self._messages or self._replies:
+            self._tick.write(self)
+
+    def go_on(self) -> None:
+        """Send what has waited, at the end of this tick."""
+        self._tick.write(self)
+
+    def finish(self) -> None:
+        """No more messages; send the replies that are due."""
+        self.output_room_bytes = 0
+        self._tick.write(self)
+
+    def drop_replies(self) -> None:
+        self._replies.clear()
+
+    def clear(self) -> None:
+        """The connection is gone."""
+        self._messages.clear()
+        self._replies.clear()
+
+    def close(self) -> None:
+        self.owner.close()

@@ -12,7 +12,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class HeldPort:
-    """A free port, kept until `release`, or until the object is gone."""
+    """A free port, kept for as long as the object is."""
 
     def __init__(self) -> None:
         self._socket = socket.socket()
@@ -20,5 +20,5 @@ class HeldPort:
         self._socket.bind((LOOPBACK, 0))
         self.number: int = self._socket.getsockname()[1]
 
-    def release(self) -> None:
+    def __del__(self) -> None:
         self._socket.close()

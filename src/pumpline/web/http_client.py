@@ -1,43 +1,117 @@
-"""Asking others over HTTP: with a limit on every wait, and on the length of what they answer."""
+"""Asking others over HTTP: with a limit on every wait, and on the length of what they answer.
 
-import ssl
+Importing aiohttp takes as long as all the rest of a start, and many daemons ask nobody: `ready`
+does it, in a thread. Of what may go wrong a caller sees TimeoutError and `NoAnswer`. Its text says
+why there is no connection; of other failures it names the kind alone, as aiohttp's words may hold
+the URL, and that a secret.
+"""
 
-import aiohttp
+import asyncio
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from pumpline import __version__
 from pumpline.core.text.durations import NS_PER_S
 
+if TYPE_CHECKING:  # imported when somebody is asked
+    import ssl
+
+    import aiohttp
+
 _HEADERS = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": f"pumpline/{__version__}"}
 
 
-class TooLong(Exception):
-    """The answer is over the limit."""
+class NoAnswer(Exception):
+    """There is none, or none that will do."""
 
 
-def new_client(
-    *,
-    connect_timeout_ns: int,
-    timeout_ns: int,
-    requests_max: int,
-    tls: ssl.SSLContext | None = None,
-) -> aiohttp.ClientSession:
-    """A timeout of 0 is none; of more than `requests_max` requests at a time, some wait."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=requests_max, ssl=tls or True, force_close=True),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers=_HEADERS,
-        timeout=aiohttp.ClientTimeout(
-            total=timeout_ns / NS_PER_S or None,
-            sock_connect=connect_timeout_ns / NS_PER_S or None,
-        ),
-    )
+class Asker:
+    """Asks any number of servers."""
+
+    def __init__(
+        self,
+        *,
+        connect_timeout_ns: int,
+        timeout_ns: int,
+        requests_max: int,
+        answer_bytes_max: int,
+        follows: bool = True,
+        tls: "ssl.SSLContext | None" = None,
+    ) -> None:
+        """A timeout of 0 is none. Of more than `requests_max` requests at a time, some wait.
+        `follows`: goes where it is redirected to."""
+        self._connect_timeout_ns = connect_timeout_ns
+        self._timeout_ns = timeout_ns
+        self._requests_max = requests_max
+        self._answer_bytes_max = answer_bytes_max
+        self._follows = follows
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+
+    async def ask(self, url: str, json: bytes | None = None) -> tuple[int, bytes]:
+        """Status and body of the answer to a GET, or to a POST of this JSON."""
+        session = await self.ready()
+        import aiohttp
+        from yarl import URL
+
+        method = "GET" if json is None else "POST"
+        headers = {} if json is None else {"Content-Type": "application/json"}
+        try:
+            asked = session.request(
+                method,
+                URL(url, encoded=True),
+                data=json,
+                headers=headers,
+                allow_redirects=self._follows,
+            )
+            async with asked as response:
+                return response.status, await self._read(response)
+        except TimeoutError:
+            raise
+        except aiohttp.ClientConnectorError as error:
+            raise NoAnswer(str(error)) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise NoAnswer(type(error).__name__) from None
+
+    async def ready(self) -> "aiohttp.ClientSession":
+        """What asks. The first time it takes a while, which the limit of a request is not for."""
+        if self._session is None:
+            await asyncio.to_thread(import_module, "aiohttp")
+        if self._session is None:  # still: there may have been others who waited
+            self._session = self._new_session()
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _new_session(self) -> "aiohttp.ClientSession":
+        import aiohttp
+
+        connector = aiohttp.TCPConnector(
+            limit=self._requests_max, ssl=self._tls or True, force_close=True
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=_HEADERS,
+            timeout=aiohttp.ClientTimeout(
+                total=self._timeout_ns / NS_PER_S or None,
+                sock_connect=self._connect_timeout_ns / NS_PER_S or None,
+            ),
+        )
+
+    async def _read(self, response: "aiohttp.ClientResponse") -> bytes:
+        answer = bytearray()
+        async for chunk in response.content.iter_any():
+            answer += chunk
+            if len(answer) > self._answer_bytes_max:
+                raise NoAnswer("the answer is too long")
+        return bytes(answer)
 
 
-async def read_answer(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
-    """The body, or TooLong."""
-    answer = bytearray()
-    async for chunk in response.content.iter_any():
-        answer += chunk
-        if len(answer) > bytes_max:
-            raise TooLong("the answer is too long")
-    return bytes(answer)
+def http_url(host: str, port: int, path: str, **query: str) -> str:
+    """ValueError if that is no host."""
+    from yarl import URL  # comes with aiohttp
+
+    return str(URL.build(scheme="http", host=host, port=port, path=path, query=query))

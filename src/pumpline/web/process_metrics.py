@@ -3,8 +3,8 @@ replies, and how late its event loop is. Figures that the system does not give a
 
 import asyncio
 import os
-import platform
 import resource
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def add_build(
     words = labels(
         version=NSQ_VERSION,
         pumpline=__version__,
-        python=platform.python_version(),
+        python=sys.version.split()[0],
         event_loop=type(loop).__module__.partition(".")[0],
         **more,
     )

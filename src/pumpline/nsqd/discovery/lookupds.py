@@ -17,9 +17,7 @@ import logging
 import random
 from collections.abc import Awaitable, Collection
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from pumpline.core.text.addresses import PORT_MAX, split_address
 from pumpline.core.text.durations import NS_PER_S
@@ -29,7 +27,7 @@ from pumpline.nsqd.discovery.session import About, Identity, Session
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.topic import NameTaken, Topic
 from pumpline.nsqd.queue.topics import Topics
-from pumpline.web.http_client import TooLong, new_client, read_answer
+from pumpline.web.http_client import Asker, NoAnswer, http_url
 from pumpline.web.yielding import Pace
 
 DIAL_S = 1.0
@@ -56,7 +54,13 @@ class Lookups:
         self._identity: Identity | None = None
         self._lookupds: dict[str, Lookupd] = {}
         self._discoveries: dict[Topic, asyncio.Task[None]] = {}
-        self._client: aiohttp.ClientSession | None = None
+        self._asker = Asker(
+            connect_timeout_ns=options.http_client_connect_timeout_ns,
+            timeout_ns=options.http_client_request_timeout_ns,
+            requests_max=QUERIES_MAX,
+            answer_bytes_max=ANSWER_BYTES_MAX,
+            follows=False,
+        )
         self._closed = False
         self.update()
 
@@ -107,8 +111,7 @@ class Lookups:
         await _all_within(GOODBYE_S, [lookupd.retire() for lookupd in lookupds])
         await asyncio.gather(*(lookupd.stop() for lookupd in lookupds))
         self._lookupds.clear()
-        if self._client is not None:
-            await self._client.close()
+        await self._asker.close()
 
     # -- channels of a new topic --------------------------------------------------------------
 
@@ -170,6 +173,7 @@ class Lookups:
     async def _ask(self, lookupd: "Lookupd", topic: str) -> list[str] | None:
         """The channels that one nsqlookupd knows of; None if it is not there."""
         limit_s = self._options.http_client_request_timeout_ns / NS_PER_S or WAIT_DEFAULT_S
+        await self._asker.ready()
         try:
             async with asyncio.timeout(limit_s):
                 about = await lookupd.identified()
@@ -178,7 +182,7 @@ class Lookups:
             cause = "timed out"
         except msgspec.MsgspecError:
             cause = "the answer is not understood"
-        except (aiohttp.ClientError, OSError, ValueError, TooLong) as error:
+        except (NoAnswer, OSError, ValueError) as error:
             cause = str(error) or type(error).__name__
         _LOG.warning(
             "failed to query nsqlookupd for channels to pre-create for topic %s - %s: %s",
@@ -191,24 +195,11 @@ class Lookups:
     async def _query(self, about: About, topic: str) -> list[str]:
         if not about.broadcast_address or not 0 < about.http_port <= PORT_MAX:
             raise ValueError("it did not tell its HTTP address")
-        url = URL.build(
-            scheme="http",
-            host=about.broadcast_address,
-            port=about.http_port,
-            path="/channels",
-            query={"topic": topic},
-        )
-        if self._client is None:
-            self._client = new_client(
-                connect_timeout_ns=self._options.http_client_connect_timeout_ns,
-                timeout_ns=self._options.http_client_request_timeout_ns,
-                requests_max=QUERIES_MAX,
-            )
+        url = http_url(about.broadcast_address, about.http_port, "/channels", topic=topic)
         _LOG.info("CI: querying nsqlookupd %s", url)
-        async with self._client.get(url, allow_redirects=False) as response:
-            answer = await read_answer(response, ANSWER_BYTES_MAX)
-        if response.status != 200:
-            raise ValueError(f"got response {response.status}")
+        status, answer = await self._asker.ask(url)
+        if status != 200:
+            raise ValueError(f"got response {status}")
         return msgspec.json.decode(answer, type=Channels).channels or []
 
 

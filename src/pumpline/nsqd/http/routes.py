@@ -5,8 +5,8 @@ Publishing is in `http_publish`, managing topics and channels in `http_admin`, r
 `debug`; requests and replies are `http`'s affair.
 """
 
-import platform
 import socket
+import sys
 import time
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ from pumpline.web.request import Request
 from pumpline.web.routes import Routes
 from pumpline.web.yielding import Pace
 
-PROGRAM = f"nsqd v{NSQ_VERSION} (pumpline {__version__}, python {platform.python_version()})"
+PROGRAM = f"nsqd v{NSQ_VERSION} (pumpline {__version__}, python {sys.version.split()[0]})"
 
 
 def nsqd_routes(

@@ -15,16 +15,14 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from pumpline.core.protocol.permissions import Grant, GrantError, parse_grant
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.security.access import Answered, AuthQuestion
-from pumpline.web.http_client import TooLong, new_client, read_answer
+from pumpline.web.http_client import Asker, NoAnswer
 
 QUERIES_MAX = 100  # under way at the same time; others wait, within their time limit
 
@@ -43,11 +41,11 @@ class AuthServers:
         """`context` is for those that are asked over HTTPS."""
         self._addresses = options.auth_http_address
         self._posts = options.auth_http_request_method == "post"
-        self._answer_bytes_max = options.max_body_size
-        self._client = new_client(
+        self._asker = Asker(
             connect_timeout_ns=options.http_client_connect_timeout_ns,
             timeout_ns=options.http_client_request_timeout_ns,
             requests_max=QUERIES_MAX,
+            answer_bytes_max=options.max_body_size,
             tls=context,
         )
         self._tasks: set[asyncio.Task[Grant | None]] = set()
@@ -70,7 +68,7 @@ class AuthServers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._client.close()
+        await self._asker.close()
 
     async def _ask(self, question: AuthQuestion, peer: str) -> Grant | None:
         failures = []
@@ -87,28 +85,22 @@ class AuthServers:
         return None
 
     async def _ask_one(self, address: str, question: AuthQuestion) -> Grant:
-        endpoint = address if "://" in address else f"http://{address}/auth"
+        url = address if "://" in address else f"http://{address}/auth"
         body: bytes | None = None
         if self._posts:
             fields = question.fields().items()
             lists = {name: [value.decode(errors="replace")] for name, value in fields}
             body = msgspec.json.encode(lists)
         else:
-            endpoint += ("&" if "?" in endpoint else "?") + urlencode(question.fields())
+            url += ("&" if "?" in url else "?") + urlencode(question.fields())
         try:
-            url = URL(endpoint, encoded=True)
-            status, answer = await self._request(url, body)
-            if status == _FORBIDDEN and url.scheme != "https":
-                status, answer = await self._request(_over_https(url, answer), body)
+            status, answer = await self._asker.ask(url, body)
+            if status == _FORBIDDEN and not url.startswith("https:"):
+                status, answer = await self._asker.ask(_over_https(url, answer), body)
         except TimeoutError:
             raise AuthError("timed out") from None
-        except TooLong as error:
+        except NoAnswer as error:
             raise AuthError(str(error)) from None
-        except aiohttp.ClientConnectorError as error:
-            raise AuthError(str(error)) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            # Its text may hold the URL, and that the secret.
-            raise AuthError(type(error).__name__) from None
         if status != 200:
             raise AuthError(f"got response {status}")
         try:
@@ -116,15 +108,8 @@ class AuthServers:
         except GrantError as error:
             raise AuthError(str(error)) from None
 
-    async def _request(self, url: URL, body: bytes | None) -> tuple[int, bytes]:
-        """Status and body of the answer."""
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        method = "GET" if body is None else "POST"
-        async with self._client.request(method, url, data=body, headers=headers) as response:
-            return response.status, await read_answer(response, self._answer_bytes_max)
 
-
-def _over_https(url: URL, answer: bytes) -> URL:
+def _over_https(url: str, answer: bytes) -> str:
     """Where to ask again, as the server said when it refused a request without TLS."""
     try:
         fields = msgspec.json.decode(answer)
@@ -133,4 +118,8 @@ def _over_https(url: URL, answer: bytes) -> URL:
     port = fields.get(_HTTPS_PORT) if isinstance(fields, dict) else None
     if not isinstance(port, int) or not 0 < port < 1 << 16:
         raise AuthError(f"got response {_FORBIDDEN}")
-    return url.with_scheme("https").with_port(port)
+    parts = urlsplit(url)
+    user, at, _ = parts.netloc.rpartition("@")
+    host = parts.hostname or ""
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return parts._replace(scheme="https", netloc=f"{user}{at}{place}").geturl()

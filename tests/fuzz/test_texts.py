@@ -10,7 +10,7 @@ from pathlib import Path
 from pumpline.core.protocol.permissions import GrantError, parse_grant
 from pumpline.core.text.settings import NO_SETTINGS, SettingsError, TopicSettings
 from pumpline.nsqd.http.settings import _decoded
-from pumpline.nsqd.security.http_tokens import TokenError, read_tokens
+from pumpline.nsqd.security.http_tokens import AccessTokenError, read_access_tokens
 from tests.fuzz.conftest import Play, Rounds
 from tests.kit.fuzz.deadline import within
 from tests.kit.fuzz.mutation import mutated
@@ -127,8 +127,8 @@ def test_anything_is_tokens_or_an_error(rounds: Rounds, tmp_path: Path) -> None:
         path.write_bytes(mutated(rng, TOKENS * rng.choice((1, 1, 60))))
         path.chmod(0o600)
         try:
-            tokens = read_tokens(str(path))
-        except TokenError as error:
+            tokens = read_access_tokens(str(path))
+        except AccessTokenError as error:
             assert "0123456789abcdef" not in str(error)
             return
         assert 1 <= len(tokens) <= 100

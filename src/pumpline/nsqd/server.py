@@ -23,7 +23,7 @@ from pumpline.nsqd.protocol.connection import Connection
 from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.security.access import Authorities
-from pumpline.nsqd.security.http_tokens import Gate, TokenError
+from pumpline.nsqd.security.http_tokens import AccessTokenError, Gate
 from pumpline.nsqd.security.tls import (
     TlsError,
     client_context,
@@ -203,7 +203,7 @@ class Server:
         if options.http_token_file or certificates:
             try:
                 self._gate = Gate(token_path=options.http_token_file, certificates=certificates)
-            except TokenError as error:
+            except AccessTokenError as error:
                 raise StartupError(f"failed to instantiate nsqd - {error}") from None
         return tls
 

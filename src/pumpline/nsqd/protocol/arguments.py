@@ -23,7 +23,7 @@ class Incomplete(Exception):
 
 
 class Suspended(Exception):
-    """Nothing more of what came can be carried out before the connection calls again."""
+    """The commands that follow must wait until the connection calls `feed` again."""
 
     def __init__(self, after: int | None = None) -> None:
         super().__init__(after)

@@ -28,7 +28,7 @@ from pumpline.nsqd.queue.consumer import ChannelError, Consumer
 from pumpline.nsqd.queue.topic import NameTaken
 from pumpline.nsqd.queue.topology import locality_of
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the parser has the table of these verbs
     from pumpline.nsqd.protocol.parser import Protocol
 
 _NS_PER_MS = 1_000_000

@@ -1,8 +1,8 @@
-"""Heartbeats: when a client is sent one, and when it is given up.
+"""Heartbeats: when a client is sent one, and when it is dropped.
 
-A client that is silent for two intervals, or takes nothing during a whole one, is dropped. While
-it is we who keep it waiting it need not say anything, nor during a handshake, which has a limit of
-its own.
+A client that sends nothing for two intervals, or reads nothing during a whole one, is dropped. It
+need not send anything while nsqd keeps it waiting, nor during a TLS handshake, which has its own
+time limit.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """Protocol V2, server side: bytes in, commands carried out.
 
 `feed` takes what a connection received and carries out every whole command in it. Runs of FIN and
-PUB, and MPUBs, go through kernels; everything else, and everything unusual about those, through the
-slow path, which knows every error text. The verbs are in `broker.publishing` and
-`broker.consuming`; this module knows lines, states and their order.
+PUB, and MPUBs, take the short way through compiled kernels. All other commands, and those with
+anything unusual about them, take the long way, which knows every error text. The verbs are in
+`publish` and `consume`; this module knows lines, states and their order.
 
-Nothing here writes to a socket: replies go to the connection in order, and leave at the tick's end.
+Nothing here writes to a socket: replies go to the connection's outbox, in order.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from pumpline.nsqd.protocol.arguments import STATE_INIT, Incomplete, Suspended
 from pumpline.nsqd.protocol.connections import Connections
 from pumpline.nsqd.security.access import ClientAccess, auth_response
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a connection has a parser, which replies by way of it
     from pumpline.nsqd.protocol.connection import Connection
     from pumpline.nsqd.queue.topic import Topic
 

@@ -1,5 +1,5 @@
 """The publishing verbs: PUB, MPUB, DPUB. Each gets its parameters and where its body begins, and
-returns the position after it. This is the long way; `broker.protocol` has the short one."""
+returns the position after it. This is the long way; `parser` has the short one."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from pumpline.core.protocol.errors import (
 from pumpline.core.text.names import go_quote, is_valid_name
 from pumpline.nsqd.protocol.arguments import Incomplete, message_body, number, text
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the parser has the table of these verbs
     from pumpline.nsqd.protocol.parser import Protocol
     from pumpline.nsqd.queue.topic import Topic
 

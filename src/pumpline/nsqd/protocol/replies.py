@@ -1,5 +1,5 @@
-"""What a client is owed in reply to its commands, in their order: frames, and the outcomes of what
-it published, which may not be known yet."""
+"""The replies due to a client, in the order of its commands: frames, and outcomes of publishes,
+which may not be known yet."""
 
 from typing import NamedTuple
 

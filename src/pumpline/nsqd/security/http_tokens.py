@@ -1,19 +1,19 @@
-"""Who may use the HTTP API: tokens from a file, and client certificates on the HTTPS port.
+"""Who may use the HTTP API: access tokens from a file, and client certificates on the HTTPS port.
 
-Off unless an option turns it on, as NSQ has nothing of the kind and its tools can show neither.
-Then every endpoint that is not open to all wants one of the two:
+Off unless an option turns it on: NSQ has nothing of the kind, and its tools can show neither. When
+it is on, every endpoint that is not open to all requires one of the two:
 
-| shown                                    | open | reading the log | changing anything        |
-|------------------------------------------|------|-----------------|--------------------------|
-| nothing, or a wrong token                | yes  | 401             | 401 (403 without tokens) |
-| a token of a line that ends in `read`    | yes  | yes             | 403                      |
-| a token, or a certificate that verifies  | yes  | yes             | yes                      |
+| shown                                      | open | reading the log | changing anything        |
+|--------------------------------------------|------|-----------------|--------------------------|
+| nothing, or a wrong access token           | yes  | 401             | 401 (403 without tokens) |
+| an access token whose line ends in `read`  | yes  | yes             | 403                      |
+| an access token, or a verified certificate | yes  | yes             | yes                      |
 
-The file has one token a line, `<token>` or `<token> read`; empty lines and `#` comments are passed
-over. Several lines are several tokens, which is how they are changed with no gap: add the new one,
-SIGHUP, move the clients, remove the old one, SIGHUP. Tokens are kept and compared as digests, all
-of them for every request, so that time tells nothing. What an endpoint needs is said in the table
-of routes (`web.endpoint.Access`); nothing else is known of it here.
+The file has one access token a line, `<token>` or `<token> read`; empty lines and `#` comments are
+skipped. To replace a token without a gap: add the new one, SIGHUP, move the clients, remove the old
+one, SIGHUP. Tokens are kept and compared as digests. Every request is compared with all of them, so
+that the time taken tells nothing. What an endpoint requires is in the table of routes; nothing else
+about endpoints is known here.
 """
 
 import hmac
@@ -27,8 +27,8 @@ from pumpline.web.endpoint import Access
 from pumpline.web.replies import HttpError
 from pumpline.web.request import Request
 
-TOKEN_CHARS_MIN = 16
-TOKENS_MAX = 100  # every request is compared with all of them
+ACCESS_TOKEN_CHARS_MIN = 16
+ACCESS_TOKENS_MAX = 100  # every request is compared with all of them
 FILE_BYTES_MAX = 64 * 1024
 
 _READ_ONLY = "read"
@@ -39,11 +39,11 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="nsqd"'}
 _LOG = logging.getLogger(__name__)
 
 
-class TokenError(Exception):
-    """The file of tokens cannot be used; the text says why, and holds no token."""
+class AccessTokenError(Exception):
+    """The file of access tokens cannot be used; the text says why, and holds no token."""
 
 
-class Token(NamedTuple):
+class AccessToken(NamedTuple):
     digest: bytes
     read_only: bool
 
@@ -52,84 +52,88 @@ class Gate:
     """Decides on every request to an endpoint that is not open to all."""
 
     def __init__(self, *, token_path: str, certificates: bool) -> None:
-        """`token_path` is empty for none; `certificates`: one that verified will do as well."""
+        """`token_path` is empty for none; `certificates`: a verified one is accepted as well."""
         self.refused_count = 0
         self._path = token_path
         self._certificates = certificates
-        self._tokens = read_tokens(token_path) if token_path else ()
+        self._access_tokens = read_access_tokens(token_path) if token_path else ()
 
     def reload(self) -> None:
-        """Read the tokens anew; if that fails, those known so far stay."""
+        """Read the file again; if that fails, the access tokens known so far stay."""
         if not self._path:
             return
         try:
-            self._tokens = read_tokens(self._path)
-        except TokenError as error:
+            self._access_tokens = read_access_tokens(self._path)
+        except AccessTokenError as error:
             _LOG.error("HTTP: tokens not changed - %s", error)
         else:
-            _LOG.info("HTTP: %d tokens read from %s", len(self._tokens), self._path)
+            _LOG.info("HTTP: %d tokens read from %s", len(self._access_tokens), self._path)
 
     def check(self, request: Request, access: Access) -> None:
         """HttpError unless the request may have what it asks for."""
         if access is Access.OPEN or (self._certificates and request.client.has_certificate):
             return
         try:
-            self._check_token(request, access)
+            self._check_access_token(request, access)
         except HttpError:
             self.refused_count += 1
             raise
 
-    def _check_token(self, request: Request, access: Access) -> None:
-        if not self._tokens:
+    def _check_access_token(self, request: Request, access: Access) -> None:
+        if not self._access_tokens:
             raise HttpError(403, "CERTIFICATE_REQUIRED")
         shown = _bearer(request.headers("Authorization"))
         digest = _digest(shown)
         found = None
-        for token in self._tokens:
+        for token in self._access_tokens:
             if hmac.compare_digest(token.digest, digest):
-                found = token  # and on, whichever it was
+                found = token  # no break: all take the same time
         if found is None or not shown:
             raise HttpError(401, "UNAUTHORIZED", headers=_CHALLENGE)
         if found.read_only and access is not Access.READ_LOG:
             raise HttpError(403, "FORBIDDEN")
 
 
-def read_tokens(path: str) -> tuple[Token, ...]:
+def read_access_tokens(path: str) -> tuple[AccessToken, ...]:
     try:
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
             mode = os.fstat(file.fileno()).st_mode
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise TokenError(f"open {path}: {reason}") from None
+        raise AccessTokenError(f"open {path}: {reason}") from None
     if len(data) > FILE_BYTES_MAX:
-        raise TokenError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
+        raise AccessTokenError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
     if mode & _OTHERS_CAN_READ:
         _LOG.warning("HTTP: %s can be read by every user of this machine", path)
-    tokens: list[Token] = []
+    tokens: list[AccessToken] = []
     for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
         words = line.split()
         if words and not words[0].startswith("#"):
-            tokens.append(_token(words, f"line {number} of {path}"))
+            tokens.append(_access_token(words, f"line {number} of {path}"))
     if not tokens:
-        raise TokenError(f"no token in {path}")
-    if len(tokens) > TOKENS_MAX:
-        raise TokenError(f"more than {TOKENS_MAX} tokens in {path}")
+        raise AccessTokenError(f"no token in {path}")
+    if len(tokens) > ACCESS_TOKENS_MAX:
+        raise AccessTokenError(f"more than {ACCESS_TOKENS_MAX} tokens in {path}")
     return tuple(tokens)
 
 
-def _token(words: list[str], where: str) -> Token:
+def _access_token(words: list[str], where: str) -> AccessToken:
     if len(words) > 2 or words[1:] not in ([], [_READ_ONLY]):
-        raise TokenError(f"{where} is not `<token>` or `<token> {_READ_ONLY}`")
+        raise AccessTokenError(f"{where} is not `<token>` or `<token> {_READ_ONLY}`")
     if not _TOKEN.fullmatch(words[0]):
-        raise TokenError(f"the token of {where} has characters other than A-Z a-z 0-9 -._~+/=")
-    if len(words[0]) < TOKEN_CHARS_MIN:
-        raise TokenError(f"the token of {where} has fewer than {TOKEN_CHARS_MIN} characters")
-    return Token(_digest(words[0]), read_only=len(words) == 2)
+        raise AccessTokenError(
+            f"the token of {where} has characters other than A-Z a-z 0-9 -._~+/="
+        )
+    if len(words[0]) < ACCESS_TOKEN_CHARS_MIN:
+        raise AccessTokenError(
+            f"the token of {where} has fewer than {ACCESS_TOKEN_CHARS_MIN} characters"
+        )
+    return AccessToken(_digest(words[0]), read_only=len(words) == 2)
 
 
 def _bearer(values: list[str]) -> str:
-    """The token shown, or empty; two headers are as good as none."""
+    """The access token shown, or empty; two headers count as none."""
     scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     return token.strip() if scheme.lower() == "bearer" else ""
 

@@ -6,11 +6,11 @@ import pytest
 
 from pumpline.core.text.addresses import is_loopback
 from pumpline.nsqd.security.http_tokens import (
+    ACCESS_TOKENS_MAX,
     FILE_BYTES_MAX,
-    TOKENS_MAX,
+    AccessTokenError,
     Gate,
-    TokenError,
-    read_tokens,
+    read_access_tokens,
 )
 
 TOKEN = "0123456789abcdef"
@@ -28,7 +28,7 @@ TOKEN = "0123456789abcdef"
 def test_one_token_a_line(tmp_path: Path, text: str, read_only: list[bool]) -> None:
     path = tmp_path / "tokens"
     path.write_text(text)
-    assert [token.read_only for token in read_tokens(str(path))] == read_only
+    assert [token.read_only for token in read_access_tokens(str(path))] == read_only
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_one_token_a_line(tmp_path: Path, text: str, read_only: list[bool]) -> N
         (b'"' + TOKEN.encode() + b'"', "has characters other than"),
         (b"\xff" * 16, "has characters other than"),
         (TOKEN.encode() + b"\0", "has characters other than"),
-        ((TOKEN.encode() + b"\n") * (TOKENS_MAX + 1), "more than 100 tokens"),
+        ((TOKEN.encode() + b"\n") * (ACCESS_TOKENS_MAX + 1), "more than 100 tokens"),
         (b"#" * (FILE_BYTES_MAX + 1), "larger than 65536 bytes"),
     ],
 )
@@ -52,16 +52,16 @@ def test_what_is_wrong_with_a_file_is_said_without_a_token(
 ) -> None:
     path = tmp_path / "tokens"
     path.write_bytes(data)
-    with pytest.raises(TokenError, match=fault) as raised:
-        read_tokens(str(path))
+    with pytest.raises(AccessTokenError, match=fault) as raised:
+        read_access_tokens(str(path))
     assert TOKEN not in str(raised.value)
 
 
 def test_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(TokenError, match=r"open .*/none: no such file or directory"):
-        read_tokens(str(tmp_path / "none"))
-    with pytest.raises(TokenError, match=r"open .*: is a directory"):
-        read_tokens(str(tmp_path))
+    with pytest.raises(AccessTokenError, match=r"open .*/none: no such file or directory"):
+        read_access_tokens(str(tmp_path / "none"))
+    with pytest.raises(AccessTokenError, match=r"open .*: is a directory"):
+        read_access_tokens(str(tmp_path))
 
 
 def test_file_that_everybody_can_read_is_pointed_out(
@@ -70,10 +70,10 @@ def test_file_that_everybody_can_read_is_pointed_out(
     path = tmp_path / "tokens"
     path.write_text(TOKEN)
     path.chmod(0o640)
-    read_tokens(str(path))
+    read_access_tokens(str(path))
     assert caplog.messages == []
     path.chmod(0o644)
-    read_tokens(str(path))
+    read_access_tokens(str(path))
     assert caplog.messages == [f"HTTP: {path} can be read by every user of this machine"]
 
 
@@ -83,10 +83,10 @@ def test_tokens_stay_when_they_cannot_be_read_anew(
     path = tmp_path / "tokens"
     path.write_text(TOKEN)
     gate = Gate(token_path=str(path), certificates=False)
-    before = gate._tokens
+    before = gate._access_tokens
     path.write_text("short")
     gate.reload()
-    assert gate._tokens == before
+    assert gate._access_tokens == before
     assert caplog.messages[-1].startswith("HTTP: tokens not changed - the token of line 1 of")
 
 

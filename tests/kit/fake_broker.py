@@ -12,7 +12,7 @@ from pumpline.log.files import FilePool
 from pumpline.log.log import Log
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.channel import Channel
-from pumpline.nsqd.queue.consumer import Buffer, Consumer
+from pumpline.nsqd.queue.consumer import Buffer, ChannelConsumer
 from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
@@ -158,9 +158,9 @@ class FakeBroker:
         msg_timeout_ns: int = MSG_TIMEOUT_NS,
         sample_rate: int = 0,
         locality: Locality = Locality.GLOBAL,
-    ) -> tuple[Consumer, Sink]:
+    ) -> tuple[ChannelConsumer, Sink]:
         sink = Sink()
-        consumer = Consumer(
+        consumer = ChannelConsumer(
             channel,
             sink,
             msg_timeout_ns=msg_timeout_ns,
@@ -171,12 +171,12 @@ class FakeBroker:
         self.ready(consumer, rdy)
         return consumer, sink
 
-    def ready(self, consumer: Consumer, rdy: int) -> None:
+    def ready(self, consumer: ChannelConsumer, rdy: int) -> None:
         consumer.rdy = rdy
         consumer.channel.offer(consumer)
         self.run()
 
-    def finish(self, consumer: Consumer, *offsets: int) -> None:
+    def finish(self, consumer: ChannelConsumer, *offsets: int) -> None:
         for offset in offsets:
             consumer.channel.finish_one(consumer, offset)
         self.run()

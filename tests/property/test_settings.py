@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumpline.core.text.settings import DROP_OLDEST, TopicSettings
-from pumpline.nsqd.queue.consumer import Consumer
+from pumpline.nsqd.queue.consumer import ChannelConsumer
 from tests.kit.fake_broker import NS_PER_S, FakeBroker, Sink
 
 TTL_S = 20
@@ -58,7 +58,7 @@ class World:
     def connect(self) -> None:
         self.topic = self.broker.topic("t")
         self.channel = self.topic.channels["c"]
-        self.consumer: Consumer
+        self.consumer: ChannelConsumer
         self.sink: Sink
         self.consumer, self.sink = self.broker.consume(
             self.channel, rdy=3, msg_timeout_ns=TIMEOUT_S * NS_PER_S

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.queue.consumer import Consumer
+from pumpline.nsqd.queue.consumer import ChannelConsumer
 from pumpline.nsqd.queue.topology import EXPERIMENT, Locality
 from tests.kit.fake_broker import FakeBroker, Sink
 
@@ -23,7 +23,7 @@ class Deliveries(RuleBasedStateMachine):
         self.broker = FakeBroker(Path(self.directory.name), options)
         self.topic = self.broker.topic()
         self.channel = self.topic.channel("c")
-        self.consumers: list[tuple[Consumer, Sink]] = []
+        self.consumers: list[tuple[ChannelConsumer, Sink]] = []
         self.delivered = dict.fromkeys(Locality, 0)
 
     def teardown(self) -> None:

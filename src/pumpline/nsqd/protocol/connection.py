@@ -41,7 +41,7 @@ from pumpline.nsqd.protocol.phase import (
     Phase,
 )
 from pumpline.nsqd.protocol.upgrade import Upgraded, new_layers
-from pumpline.nsqd.queue.consumer import Consumer
+from pumpline.nsqd.queue.consumer import ChannelConsumer
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.security.access import Answered, Authorities
 
@@ -64,7 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = ""
         self.connected_at_s = 0
         self.heard_s = 0.0  # when the client last said something
-        self.consumer: Consumer | None = None
+        self.consumer: ChannelConsumer | None = None
         self.pub_counts: dict[str, int] = {}
         self.protocol: Protocol
         self.outbox: Outbox

@@ -24,7 +24,7 @@ from pumpline.nsqd.protocol.arguments import (
     number,
     text,
 )
-from pumpline.nsqd.queue.consumer import ChannelError, Consumer
+from pumpline.nsqd.queue.consumer import ChannelConsumer, ChannelError
 from pumpline.nsqd.queue.topic import NameTaken
 from pumpline.nsqd.queue.topology import locality_of
 
@@ -66,7 +66,7 @@ def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
             E_SUB_FAILED,
             f"SUB failed consumers for {topic_name}:{channel_name} exceeds limit of {limit}",
         )
-    consumer = Consumer(
+    consumer = ChannelConsumer(
         channel,
         protocol.connection.outbox,
         msg_timeout_ns=client.msg_timeout_ms * _NS_PER_MS,
@@ -142,7 +142,7 @@ def cls(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
 
 def _message(
     protocol: "Protocol", params: list[bytes], verb: str, count: int
-) -> tuple[Consumer, bytes, int]:
+) -> tuple[ChannelConsumer, bytes, int]:
     """Who speaks, and the message meant: its id as sent, and its offset (-1: none of ours)."""
     consumer = protocol.connection.consumer
     if consumer is None:

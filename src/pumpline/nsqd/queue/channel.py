@@ -12,7 +12,13 @@ from pumpline.core.messages.delivery import NEVER_NS, Delivery
 from pumpline.core.messages.spans import Span
 from pumpline.core.text.names import is_ephemeral
 from pumpline.log.cursor import CursorFile
-from pumpline.nsqd.queue.consumer import EXITING, NOT_IN_FLIGHT, NOT_OWNED, ChannelError, Consumer
+from pumpline.nsqd.queue.consumer import (
+    EXITING,
+    NOT_IN_FLIGHT,
+    NOT_OWNED,
+    ChannelConsumer,
+    ChannelError,
+)
 from pumpline.nsqd.queue.dead_letters import DeadLetters
 from pumpline.nsqd.queue.dealing import Dealing
 from pumpline.nsqd.queue.expiry import Expiry
@@ -37,7 +43,7 @@ class Channel:
         self.exiting = False
         self.deleted = False
         self.cursor_file: CursorFile | None = None  # none: the channel is forgotten when nsqd ends
-        self.consumers: dict[Consumer, None] = {}
+        self.consumers: dict[ChannelConsumer, None] = {}
         self.requeue_count = 0
         self.timeout_count = 0
         self.dropped_count = 0  # overflow of an ephemeral channel, and offsets gone from the log
@@ -86,10 +92,10 @@ class Channel:
 
     # -- consumers ----------------------------------------------------------------------------
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: ChannelConsumer) -> None:
         self.consumers[consumer] = None
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: ChannelConsumer) -> None:
         """A consumer left: requeue what it had in flight at once; attempts are kept."""
         if consumer not in self.consumers:
             return
@@ -108,7 +114,7 @@ class Channel:
         if self.ephemeral and not self.consumers:
             self.topic.delete_channel(self.name)
 
-    def offer(self, consumer: Consumer) -> None:
+    def offer(self, consumer: ChannelConsumer) -> None:
         """Put the consumer in line if it has credit."""
         if not consumer.queued and consumer.credit > 0:
             consumer.queued = True
@@ -161,7 +167,7 @@ class Channel:
 
     # -- what consumers say -------------------------------------------------------------------
 
-    def answered(self, consumer: Consumer, count: int) -> None:
+    def answered(self, consumer: ChannelConsumer, count: int) -> None:
         """The consumer finished `count` messages: they are in `delivery.answered`, their leases are
         gone."""
         consumer.finish_count += count
@@ -182,13 +188,13 @@ class Channel:
         if not self.changed:
             self.note_change()
 
-    def finish_one(self, consumer: Consumer, offset: int) -> None:
+    def finish_one(self, consumer: ChannelConsumer, offset: int) -> None:
         self._check_owned(consumer, offset)
         consumer.leases.remove(offset)
         self.delivery.answered.append((offset, offset + 1))
         self.answered(consumer, 1)
 
-    def requeue(self, consumer: Consumer, offset: int, delay_ns: int) -> None:
+    def requeue(self, consumer: ChannelConsumer, offset: int, delay_ns: int) -> None:
         self._check_owned(consumer, offset)
         consumer.leases.remove(offset)
         consumer.requeue_count += 1
@@ -211,7 +217,7 @@ class Channel:
             offsets = [offset for offset in offsets if not self.dead_letters.claim(offset)]
         self.delivery.release(offsets)
 
-    def touch(self, consumer: Consumer, offset: int) -> None:
+    def touch(self, consumer: ChannelConsumer, offset: int) -> None:
         self._check_owned(consumer, offset)
         consumer.leases.touch(
             offset,
@@ -220,7 +226,7 @@ class Channel:
             timeout_max_ns=self.topic.options.max_msg_timeout_ns,
         )
 
-    def _check_owned(self, consumer: Consumer, offset: int) -> None:
+    def _check_owned(self, consumer: ChannelConsumer, offset: int) -> None:
         if self.exiting:
             raise ChannelError(EXITING)
         if offset in consumer.leases.deadlines:

@@ -37,7 +37,7 @@ class Outlet(Protocol):
     def close(self) -> None: ...
 
 
-class Consumer:
+class ChannelConsumer:
     __slots__ = (
         "channel",
         "closing",

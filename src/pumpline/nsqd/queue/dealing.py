@@ -16,7 +16,7 @@ from typing import Protocol
 
 from pumpline.core.messages.batches import LogBatch
 from pumpline.core.text.settings import NO_SETTINGS
-from pumpline.nsqd.queue.consumer import Consumer
+from pumpline.nsqd.queue.consumer import ChannelConsumer
 from pumpline.nsqd.queue.dead_letters import DeadLetters
 from pumpline.nsqd.queue.expiry import Expiry
 from pumpline.nsqd.queue.latency import Latency
@@ -46,7 +46,7 @@ class Dealing:
 
     def __init__(self, channel: DealingChannel) -> None:
         topic = channel.topic
-        self.line: deque[Consumer] | Tiers = (
+        self.line: deque[ChannelConsumer] | Tiers = (
             Tiers() if is_topology_aware(topic.options) else deque()
         )
         self._channel = channel
@@ -185,7 +185,9 @@ class Dealing:
         self._channel.note_change()
         return True
 
-    def _send_sample(self, consumer: Consumer, batch: LogBatch, start: int, end: int) -> None:
+    def _send_sample(
+        self, consumer: ChannelConsumer, batch: LogBatch, start: int, end: int
+    ) -> None:
         """Deliver each message with probability (rate + 1) / 100; the others are finished."""
         for offset in range(start, end):
             if random.randrange(100) > consumer.sample_rate:
@@ -195,7 +197,7 @@ class Dealing:
                 consumer.outlet.send_messages(batch.cut(offset, offset + 1))
         self._channel.note_change()
 
-    def _lend(self, consumer: Consumer, start: int, end: int) -> None:
+    def _lend(self, consumer: ChannelConsumer, start: int, end: int) -> None:
         channel = self._channel
         deadline_ns = self._tick.steady_ns + consumer.msg_timeout_ns
         consumer.leases.add(start, end, deadline_ns)

@@ -21,7 +21,7 @@ from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.protocol.connection import Connection
 from pumpline.nsqd.protocol.outbox import Outbox
 from pumpline.nsqd.queue.channel import Channel
-from pumpline.nsqd.queue.consumer import Consumer
+from pumpline.nsqd.queue.consumer import ChannelConsumer
 from pumpline.nsqd.queue.latency import Latency
 from pumpline.nsqd.queue.source import Source
 from pumpline.nsqd.queue.topic import Topic
@@ -312,7 +312,7 @@ def client_stats(connection: Connection, topic_name: str) -> ClientStats:
     )
 
 
-def _delivered(consumer: Consumer | None, locality: Locality) -> int:
+def _delivered(consumer: ChannelConsumer | None, locality: Locality) -> int:
     """Deliveries to the consumer if it is that near; 0 without topology-aware delivery."""
     if consumer is None or not consumer.channel.topology_aware:
         return 0

@@ -47,13 +47,18 @@ class HttpPhase(Enum):
     CLOSED = auto()
 
 
+# A member is found ten times faster here than on its class (0.03 us for 0.3, in Python 3.11), and
+# a small publish needs eight.
+READING, WORKING, LAST, CLOSED = HttpPhase
+
+
 class HttpConnection(asyncio.BufferedProtocol):
     def __init__(self, shared: "Shared[HttpConnection]") -> None:
         self.patience = shared.patience
         self._shared = shared
         self._site = shared.site
         self._loop = asyncio.get_running_loop()
-        self._phase = HttpPhase.READING
+        self._phase = READING
         self._due: deque[Exchange] = deque()
         self._unread = bytearray()  # what came, and could not be begun
         self._held = False  # `_unread` has more than the beginning of a request
@@ -123,7 +128,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_input()
-        self._phase = HttpPhase.CLOSED
+        self._phase = CLOSED
         self._make_room()
         if self._linger is not None:
             self._linger.cancel()
@@ -159,7 +164,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def is_idle(self, now_s: float) -> bool:
         """Whether the client has sent no request for too long, and has taken all replies."""
         owes = self._due or self._transport.get_write_buffer_size()
-        return self._phase is HttpPhase.READING and not owes and now_s >= self._heard_by_s
+        return self._phase is READING and not owes and now_s >= self._heard_by_s
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -175,11 +180,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Begin the requests in data[:end] that can be begun now; returns the position after."""
         at = 0
         while at < end:
-            if self._phase is HttpPhase.LAST:
+            if self._phase is LAST:
                 return end
-            self._held = (
-                self._phase is not HttpPhase.READING or self._full or len(self._due) >= DUE_MAX
-            )
+            self._held = self._phase is not READING or self._full or len(self._due) >= DUE_MAX
             if self._held:
                 return at
             at, exchange = self._reader.read(data, at, end)
@@ -198,9 +201,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Nothing more is read."""
         self._ended = True
         self._invites = False
-        if self._phase is HttpPhase.READING and self._reader.is_in_body:
+        if self._phase is READING and self._reader.is_in_body:
             self._reader.stop()
-            self._phase = HttpPhase.LAST
+            self._phase = LAST
 
     def _begin(self, exchange: Exchange) -> None:
         """Put a request in line, with its answer."""
@@ -209,7 +212,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             answer = exchange.answer = self._site.answer(exchange.plan, exchange.request)
         self._due.append(exchange)
         if exchange.close:
-            self._phase = HttpPhase.LAST
+            self._phase = LAST
         if isinstance(answer, Settling):
             exchange.release()
             answer.wait(self)
@@ -218,7 +221,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             if len(answer.body) > LARGE_REPLY_BYTES:
                 self.flush()
         else:
-            self._phase = HttpPhase.WORKING
+            self._phase = WORKING
             if exchange.request.buffer is self._shared.received:
                 exchange.request.keep_body()
 
@@ -226,11 +229,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         """Send the replies that are there, in order, and begin the work that is next in line."""
-        if (
-            self._task is not None
-            or self._phase is HttpPhase.CLOSED
-            or self._transport.is_closing()
-        ):
+        if self._task is not None or self._phase is CLOSED or self._transport.is_closing():
             self._regulate()
             return
         output: list[bytes] = []
@@ -272,8 +271,8 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _on_all_sent(self) -> None:
         """Nobody is in line: go on to the next request, or end if there will be none."""
-        if self._phase is HttpPhase.WORKING:
-            self._phase = HttpPhase.READING
+        if self._phase is WORKING:
+            self._phase = READING
         if self._invites:
             self._invites = False
             self._transport.write(_CONTINUE)
@@ -286,7 +285,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _finish(self, last: Exchange) -> None:
         """The last reply was sent. A client that still sends is listened to for a moment: closing
         on it would reset the connection, and it might never see the reply."""
-        self._phase = HttpPhase.LAST
+        self._phase = LAST
         self._unread.clear()
         self._held = False
         if self._ended or not last.unread:
@@ -299,15 +298,14 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _regulate(self) -> None:
         """Read while there is a use for it. While a task is at work some is read, to see whether
         the client leaves."""
-        if self._phase is HttpPhase.CLOSED or self._transport.is_closing():
-            return
         pause = self._full or self._ended or len(self._unread) > UNREAD_BYTES_MAX
-        if pause != self._paused:
-            self._paused = pause
-            if pause:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
+        if pause == self._paused or self._phase is CLOSED or self._transport.is_closing():
+            return
+        self._paused = pause
+        if pause:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     # -- what takes a task --------------------------------------------------------------------
 
@@ -319,7 +317,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         finally:
             self._task = None
             exchange.release()
-        if self._phase is HttpPhase.CLOSED:
+        if self._phase is CLOSED:
             exchange.discard()
             return
         if isinstance(result, Settling) and not result.done:
@@ -360,7 +358,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         finally:
             self._task = self._stream = None
             stream.close()
-        if self._phase is HttpPhase.CLOSED or self._transport.is_closing():
+        if self._phase is CLOSED or self._transport.is_closing():
             return
         self._due.popleft()
         self.expect_taken(self._transport.get_write_buffer_size())

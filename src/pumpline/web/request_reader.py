@@ -39,6 +39,9 @@ class ReaderPhase(Enum):
     CHUNKED = auto()
 
 
+_HEAD, _BODY, _CHUNKED = ReaderPhase  # see `connection`: faster than on the class
+
+
 class RequestReader:
     def __init__(
         self,
@@ -53,7 +56,7 @@ class RequestReader:
         self._buffers = buffers
         self._client = client
         self._on_body = on_body
-        self._phase = ReaderPhase.HEAD
+        self._phase = _HEAD
         self._head_bytes = _NO_HEAD  # the last head, and
         self._plan = NO_PLAN  # what becomes of requests with it
         self._head_check: HeadCheck | None = None  # of a head that is not whole
@@ -63,7 +66,7 @@ class RequestReader:
 
     @property
     def is_in_body(self) -> bool:
-        return self._phase is not ReaderPhase.HEAD
+        return self._phase is not _HEAD
 
     @property
     def is_filling(self) -> bool:
@@ -86,7 +89,7 @@ class RequestReader:
     def read(self, data: bytearray, at: int, end: int) -> tuple[int, Exchange | None]:
         """The next request that ends in data[at:end], and the position after it. None: more must
         come, and what is before the position need not be given again."""
-        if self._phase is ReaderPhase.CHUNKED:
+        if self._phase is _CHUNKED:
             return self._read_chunks(data, at, end)
         if not data.startswith(self._head_bytes, at, end):
             while data.startswith(_CRLF, at, end):
@@ -151,10 +154,10 @@ class RequestReader:
         self._exchange = exchange
         self._on_body(exchange)
         if head.body_bytes == CHUNKED:
-            self._phase = ReaderPhase.CHUNKED
+            self._phase = _CHUNKED
             self._chunked = ChunkedBody(exchange.body_bytes_max)
             return self._read_chunks(data, at, end)
-        self._phase = ReaderPhase.BODY
+        self._phase = _BODY
         self._sized = SizedBody(self._buffers, head.body_bytes)
         self._sized.fill(memoryview(data)[at:end])
         return end, None
@@ -183,7 +186,7 @@ class RequestReader:
         return exchange
 
     def _end_body(self) -> None:
-        self._phase = ReaderPhase.HEAD
+        self._phase = _HEAD
         self._sized = self._chunked = None
 
     def _fail(self, reason: str) -> None:

@@ -11,9 +11,10 @@ A handler gets a whole `Request`. It raises `HttpError`, or returns one of three
 """
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from pumpline.web.replies import Reply
 from pumpline.web.request import Request
@@ -66,8 +67,7 @@ class BodyLimit(NamedTuple):
     too_big: str  # the code of the 413
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     handler: Handler
     quiet: bool = False  # requests are not logged
     access: Access | None = None  # none said: GET is open, any other method changes something

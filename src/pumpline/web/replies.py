@@ -15,7 +15,6 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Protocol
 
@@ -100,11 +99,10 @@ class Stream(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
     body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     stream: Stream | None = None  # instead of the body
 
 
@@ -136,7 +134,9 @@ def error_reply(
     details: Mapping[str, object] | None = None,
 ) -> Reply:
     reply = json_reply({"message": code, **(details or {})}, status=status)
-    return replace(reply, headers={**reply.headers, **headers}) if headers else reply
+    if not headers:
+        return reply
+    return Reply(status=status, body=reply.body, headers={**reply.headers, **headers})
 
 
 OK = text_reply("OK")

@@ -5,9 +5,10 @@ Knows what the client said and where from. Must not know the connection.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from string import punctuation
 from urllib.parse import quote
+
+import msgspec
 
 from pumpline.web.head import Head
 from pumpline.web.query import QueryError
@@ -16,8 +17,7 @@ from pumpline.web.replies import HttpError
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpClient:
+class HttpClient(msgspec.Struct, frozen=True, kw_only=True):
     """Who is at the other end of a connection."""
 
     address: str

@@ -9,8 +9,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from urllib.parse import quote
+
+import msgspec
 
 from pumpline.core.text.durations import format_duration
 from pumpline.web.batched_log import LogSoon
@@ -26,8 +27,7 @@ _ALWAYS_LOGGED = (401, 403)  # somebody tries what they may not
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestPlan:
+class RequestPlan(msgspec.Struct, frozen=True):
     """What becomes of requests with a head."""
 
     head: Head

@@ -8,14 +8,14 @@ every few seconds looks for those who are late. Knows no sockets.
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """Of a server; the same for all its clients."""
 
     keepalive_s: float = 120.0  # between requests, and for the head of one to come

@@ -13,10 +13,8 @@ Pure: it prints nothing, opens nothing and exits nowhere.
 """
 
 import re
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -148,6 +146,8 @@ def parse(flags: Sequence[Flag], argv: Sequence[str]) -> Parsed:
         if flag is None:
             if name in ("h", "help"):
                 raise HelpRequested
+            from difflib import get_close_matches  # 1 ms of a start, for mistakes alone
+
             meant = get_close_matches(name.lower().replace("_", "-"), by_name, 1, cutoff=0.7)
             raise FlagError(f"flag provided but not defined: -{name}", meant="".join(meant))
         if text is None:
@@ -201,6 +201,8 @@ def attribute_of(options_class: type[Any], key: str) -> tuple[str, Flag]:
 
 def usage(program: str, flags: Sequence[Flag], *, examples: str = "") -> str:
     """The help text: every flag by name, then the tool's examples."""
+    import textwrap  # 2 ms of a start, for those who ask for help
+
     lines = [f"Usage of {program}:"]
     for flag in sorted(flags, key=lambda each: each.name):
         lines.append(f"  --{flag.name} {flag.kind.label}".rstrip())

@@ -93,10 +93,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._shared.join(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.free if self._reader.is_filling else self._shared.received_view
+        body = self._reader.sized_body
+        return self._shared.received_view if body is None else body.free
 
     def buffer_updated(self, count: int) -> None:
-        if self._reader.is_filling:
+        if self._reader.sized_body is not None:
             exchange = self._reader.filled(count)
             if exchange is not None:
                 self._begin(exchange)

@@ -56,7 +56,17 @@ class Access(Enum):
     MUTATE = auto()  # change something, or keep the daemon busy
 
 
-RequestGate = Callable[[Request, Access], None]
+class AccessGrant:
+    """A request may have the access it asked for, and so may others with the same head on its
+    connection, until the grant is revoked."""
+
+    __slots__ = ("revoked",)
+
+    def __init__(self) -> None:
+        self.revoked = False
+
+
+RequestGate = Callable[[Request, Access], AccessGrant]
 """Raises HttpError if a request may not have that access."""
 
 

@@ -61,27 +61,16 @@ class RequestReader:
         self._plan = NO_PLAN  # what becomes of requests with it
         self._head_check: HeadCheck | None = None  # of a head that is not whole
         self._exchange: Exchange  # whose body is on its way, as one of these:
-        self._sized: SizedBody | None = None
+        self.sized_body: SizedBody | None = None  # the socket is to be read into its `free`
         self._chunked: ChunkedBody | None = None
 
     @property
     def is_in_body(self) -> bool:
         return self._phase is not _HEAD
 
-    @property
-    def is_filling(self) -> bool:
-        """Whether the socket is to be read into `free`."""
-        return self._sized is not None
-
-    @property
-    def free(self) -> memoryview:
-        """In phase BODY, where the next bytes belong."""
-        assert self._sized is not None
-        return self._sized.free
-
     def filled(self, count: int) -> Exchange | None:
         """So many bytes were read into `free`; the request if it is whole."""
-        body = self._sized
+        body = self.sized_body
         assert body is not None
         body.filled(count)
         return self._whole(body.buffer, body.size_bytes) if body.is_whole else None
@@ -158,8 +147,8 @@ class RequestReader:
             self._chunked = ChunkedBody(exchange.body_bytes_max)
             return self._read_chunks(data, at, end)
         self._phase = _BODY
-        self._sized = SizedBody(self._buffers, head.body_bytes)
-        self._sized.fill(memoryview(data)[at:end])
+        self.sized_body = SizedBody(self._buffers, head.body_bytes)
+        self.sized_body.fill(memoryview(data)[at:end])
         return end, None
 
     def _read_chunks(self, data: bytearray, at: int, end: int) -> tuple[int, Exchange | None]:
@@ -181,16 +170,16 @@ class RequestReader:
         """The request, with its body."""
         exchange = self._exchange
         exchange.request.set_body(buffer, 0, size_bytes)
-        exchange.body = self._sized
+        exchange.body = self.sized_body
         self._end_body()
         return exchange
 
     def _end_body(self) -> None:
         self._phase = _HEAD
-        self._sized = self._chunked = None
+        self.sized_body = self._chunked = None
 
     def _fail(self, reason: str) -> None:
         _LOG.error("failed to read request body from %s - %s", self._client.address, reason)
-        if self._sized is not None:
-            self._sized.release()
+        if self.sized_body is not None:
+            self.sized_body.release()
         self._end_body()

@@ -15,7 +15,15 @@ import msgspec
 
 from pumpline.core.text.durations import format_duration
 from pumpline.web.batched_log import LogSoon
-from pumpline.web.endpoint import Answer, BodyLimit, Endpoint, RequestGate, Settling, Work
+from pumpline.web.endpoint import (
+    AccessGrant,
+    Answer,
+    BodyLimit,
+    Endpoint,
+    RequestGate,
+    Settling,
+    Work,
+)
 from pumpline.web.head import Head
 from pumpline.web.query import QueryError, unescape
 from pumpline.web.replies import HttpError, Reply, error_reply, redirect_reply
@@ -27,7 +35,7 @@ _ALWAYS_LOGGED = (401, 403)  # somebody tries what they may not
 _LOG = logging.getLogger(__name__)
 
 
-class RequestPlan(msgspec.Struct, frozen=True):
+class RequestPlan(msgspec.Struct):
     """What becomes of requests with a head."""
 
     head: Head
@@ -35,6 +43,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
     variable: str = ""
     reply: Reply | None = None  # where there is no endpoint
     quiet: bool = False  # requests are not logged
+    grant: AccessGrant | None = None  # from the gate, once it was asked
 
     @property
     def body_limit(self) -> BodyLimit | None:
@@ -74,11 +83,11 @@ class Site:
     def check(self, plan: RequestPlan, request: Request) -> Reply | None:
         """Called before the body is there; returns the reply if the request is refused."""
         endpoint = plan.endpoint
-        if endpoint is None:
+        if endpoint is None or endpoint is self._refuse:
             return plan.reply
         try:
-            if self._gate is not None and endpoint is not self._refuse:
-                self._gate(request, endpoint.access_by(request.method))
+            if self._gate is not None and (plan.grant is None or plan.grant.revoked):
+                plan.grant = self._gate(request, endpoint.access_by(request.method))
             limit = endpoint.body
             if limit is not None and request.head.body_bytes > limit.bytes_max:
                 raise HttpError(413, limit.too_big)

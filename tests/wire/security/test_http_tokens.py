@@ -6,6 +6,7 @@ import re
 import signal
 import ssl
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from pumpline.nsqd.server import Server
 from pumpline.web.endpoint import Access, Endpoint
 from tests.kit.certificates import Authority, client_context
 from tests.kit.daemons import IO_TIMEOUT_S, Nsqd, wait_until
-from tests.kit.wire.web import Answer, ask, ask_on
+from tests.kit.wire.web import Answer, ask, ask_on, open_connection
 
 pytestmark = pytest.mark.deviation
 
@@ -129,11 +130,15 @@ def test_tokens_are_changed_by_a_hangup(tmp_path: Path) -> None:
         return [ask(nsqd, "POST", "/pub?topic=t", b"x", headers=each).status for each in (old, new)]
 
     with Nsqd(tmp_path / "data", [f"--http-token-file={path}"]) as nsqd:
-        assert statuses(nsqd) == [200, 401]
-        reread(nsqd, f"{WRITER}\nnew-0123456789abcdef\n", "HTTP: 2 tokens read from")
-        assert statuses(nsqd) == [200, 200]
-        reread(nsqd, "new-0123456789abcdef", "HTTP: 1 tokens read from")
-        assert statuses(nsqd) == [401, 200]
+        with closing(open_connection(nsqd)) as kept:
+            assert statuses(nsqd) == [200, 401]
+            assert ask_on(kept, "POST", "/pub?topic=t", b"x", headers=old).status == 200
+            reread(nsqd, f"{WRITER}\nnew-0123456789abcdef\n", "HTTP: 2 tokens read from")
+            assert statuses(nsqd) == [200, 200]
+            assert ask_on(kept, "POST", "/pub?topic=t", b"x", headers=old).status == 200
+            reread(nsqd, "new-0123456789abcdef", "HTTP: 1 tokens read from")
+            assert statuses(nsqd) == [401, 200]
+            assert ask_on(kept, "POST", "/pub?topic=t", b"x", headers=old).status == 401
         reread(nsqd, "", "HTTP: tokens not changed - no token in")
         assert statuses(nsqd) == [401, 200]
 

@@ -23,7 +23,7 @@ import re
 from hashlib import sha256
 from typing import NamedTuple
 
-from pumpline.web.endpoint import Access
+from pumpline.web.endpoint import Access, AccessGrant
 from pumpline.web.replies import HttpError
 from pumpline.web.request import Request
 
@@ -57,6 +57,7 @@ class Gate:
         self._path = token_path
         self._certificates = certificates
         self._access_tokens = read_access_tokens(token_path) if token_path else ()
+        self._grant = AccessGrant()  # by the access tokens known now
 
     def reload(self) -> None:
         """Read the file again; if that fails, the access tokens known so far stay."""
@@ -67,17 +68,20 @@ class Gate:
         except AccessTokenError as error:
             _LOG.error("HTTP: tokens not changed - %s", error)
         else:
+            self._grant.revoked = True
+            self._grant = AccessGrant()
             _LOG.info("HTTP: %d tokens read from %s", len(self._access_tokens), self._path)
 
-    def check(self, request: Request, access: Access) -> None:
+    def check(self, request: Request, access: Access) -> AccessGrant:
         """HttpError unless the request may have what it asks for."""
         if access is Access.OPEN or (self._certificates and request.client.has_certificate):
-            return
+            return self._grant
         try:
             self._check_access_token(request, access)
         except HttpError:
             self.refused_count += 1
             raise
+        return self._grant
 
     def _check_access_token(self, request: Request, access: Access) -> None:
         if not self._access_tokens:

@@ -230,12 +230,17 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         """Send the replies that are there, in order, and begin the work that is next in line."""
+        due = self._due
+        if due:
+            first = due[0].answer
+            if isinstance(first, Settling) and not first.done:
+                self._regulate()
+                return
         if self._task is not None or self._phase is CLOSED or self._transport.is_closing():
             self._regulate()
             return
         output: list[bytes] = []
         last: Exchange | None = None
-        due = self._due
         while due and last is None:
             exchange = due[0]
             answer = exchange.answer

@@ -84,6 +84,9 @@ class Endpoint(msgspec.Struct, frozen=True):
     body: BodyLimit | None = None  # none: a body is read over, if it is short
     check: Callable[[Request], object] | None = None
     """Called before the body is there; HttpError refuses the request without it."""
+    bind: Callable[[Request], Handler] | None = None
+    """Gives the handler of all requests with the head of this one, for what is to be found out once
+    in a connection's life. The first of them is whole, and may have its access."""
 
     def access_by(self, method: str) -> Access:
         if self.access is not None:

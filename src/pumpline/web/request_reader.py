@@ -98,7 +98,8 @@ class RequestReader:
         after = at + body_bytes
         if body_bytes == CHUNKED or after > end or body_bytes > exchange.body_bytes_max:
             return self._begin_body(exchange, data, at, end)
-        exchange.request.set_body(data, at, after)
+        request = exchange.request
+        request.buffer, request.start, request.end = data, at, after
         return after, exchange
 
     def stop(self) -> None:

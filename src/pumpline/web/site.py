@@ -20,6 +20,7 @@ from pumpline.web.endpoint import (
     Answer,
     BodyLimit,
     Endpoint,
+    Handler,
     RequestGate,
     Settling,
     Work,
@@ -44,6 +45,7 @@ class RequestPlan(msgspec.Struct):
     reply: Reply | None = None  # where there is no endpoint
     quiet: bool = False  # requests are not logged
     grant: AccessGrant | None = None  # from the gate, once it was asked
+    handler: Handler | None = None  # once there was a request to answer
 
     @property
     def body_limit(self) -> BodyLimit | None:
@@ -99,9 +101,12 @@ class Site:
 
     def answer(self, plan: RequestPlan, request: Request) -> Answer:
         """Of a request that is whole, and was not refused."""
-        assert plan.endpoint is not None
         try:
-            return plan.endpoint.handler(request)
+            if plan.handler is None:
+                assert plan.endpoint is not None
+                bind = plan.endpoint.bind
+                plan.handler = plan.endpoint.handler if bind is None else bind(request)
+            return plan.handler(request)
         except Exception as error:
             return self._failure(request, error)
 

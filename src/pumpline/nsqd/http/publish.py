@@ -20,7 +20,7 @@ from pumpline.nsqd.queue.backlog import BACKLOG_FULL
 from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
-from pumpline.web.endpoint import Answer, Settling, Waiting
+from pumpline.web.endpoint import Answer, Handler, Settling, Waiting
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import OK, HttpError, Reply
 from pumpline.web.request import Request, printable
@@ -35,19 +35,28 @@ _LOG = logging.getLogger(__name__)
 
 class PublishEndpoints:
     def __init__(self, broker: Broker) -> None:
+        self.draining = broker.draining
         self._broker = broker
         self._last: Published | None = None
 
     def pub(self, request: Request) -> Answer:
+        return self.bind_pub(request)(request)
+
+    def bind_pub(self, request: Request) -> Handler:
+        """What publishes the bodies of requests with this head."""
         if request.start == request.end:
             raise HttpError(400, "MSG_EMPTY")
         query = request.query()
         token = _token(query)
-        topic = self._topic(query)
+        topic = self.topic(query)
         delay_ns = _delay_ns(query, self._broker.options.max_req_timeout_ns)
-        earlier = self._earlier(topic, token)
+        return Publisher(self, topic, delay_ns, token).pub
+
+    def put(self, topic: Topic, body: bytes, delay_ns: int, token: bytes) -> Answer:
+        """One message, unless its token was there before."""
+        earlier = self._earlier(topic, token) if token else None
         if earlier is None:
-            topic.put(request.body, delay_ns=delay_ns)
+            topic.put(body, delay_ns=delay_ns)
             if token:
                 topic.tokens.put(token)
         return self._published(topic, earlier)
@@ -56,11 +65,11 @@ class PublishEndpoints:
         """Before the body is there: is this a topic to publish to?"""
         query = request.query()
         _token(query)
-        self._topic(query)
+        self.topic(query)
 
     def mpub(self, request: Request) -> Answer:
         query = request.query()
-        topic = self._topic(query)
+        topic = self.topic(query)
         if not _is_binary(query):
             return self._mpub_lines(topic, request)
         start, end = request.start, request.end
@@ -93,7 +102,7 @@ class PublishEndpoints:
                 topic.tokens.put(token)
         return self._published(topic, earlier)
 
-    def _topic(self, query: Mapping[str, str]) -> Topic:
+    def topic(self, query: Mapping[str, str]) -> Topic:
         """The topic named, created if need be."""
         name = topic_name(query)
         if self._broker.draining.active:
@@ -121,6 +130,28 @@ class PublishEndpoints:
         if self._last is None or self._last.ticket is not ticket:
             self._last = Published(topic, ticket, self._broker.tick)
         return self._last
+
+
+class Publisher:
+    """Publishes what comes with one head, which names a topic."""
+
+    __slots__ = ("_delay_ns", "_draining", "_endpoints", "_token", "_topic")
+
+    def __init__(
+        self, endpoints: PublishEndpoints, topic: Topic, delay_ns: int, token: bytes
+    ) -> None:
+        self._endpoints = endpoints
+        self._draining = endpoints.draining
+        self._topic = topic
+        self._delay_ns = delay_ns
+        self._token = token
+
+    def pub(self, request: Request) -> Answer:
+        if request.start == request.end:
+            raise HttpError(400, "MSG_EMPTY")
+        if self._topic.exiting or self._draining.active:
+            self._topic = self._endpoints.topic(request.query())  # another one of that name
+        return self._endpoints.put(self._topic, request.body, self._delay_ns, self._token)
 
 
 class Published(Settling):

@@ -60,7 +60,10 @@ def nsqd_routes(
         ("GET", "/stats"): Endpoint(figures.stats),
         ("GET", "/metrics"): Endpoint(metrics.get),
         ("POST", "/pub"): Endpoint(
-            publish.pub, quiet=True, body=BodyLimit(options.max_msg_size, "MSG_TOO_BIG")
+            publish.pub,
+            quiet=True,
+            body=BodyLimit(options.max_msg_size, "MSG_TOO_BIG"),
+            bind=publish.bind_pub,
         ),
         ("POST", "/mpub"): Endpoint(
             publish.mpub,

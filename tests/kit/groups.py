@@ -3,6 +3,7 @@
 | tests | group |
 |---|---|
 | with a Spark session | one of two: each session takes 10 s to start, and both have as much to do |
+| in CONNECT | one: Spark Connect listens on a fixed port |
 | in SINGLY, which share little and take seconds each | each its own |
 | all others | those of one file, which share daemons |
 
@@ -17,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parents[2]
 SINGLY = ("tests/interop/", "tests/crash/", "tests/docs/")
+CONNECT = ("tests/spark/test_connect.py", "tests/spark/test_declarative.py")
 SPARK_SESSIONS = 2
 
 
@@ -28,6 +30,8 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]
 
 def group_of(nodeid: str) -> str:
     path = nodeid.partition("::")[0]
+    if path in CONNECT:
+        return "connect"
     if _needs_spark(path):
         return f"spark-{zlib.crc32(nodeid.encode()) % SPARK_SESSIONS}"
     return nodeid if path.startswith(SINGLY) else path

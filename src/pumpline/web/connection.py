@@ -109,7 +109,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             at = self._read(self._shared.received, count)
             if at < count:
                 self._unread += self._shared.received_view[at:count]
-            self.flush()
+            if self._unread or not self._is_settling():
+                self.flush()
 
     def eof_received(self) -> bool:
         """The client sends no more. Whether the connection stays, for replies."""
@@ -196,7 +197,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         """The client has its time to send a body, once it is told to if it waits for that."""
         time_s = self.patience.to_receive_s(exchange.body_bytes_max)
         self._heard_by_s = self._loop.time() + time_s
-        self._invites = exchange.request.head.waits_to_go_on
+        self._invites = exchange.head.waits_to_go_on
 
     def _end_input(self) -> None:
         """Nothing more is read."""
@@ -210,12 +211,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Put a request in line, with its answer."""
         answer = exchange.answer
         if answer is None:
-            answer = exchange.answer = self._site.answer(exchange.plan, exchange.request)
+            answer = exchange.answer = self._site.answer(exchange.plan, exchange)
         self._due.append(exchange)
         if exchange.close:
             self._phase = LAST
         if isinstance(answer, Settling):
-            exchange.release()
+            if exchange.sized_body is not None:
+                exchange.release()
             answer.wait(self)
         elif isinstance(answer, Reply) and answer.stream is None:
             exchange.release()
@@ -223,19 +225,14 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self.flush()
         else:
             self._phase = WORKING
-            if exchange.request.buffer is self._shared.received:
-                exchange.request.keep_body()
+            if exchange.buffer is self._shared.received:
+                exchange.keep_body()
 
     # -- replies ------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Send the replies that are there, in order, and begin the work that is next in line."""
         due = self._due
-        if due:
-            first = due[0].answer
-            if isinstance(first, Settling) and not first.done:
-                self._regulate()
-                return
         if self._task is not None or self._phase is CLOSED or self._transport.is_closing():
             self._regulate()
             return
@@ -247,7 +244,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             if isinstance(answer, Settling):
                 if not answer.done:
                     break
-                answer = exchange.answer = self._site.settled(exchange.request, answer)
+                answer = exchange.answer = self._site.settled(exchange, answer)
             if not isinstance(answer, Reply):
                 assert answer is not None
                 self._task = self._shared.spawn(self._work(exchange, answer))
@@ -255,8 +252,11 @@ class HttpConnection(asyncio.BufferedProtocol):
             if answer.stream is not None:
                 self._begin_stream(exchange, answer, answer.stream, output)
                 return
-            self._site.note(exchange.plan, exchange.request, answer, exchange.started_ns)
-            output.append(exchange.encode(answer, self._shared.encoder))
+            self._site.note(exchange.plan, exchange, answer, exchange.started_ns)
+            if exchange.head.is_ordinary and not exchange.close:
+                output.append(self._shared.encoder.encode(answer))
+            else:
+                output.append(exchange.encode(answer, self._shared.encoder))
             due.popleft()
             if exchange.close:
                 last = exchange
@@ -268,11 +268,17 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._on_all_sent()
         self._regulate()
 
+    def _is_settling(self) -> bool:
+        """Whether the first in line waits for its outcome, after which `flush` is called."""
+        first = self._due[0].answer if self._due else None
+        return isinstance(first, Settling) and not first.done
+
     def _write(self, data: bytes) -> None:
         now_s = self._loop.time()
-        self._taken_by_s = now_s + self.patience.to_send_s(len(data))
+        patience = self.patience
+        self._taken_by_s = now_s + patience.to_send_s(len(data))
         if not self._reader.is_in_body:
-            self._heard_by_s = now_s + self.patience.keepalive_s
+            self._heard_by_s = now_s + patience.keepalive_s
         self._transport.write(data)
 
     def _on_all_sent(self) -> None:
@@ -318,7 +324,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     async def _work(self, exchange: Exchange, answer: Work) -> None:
         """Make a reply."""
         try:
-            result = await self._site.work(exchange.request, answer)
+            result = await self._site.work(exchange, answer)
             exchange.answer = result
         finally:
             self._task = None
@@ -340,7 +346,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._due.clear()
             self._transport.close()
             return
-        self._site.note(exchange.plan, exchange.request, reply, exchange.started_ns)
+        self._site.note(exchange.plan, exchange, reply, exchange.started_ns)
         self._write(b"".join((*before, exchange.encode(reply, self._shared.encoder))))
         self._stream = stream
         sink = StreamSink(self, self._transport, in_chunks=exchange.sends_chunks(reply))
@@ -355,11 +361,11 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._transport.abort()  # nobody is there any more
         except OSError as error:
             # What was announced cannot be sent: the client must not take the next reply for it.
-            shown = printable(exchange.request.head.target)
+            shown = printable(exchange.head.target)
             _LOG.error("HTTP: failed to send %s - %s", shown, error)
             self._transport.abort()
         except Exception:
-            _LOG.exception("HTTP: failed to send %s", printable(exchange.request.head.target))
+            _LOG.exception("HTTP: failed to send %s", printable(exchange.head.target))
             self._transport.abort()
         finally:
             self._task = self._stream = None

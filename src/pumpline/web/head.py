@@ -51,6 +51,7 @@ class Head:
         "_query",
         "body_bytes",
         "expectation",
+        "is_ordinary",
         "keep_alive",
         "method",
         "path",
@@ -76,6 +77,7 @@ class Head:
         self.path, _, self.raw_query = self.target.partition("?")
         self.version = version
         self.keep_alive = keep_alive
+        self.is_ordinary = version == "1.1" and method != "HEAD"  # the reply has no odd lines
         self.body_bytes = body_bytes
         self._fields = fields
         self._query: dict[str, str] | None = None

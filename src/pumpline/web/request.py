@@ -31,12 +31,12 @@ class Request:
 
     __slots__ = ("buffer", "client", "end", "head", "start", "variable")
 
-    def __init__(self, head: Head, client: HttpClient, *, variable: str = "") -> None:
-        self.head = head
-        self.client = client
-        self.variable = variable  # the variable segment of the path
-        self.buffer = _EMPTY
-        self.start = self.end = 0
+    head: Head
+    client: HttpClient
+    variable: str  # the variable segment of the path
+    buffer: bytearray
+    start: int
+    end: int
 
     @property
     def method(self) -> str:
@@ -75,7 +75,7 @@ class Request:
             raise HttpError(400, "INVALID_REQUEST") from None
 
 
-_EMPTY = bytearray()
+NO_BODY = bytearray()
 
 
 def printable(text: str) -> str:

@@ -89,17 +89,20 @@ class RequestReader:
             except BadRequest as error:
                 return end, self._refused(error)
         self._head_check = None
-        exchange = Exchange(self._plan, self._client)
-        exchange.answer = self._site.check(self._plan, exchange.request)
+        plan = self._plan
+        exchange = Exchange(plan, self._client)
+        if not plan.is_open:
+            exchange.answer = self._site.check(plan, exchange)
         at += len(self._head_bytes)
-        body_bytes = self._plan.head.body_bytes
+        body_bytes = plan.head.body_bytes
         if not body_bytes:
             return at, exchange
         after = at + body_bytes
-        if body_bytes == CHUNKED or after > end or body_bytes > exchange.body_bytes_max:
+        is_wanted = plan.takes_body and exchange.answer is None
+        is_too_long = not is_wanted and body_bytes > exchange.body_bytes_max
+        if is_too_long or after > end or body_bytes == CHUNKED:
             return self._begin_body(exchange, data, at, end)
-        request = exchange.request
-        request.buffer, request.start, request.end = data, at, after
+        exchange.buffer, exchange.start, exchange.end = data, at, after
         return after, exchange
 
     def stop(self) -> None:
@@ -137,7 +140,7 @@ class RequestReader:
         self, exchange: Exchange, data: bytearray, at: int, end: int
     ) -> tuple[int, Exchange | None]:
         """Of a request whose body is not all there, or not wanted."""
-        head = exchange.request.head
+        head = exchange.head
         is_refused = exchange.answer is not None
         if head.body_bytes > exchange.body_bytes_max or (is_refused and head.expectation):
             return end, exchange.cut_off()
@@ -170,8 +173,8 @@ class RequestReader:
     def _whole(self, buffer: bytearray, size_bytes: int) -> Exchange:
         """The request, with its body."""
         exchange = self._exchange
-        exchange.request.set_body(buffer, 0, size_bytes)
-        exchange.body = self.sized_body
+        exchange.set_body(buffer, 0, size_bytes)
+        exchange.sized_body = self.sized_body
         self._end_body()
         return exchange
 

@@ -44,6 +44,8 @@ class RequestPlan(msgspec.Struct):
     variable: str = ""
     reply: Reply | None = None  # where there is no endpoint
     quiet: bool = False  # requests are not logged
+    is_open: bool = False  # `Site.check` would refuse none
+    takes_body: bool = False  # of the length that is announced
     grant: AccessGrant | None = None  # from the gate, once it was asked
     handler: Handler | None = None  # once there was a request to answer
 
@@ -79,7 +81,17 @@ class Site:
         except QueryError:
             return RequestPlan(head, None, reply=error_reply(400, "INVALID_REQUEST"))
         if isinstance(found, Found):
-            return RequestPlan(head, found.target, found.variable, quiet=found.target.quiet)
+            endpoint = found.target
+            limit = endpoint.body
+            too_big = limit is not None and head.body_bytes > limit.bytes_max
+            return RequestPlan(
+                head,
+                endpoint,
+                found.variable,
+                quiet=endpoint.quiet,
+                is_open=self._gate is None and endpoint.check is None and not too_big,
+                takes_body=limit is not None and not too_big,
+            )
         return RequestPlan(head, None, reply=_unfound(head, found))
 
     def check(self, plan: RequestPlan, request: Request) -> Reply | None:

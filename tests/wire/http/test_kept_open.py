@@ -3,7 +3,7 @@ free to say something else at any moment."""
 
 import re
 import socket
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import pairwise
 
 import pytest
@@ -12,7 +12,7 @@ from tests.kit.daemons import Nsqd
 from tests.kit.wire.admin import act, await_topic, topic_stats
 from tests.kit.wire.commands import mpub_body
 from tests.kit.wire.session import Connect, bodies
-from tests.kit.wire.web import read_to_end, send_raw
+from tests.kit.wire.web import ask, ask_on, open_connection, read_to_end, send_raw
 
 MSG_MAX = 1000
 NSQD_FLAGS = (f"--max-msg-size={MSG_MAX}",)
@@ -190,3 +190,12 @@ def test_a_large_mpub_to_a_topic_deleted_meanwhile_makes_it_again(nsqd: Nsqd, to
         raw.sendall(request[500_000:] + LAST)
         assert len(replies(raw)) == 2
     assert topic_stats(nsqd, topic)["message_count"] == 1000
+
+
+def test_a_publisher_goes_on_after_its_topic_was_deleted(nsqd: Nsqd) -> None:
+    with closing(open_connection(nsqd)) as kept:
+        assert ask_on(kept, "POST", "/pub?topic=remade", b"first").status == 200
+        assert ask(nsqd, "POST", "/topic/delete?topic=remade").status == 200
+        assert ask_on(kept, "POST", "/pub?topic=remade", b"second").status == 200
+        assert ask_on(kept, "POST", "/pub?topic=remade", b"third").status == 200
+    assert topic_stats(nsqd, "remade")["message_count"] == 2

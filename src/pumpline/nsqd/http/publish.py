@@ -52,14 +52,13 @@ class PublishEndpoints:
         delay_ns = _delay_ns(query, self._broker.options.max_req_timeout_ns)
         return Publisher(self, topic, delay_ns, token).pub
 
-    def put(self, topic: Topic, body: bytes, delay_ns: int, token: bytes) -> Answer:
+    def put_once(self, topic: Topic, body: bytes, delay_ns: int, token: bytes) -> Answer:
         """One message, unless its token was there before."""
-        earlier = self._earlier(topic, token) if token else None
+        earlier = self._earlier(topic, token)
         if earlier is None:
             topic.put(body, delay_ns=delay_ns)
-            if token:
-                topic.tokens.put(token)
-        return self._published(topic, earlier)
+            topic.tokens.put(token)
+        return self.published(topic, earlier or topic.ticket())
 
     def check_mpub(self, request: Request) -> None:
         """Before the body is there: is this a topic to publish to?"""
@@ -100,7 +99,7 @@ class PublishEndpoints:
                 raise HttpError(413, "BAD_MESSAGE")
             if token:
                 topic.tokens.put(token)
-        return self._published(topic, earlier)
+        return self.published(topic, earlier or topic.ticket())
 
     def topic(self, query: Mapping[str, str]) -> Topic:
         """The topic named, created if need be."""
@@ -121,15 +120,16 @@ class PublishEndpoints:
             self._broker.disk.health.failed(error, f"tokens of topic {topic.name}")
             raise HttpError(503, "EXITING") from None
 
-    def _published(self, topic: Topic, earlier: Ticket | None) -> Reply | Settling:
+    def published(self, topic: Topic, ticket: Ticket) -> Reply | Settling:
         """The reply to a publish, once its outcome is known: in this tick, as a rule. Publishes of
         a tick to one topic have the same outcome, and so the same reply."""
-        ticket = earlier or topic.ticket()
+        last = self._last
+        if last is not None and last.ticket is ticket and not ticket.done:
+            return last
         if ticket.done:
             return publish_reply(topic, ticket)
-        if self._last is None or self._last.ticket is not ticket:
-            self._last = Published(topic, ticket, self._broker.tick)
-        return self._last
+        self._last = last = Published(topic, ticket, self._broker.tick)
+        return last
 
 
 class Publisher:
@@ -151,7 +151,11 @@ class Publisher:
             raise HttpError(400, "MSG_EMPTY")
         if self._topic.exiting or self._draining.active:
             self._topic = self._endpoints.topic(request.query())  # another one of that name
-        return self._endpoints.put(self._topic, request.body, self._delay_ns, self._token)
+        topic = self._topic
+        if self._token:
+            return self._endpoints.put_once(topic, request.body, self._delay_ns, self._token)
+        topic.put(request.body, delay_ns=self._delay_ns)
+        return self._endpoints.published(topic, topic.ticket())
 
 
 class Published(Settling):

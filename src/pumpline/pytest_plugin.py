@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a plugin of every test run must import little
     from pumpline.testing import LocalNsqd, LocalNsqlookupd
 
 

@@ -275,10 +275,9 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _write(self, data: bytes) -> None:
         now_s = self._loop.time()
-        patience = self.patience
-        self._taken_by_s = now_s + patience.to_send_s(len(data))
+        self._taken_by_s = now_s + self.patience.to_send_s(len(data))
         if not self._reader.is_in_body:
-            self._heard_by_s = now_s + patience.keepalive_s
+            self._heard_by_s = now_s + self.patience.keepalive_s
         self._transport.write(data)
 
     def _on_all_sent(self) -> None:

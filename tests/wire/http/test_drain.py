@@ -111,7 +111,7 @@ def test_new_work_is_refused_everywhere(tmp_path: Path) -> None:
         }
         idle = {verb: nsqd.connect() for verb in verbs}
         for each in idle.values():
-            each.publish("u", b"x")  # so that the next takes the short way
+            each.publish("u", b"x")  # so that its connection knows the topic
         begin(nsqd)
         for verb, work in verbs.items():
             with idle[verb], pytest.raises(ErrorFrame) as raised:

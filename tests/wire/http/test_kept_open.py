@@ -1,4 +1,4 @@
-"""Publishers that keep a connection open: answered in order, with the bytes of the long way, and
+"""Publishers that keep a connection open: answered in order, by the same bytes, and
 free to say something else at any moment."""
 
 import re
@@ -37,7 +37,7 @@ def published(connect: Connect, topic: str, count: int) -> list[bytes]:
     return bodies(session.messages(count))
 
 
-def test_the_reply_is_the_one_of_the_long_way(nsqd: Nsqd, topic: str) -> None:
+def test_the_reply_is_the_same_but_for_how_the_connection_goes_on(nsqd: Nsqd, topic: str) -> None:
     (long,) = replies(send_raw(nsqd, pub(topic, b"a", "Connection: close")))
     short, ping = replies(send_raw(nsqd, pub(topic, b"b") + LAST))
     assert short == long.replace(b"Connection: close\r\n", b"")

@@ -131,15 +131,15 @@ def test_many_at_once_with_one_token_are_one(own_nsqd: Nsqd, flags: tuple[str, .
 
 
 def test_a_token_on_a_connection_that_publishes_plainly_is_heeded(nsqd: Nsqd, topic: str) -> None:
-    """The short way of /pub knows nothing of tokens, and must leave them to the long one."""
+    """A head that comes again, with its publish token, publishes nothing again."""
     plain = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx".encode()
     marked = plain.replace(b" HTTP", b"&token=a HTTP")
     last = marked.replace(b"Host: x", b"Host: x\r\nConnection: close")
-    raw = send_raw(nsqd, plain + plain + marked + last)
+    raw = send_raw(nsqd, plain + plain + marked + marked + last)
     answers = b""
     while piece := raw.recv(65536):
         answers += piece
-    assert answers.count(b"HTTP/1.1 200 OK") == 4
+    assert answers.count(b"HTTP/1.1 200 OK") == 5
     assert topic_stats(nsqd, topic)["message_count"] == 3
 
 

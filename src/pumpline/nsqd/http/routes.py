@@ -1,8 +1,8 @@
 """nsqd's HTTP API: the table of its routes, and the endpoints that only tell.
 
-Publishing is in `http_publish`, managing topics and channels in `http_admin`, reading by offset in
-`http_log`, `http_peek` and `http_holds`, options in `http_config`, looking into the process in
-`debug`; requests and replies are `http`'s affair.
+Publishing is in `publish`, managing topics and channels in `admin`, reading by offset in `log`,
+`peek` and `holds`, options in `config`, looking into the process in `debug`; requests and replies
+are `web`'s.
 """
 
 import socket

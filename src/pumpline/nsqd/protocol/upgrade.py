@@ -99,10 +99,6 @@ class Upgraded:
         """There is more in the layers, to be carried out soon."""
         return self._turn is not None
 
-    @property
-    def shakes_hands(self) -> bool:
-        return self._time_limit is not None
-
     def begin(self, held: bytearray) -> None:
         """`held` came after the IDENTIFY; the client knows that it is granted."""
         if held:

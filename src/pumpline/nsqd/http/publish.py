@@ -181,6 +181,7 @@ class Published(Settling):
         self.done = True
         for waiting in self._waiting:
             self._tick.write(waiting)
+        self._waiting.clear()  # the last outcome is kept, and must not keep closed connections
 
 
 def publish_reply(topic: Topic, ticket: Ticket) -> Reply:

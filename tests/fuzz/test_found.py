@@ -1,5 +1,6 @@
 """Every case that fuzzing found, by name and with its bytes."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -170,8 +171,9 @@ def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
 
     def change(path: Path) -> None:
         text = (path / name).read_text()
-        assert text.count(old) == 1, text
-        (path / name).write_text(text.replace(old, new))
+        changed, count = re.subn(old, new, text)
+        assert count == 1, text
+        (path / name).write_text(changed)
 
     return change
 
@@ -189,12 +191,12 @@ def assert_nothing_is_lost(template: Template, path: Path, change: Callable[[Pat
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('"base_id":1', '"base_id":3'),  # what is delivered can never be finished
-        ('"base_id":1', '"base_id":99999'),  # no 64 bits
-        ('"base_id":1', '"base_id":-1'),
+        ('"base_id":[0-9]+', '"base_id":3'),  # what is delivered can never be finished
+        ('("base_id":[0-9]+)', r"\g<1>9999"),  # no 64 bits
+        ('"base_id":', '"base_id":-'),
         ('"pumped":0', '"pumped":9'),
         ('"pumped":0', '"pumped":-9'),
-        (",60]", ",30]"),  # the end of the log
+        (",60\\]", ",30]"),  # the end of the log
         ('"importing":null', '"importing":{"mark":[0,10,5],"files":{},"filled":false}'),
     ],
 )

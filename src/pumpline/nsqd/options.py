@@ -99,8 +99,7 @@ class Options(DaemonOptions):
     node_id: int = option(
         INT,
         default_node_id,
-        "number of this node in [0,1024), part of its message ids; a hash of the host name if "
-        "not given",
+        "number of this node in [0,1024), as in NSQ; message ids are unique without it",
         config_key="id",
     )
 

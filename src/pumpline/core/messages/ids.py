@@ -1,24 +1,20 @@
-"""Message ids: a base fixed when a log is created, plus the offset of the message.
+"""Message ids: a base drawn when a log is created, plus the offset of the message.
 
-| bits  | of the base                              |
-|-------|------------------------------------------|
-| 63-54 | node id                                  |
-| 53-0  | milliseconds since 2020, shifted left 12 |
-
-A log would have to take more than 4,096 messages a millisecond, all its life, before its ids could
-meet those of a log created later on the same node: ids stay unique across nodes, restarts and
-topics deleted and created again. On the wire an id is 16 lower-case hexadecimal digits.
+A base is 63 random bits, so ids fit in 64 bits whatever the offset. The ids of a log are a dense
+interval. Two logs share ids with a probability of the sum of their lengths over 2^63: 1 in 4
+billion for two logs of a billion messages each. So ids are unique across nodes, topics, restarts
+and topics that were deleted and created again, without a node's number or a clock in them.
+On the wire an id is 16 lower-case hexadecimal digits.
 """
 
-_EPOCH_2020_MS = 1_577_836_800_000
-_NODE_SHIFT = 54
-_MS_SHIFT = 12
+BASE_SEED_BYTES = 8
+
 _HEX_DIGITS = frozenset(b"0123456789abcdef")
 
 
-def new_base(node_id: int, wall_ns: int) -> int:
-    since_ms = max(wall_ns // 1_000_000 - _EPOCH_2020_MS, 0)
-    return node_id << _NODE_SHIFT | (since_ms << _MS_SHIFT) & ((1 << _NODE_SHIFT) - 1)
+def new_base(seed: bytes) -> int:
+    """The base for a new log, from BASE_SEED_BYTES random bytes."""
+    return int.from_bytes(seed, "big") >> 1
 
 
 def offset_of(raw: bytes, base_id: int) -> int:

@@ -6,11 +6,12 @@ connections, HTTP or the event loop.
 """
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from pumpline import NSQ_VERSION
-from pumpline.core.messages.ids import new_base
+from pumpline.core.messages.ids import BASE_SEED_BYTES, new_base
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log.cursor import CursorFile
 from pumpline.log.directory import ChannelMetadata, Manifest, Metadata, TopicMetadata
@@ -127,7 +128,7 @@ class Topics(Mapping[str, Topic]):
         return topic
 
     def _new_base_id(self) -> int:
-        return new_base(self.options.node_id, self.tick.wall_ns)
+        return new_base(os.urandom(BASE_SEED_BYTES))
 
     def _share_memory(self) -> None:
         share = TAILS_BYTES_MAX // max(len(self._by_name), 1)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pumpline.core.messages.delivery import Delivery, restore
 from pumpline.core.messages.frame import ID_AT, ID_BYTES
-from pumpline.core.messages.ids import new_base
+from pumpline.core.messages.ids import BASE_SEED_BYTES, new_base
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
 from pumpline.log.directory import Manifest, TopicMetadata
@@ -68,8 +68,7 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     directory = disk.directory
     manifest = directory.read_manifest(entry.name)
     if manifest is None:
-        base_id = new_base(options.node_id, disk.clock.wall_ns)
-        manifest = Manifest(base_id=base_id)
+        manifest = Manifest(base_id=new_base(os.urandom(BASE_SEED_BYTES)))
         directory.create_topic(entry.name, manifest)
         found = _base_in_log(directory.topic_path(entry.name))
         if found is not None:

@@ -2,33 +2,22 @@
 
 import pytest
 
-from pumpline.core.messages.ids import new_base, offset_of
+from pumpline.core.messages.ids import BASE_SEED_BYTES, new_base, offset_of
 
-NS_PER_MS = 1_000_000
-EPOCH_2020_NS = 1_577_836_800_000 * NS_PER_MS
-LAST_MS = (1 << 42) - 1
+SEEDS = [bytes(BASE_SEED_BYTES), b"\x80" + bytes(BASE_SEED_BYTES - 1), b"\xff" * BASE_SEED_BYTES]
 
 
-def test_a_base_is_the_node_and_the_time_since_2020() -> None:
-    assert new_base(0, EPOCH_2020_NS) == 0
-    assert new_base(1, EPOCH_2020_NS) == 1 << 54
-    assert new_base(5, EPOCH_2020_NS + 3 * NS_PER_MS) == (5 << 54) + (3 << 12)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_base_and_any_offset_are_an_id_of_16_digits(seed: bytes) -> None:
+    base_id = new_base(seed)
+    for offset in (0, 1, 4096, (1 << 63) - 1):
+        raw = b"%016x" % (base_id + offset)
+        assert len(raw) == 16
+        assert offset_of(raw, base_id) == offset
 
 
-def test_a_clock_before_2020_or_far_ahead_stays_in_its_bits() -> None:
-    assert new_base(7, 0) == 7 << 54
-    assert new_base(1023, EPOCH_2020_NS + LAST_MS * NS_PER_MS) < 1 << 64
-    assert new_base(1023, EPOCH_2020_NS + (LAST_MS + 1) * NS_PER_MS) >> 54 == 1023
-
-
-def test_logs_made_a_millisecond_apart_are_4096_ids_apart() -> None:
-    assert new_base(3, EPOCH_2020_NS + NS_PER_MS) - new_base(3, EPOCH_2020_NS) == 4096
-
-
-def test_an_offset_is_found_behind_its_id() -> None:
-    base_id = new_base(1023, EPOCH_2020_NS + 10**18)
-    for offset in (0, 1, 4096, 10**9):
-        assert offset_of(b"%016x" % (base_id + offset), base_id) == offset
+def test_a_base_has_63_bits_of_its_seed() -> None:
+    assert [new_base(seed) for seed in SEEDS] == [0, 1 << 62, (1 << 63) - 1]
 
 
 @pytest.mark.parametrize(

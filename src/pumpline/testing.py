@@ -31,8 +31,10 @@ from pumpline.client.http_connection import ask_once
 from pumpline.core.text import flags
 from pumpline.nsqd import options as nsqd_options
 from pumpline.nsqd import server as nsqd_server
+from pumpline.nsqd.claim import Claim
 from pumpline.nsqlookupd import options as nsqlookupd_options
 from pumpline.nsqlookupd import server as nsqlookupd_server
+from pumpline.web.sockets import ListeningSockets
 
 HTTP_TIMEOUT_S = 10.0
 HTTP_BYTES_MAX = 1 << 30
@@ -195,7 +197,7 @@ class LocalNsqd(_LocalDaemon):
         ]
         parsed = flags.parse(nsqd_options.FLAGS, given)
         options = nsqd_options.Options.from_sources(parsed.values, {})
-        server = nsqd_server.Server(options)
+        server = nsqd_server.Server(options, Claim(options))
         try:
             await server.start()
         except BaseException:
@@ -211,7 +213,9 @@ class LocalNsqlookupd(_LocalDaemon):
         given = [*self._addresses(), "--broadcast-address=127.0.0.1", *self.flags]
         parsed = flags.parse(nsqlookupd_options.FLAGS, given)
         options = nsqlookupd_options.NsqlookupdOptions.from_sources(parsed.values, {})
-        server = nsqlookupd_server.Nsqlookupd(options)
+        server = nsqlookupd_server.Nsqlookupd(
+            options, ListeningSockets(options.program, options.addresses())
+        )
         try:
             await server.start()
         except BaseException:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pumpline.log.directory import Directory
-from pumpline.web.listeners import StartupError
+from pumpline.web.sockets import StartupError
 from tests.fuzz.conftest import Rounds
 from tests.kit.fuzz.deadline import within
 from tests.kit.fuzz.directories import (

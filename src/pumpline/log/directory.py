@@ -1,4 +1,4 @@
-"""The data directory: its lock, the metadata file, and where each topic keeps its log.
+"""The data directory: the metadata file, and where each topic keeps its log.
 
 ```
 nsqd.dat                              topics, channels and pauses, as NSQ writes it
@@ -15,7 +15,6 @@ A topic or channel exists if its directory or cursor does, so neither is lost by
 nsqd.dat is written; nsqd.dat adds what was paused, and topics that came from another nsqd.
 """
 
-import fcntl
 import os
 import shutil
 from contextlib import suppress
@@ -87,33 +86,13 @@ class Directory:
         self.path = path
         self._topics = os.path.join(path, "topics")
         self._trash = os.path.join(path, "trash")
-        self._lock_fd = -1
 
-    def lock(self) -> None:
-        try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise DirectoryError(f"failed to lock data-path: open {self.path}: {reason}") from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
-            reason = (error.strerror or str(error)).lower()
-            raise DirectoryError(
-                f"failed to lock data-path: cannot flock directory {self.path} - {reason} "
-                "(possibly in use by another instance of nsqd)"
-            ) from error
-        self._lock_fd = fd
+    def prepare(self) -> None:
+        """Remove what a deletion left, and make the room for topics."""
         shutil.rmtree(self._trash, ignore_errors=True)
         with suppress(OSError):  # a full disk: the first topic will say so
             os.makedirs(self._topics, exist_ok=True)
             sync_file(self.path)
-
-    def unlock(self) -> None:
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
 
     # -- metadata -----------------------------------------------------------------------------
 

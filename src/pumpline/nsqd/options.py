@@ -270,6 +270,15 @@ class Options(DaemonOptions):
         if self.tls_client_auth_policy and self.tls_required is TlsRequired.NO:
             self.tls_required = TlsRequired.YES
 
+    def addresses(self) -> dict[str, str]:
+        """Where it listens, by the names in its log."""
+        addresses = {"TCP": self.tcp_address}
+        if self.http_address:
+            addresses["HTTP"] = self.http_address
+        if self.https_address and self.tls_cert and self.tls_key:
+            addresses["HTTPS"] = self.https_address
+        return addresses
+
     def fault(self) -> str:
         return _fault(self)
 

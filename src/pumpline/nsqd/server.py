@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -12,9 +11,10 @@ from typing import Any
 
 from pumpline import NSQ_VERSION
 from pumpline.core.protocol.expressions import ExpressionsMissing, require_expressions
-from pumpline.core.text.addresses import is_loopback, join_address
+from pumpline.core.text.addresses import is_loopback
 from pumpline.log.directory import Directory, DirectoryError
 from pumpline.nsqd.broker import Broker
+from pumpline.nsqd.claim import Claim
 from pumpline.nsqd.discovery.session import Identity
 from pumpline.nsqd.http.routes import nsqd_routes, tls_refusal
 from pumpline.nsqd.options import Options, TlsRequired
@@ -37,8 +37,9 @@ from pumpline.nsqd.stats.stats import Selection, gather
 from pumpline.nsqd.stats.statsd import full_prefix
 from pumpline.nsqd.stats.statsd_push import StatsdPush
 from pumpline.nsqd.storage.disk import Disk
-from pumpline.web.listeners import UNIX_SOCKET, Listeners, StartupError
+from pumpline.web.listeners import Listeners
 from pumpline.web.server import HttpServer
+from pumpline.web.sockets import StartupError
 
 # Disk work has threads of its own. asyncio's default pool (6 threads on 2 cores) also resolves host
 # names: with 6 lookups that a dead DNS server keeps for 10 s each, an fsync would wait as long.
@@ -48,11 +49,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class Server:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, claim: Claim) -> None:
+        """The claim is the server's from here on; `close` releases it."""
         self.options = options
+        self._claim = claim
         self.loop = asyncio.get_running_loop()
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="nsqd-disk")
-        self.directory = Directory(options.data_path or os.getcwd())
+        self.directory = Directory(claim.data_path.path)
         self.broker: Broker | None = None
         self.ports = Ports()
         self.memory = Memory()
@@ -62,15 +65,12 @@ class Server:
         self._auth_servers: Authorities | None = None
         self._gate: Gate | None = None
         self._https_tls: ssl.SSLContext | None = None
-        self._listeners = Listeners(options.program)
+        self._listeners = Listeners(claim.sockets)
         self._left_lookupds = False
         self._closed = False
 
     async def start(self) -> None:
-        try:
-            self.directory.lock()
-        except DirectoryError as error:
-            raise StartupError(f"failed to instantiate nsqd - {error}") from error
+        self.directory.prepare()
         tls = self._open_doors()
         tick = Tick(self.loop.call_soon, later=self._later)
         disk = Disk(
@@ -91,7 +91,6 @@ class Server:
         auth_servers = self._auth_servers
         self.ports.tcp = await self._listen(
             "TCP",
-            self.options.tcp_address,
             lambda: Connection(broker.connections, tls=tls, auth_servers=auth_servers),
         )
         self._metrics = metrics = Metrics(broker, memory=self.memory, http=self._http)
@@ -148,7 +147,7 @@ class Server:
             self._metrics.close()
         self.memory.close()
         self.threads.shutdown()
-        self.directory.unlock()
+        self._claim.release()
 
     def _later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """A timer that does nothing once the server is closed, as the loop may outlive it."""
@@ -223,15 +222,12 @@ class Server:
             http = HttpServer(routes, refusal=refusal, gate=gate)
             self._http.append(http)
             guarded = refuses or gate is not None
-            self.ports.http = await self._listen(
-                "HTTP", self.options.http_address, http, guarded=guarded
-            )
+            self.ports.http = await self._listen("HTTP", http, guarded=guarded)
         if self.options.https_address and self._https_tls is not None:
             https = HttpServer(routes, gate=gate)
             self._http.append(https)
             self.ports.https = await self._listen(
                 "HTTPS",
-                self.options.https_address,
                 https,
                 tls=self._https_tls,
                 guarded=bool(gate or self.options.tls_client_auth_policy),
@@ -269,21 +265,19 @@ class Server:
     async def _listen(
         self,
         name: str,
-        address: str,
         make: Callable[[], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None = None,
         guarded: bool = True,
     ) -> int:
-        """Take `address` to accept connections there; returns the port. `guarded`: not open to
+        """Have connections at that address served; returns the port. `guarded`: not open to
         everybody."""
-        bound = await self._listeners.bind(name, address, make, tls=tls, unix_allowed=True)
-        host, port = bound
-        if not guarded and port != UNIX_SOCKET and not is_loopback(host):
+        bound = await self._listeners.prepare(name, make, tls=tls)
+        if not guarded and not bound.is_unix and not is_loopback(bound.host):
             _LOG.warning(
                 "%s: whoever can reach %s may publish, delete and read messages; "
                 "--http-token-file or --http-client-ca-file would prevent that",
                 name,
-                join_address(bound),
+                bound.shown,
             )
-        return port
+        return bound.port

@@ -47,6 +47,10 @@ class NsqlookupdOptions(DaemonOptions):
     )
     max_connections: int = option(INT, 0, "most connections of nsqds; 0 for no limit")
 
+    def addresses(self) -> dict[str, str]:
+        """Where it listens, by the names in its log."""
+        return {"TCP": self.tcp_address, "HTTP": self.http_address}
+
     def fault(self) -> str:
         for name, value in {
             "inactive-producer-timeout": self.inactive_producer_timeout_ns,

@@ -17,6 +17,7 @@ from pumpline.nsqlookupd.options import NsqlookupdOptions
 from pumpline.nsqlookupd.registry import Registry
 from pumpline.web.listeners import Listeners
 from pumpline.web.server import HttpServer
+from pumpline.web.sockets import ListeningSockets
 
 EXPIRE_S = 1.0  # between two calls of Registry.expire
 
@@ -24,7 +25,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class Nsqlookupd:
-    def __init__(self, options: NsqlookupdOptions) -> None:
+    def __init__(self, options: NsqlookupdOptions, sockets: ListeningSockets) -> None:
+        """The sockets are the server's from here on; `close` closes them."""
         self.options = options
         self.loop = asyncio.get_running_loop()
         self.registry = Registry(
@@ -36,14 +38,13 @@ class Nsqlookupd:
         self.tcp_port = self.http_port = 0  # once it has started
         self.metrics = LookupdMetrics(self)
         self.http = HttpServer(nsqlookupd_routes(self.registry, metrics=self.metrics.get))
-        self._listeners = Listeners(options.program)
+        self._listeners = Listeners(sockets)
         self._expiry: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         options = self.options
-        bind = self._listeners.bind
-        _, self.tcp_port = await bind("TCP", options.tcp_address, self.connections)
-        _, self.http_port = await bind("HTTP", options.http_address, self.http)
+        self.tcp_port = (await self._listeners.prepare("TCP", self.connections)).port
+        self.http_port = (await self._listeners.prepare("HTTP", self.http)).port
         reply = {
             "broadcast_address": options.broadcast_address,
             "hostname": socket.gethostname(),

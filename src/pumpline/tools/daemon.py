@@ -1,24 +1,25 @@
-"""What the main programs of all daemons share: flags, config file, log, event loop, signals, exit.
+"""What the main programs of all daemons share: flags, config file, log, exit. `tools.serving` has
+the event loop and the signals.
 
 A log line is `<prefix>YYYY/MM/DD HH:MM:SS.uuuuuu <LEVEL>: <text>` on stderr, in local time, as
 NSQ's are. Knows nothing of what a daemon serves.
 """
 
-import asyncio
-import gc
 import logging
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Protocol, TextIO, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
 
 from pumpline import NSQ_VERSION, __version__
 from pumpline.core.text import flags
 from pumpline.core.text.flags import DaemonOptions, Flag, LogLevel, OptionsError, Parsed
 from pumpline.core.text.lines import Lines
-from pumpline.web.listeners import StartupError
+from pumpline.web.sockets import StartupError
+
+if TYPE_CHECKING:  # asyncio is imported after the addresses are bound
+    from pumpline.tools.serving import DaemonServer
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -27,7 +28,6 @@ EXIT_USAGE = 2
 STDLIB_LEVELS_PER_LEVEL = 10  # logging counts DEBUG 10 to CRITICAL 50, NSQ 1 to 5
 FATAL = logging.CRITICAL
 
-_GC_THRESHOLDS = (50_000, 20, 100)  # a batch is a few objects, so frequent collections find nothing
 _LEVEL_WORDS = {logging.CRITICAL: "FATAL"}
 
 log = logging.getLogger("pumpline")
@@ -111,38 +111,14 @@ def log_to_stderr(prefix: str, level: LogLevel, *, stream: TextIO | None = None)
     log.setLevel(level * STDLIB_LEVELS_PER_LEVEL)
 
 
-class DaemonServer(Protocol):
-    """A daemon's server, as this module sees it."""
-
-    async def start(self) -> None:
-        """Raise StartupError if it cannot start; `close` is called in any case."""
-
-    async def close(self) -> None: ...
-
-    def reload(self) -> bool:
-        """Read changed files again, on SIGHUP; return whether there are any to read."""
-
-
-@runtime_checkable
-class Drains(Protocol):
-    """A server that lets its clients finish before it closes."""
-
-    @property
-    def drain_wanted(self) -> asyncio.Event:
-        """Set when something other than a signal asks it to stop; exists after `start`."""
-
-    async def drain(self, hurry: asyncio.Event) -> None:
-        """Return when clients have finished, or when `hurry` is set."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program(Generic[Options]):
     flags: Sequence[Flag]
     options: type[Options]
     examples: str
-    new_server: Callable[[Options], DaemonServer]
-    """Called on the event loop. It imports the server only then, so that --version, --help and a
-    wrong flag are answered at once."""
+    prepare: Callable[[Options], "Callable[[], DaemonServer]"]
+    """Takes what only one process can have, as addresses, and returns what makes the server on the
+    event loop. Only that imports the server, so that clients can connect soon."""
     log_name: str  # in the last log line
     build: str = ""  # shown with the version
 
@@ -170,75 +146,14 @@ def run(program: Program[Options], argv: Sequence[str] | None) -> int:
         return EXIT_FAILED
     log_to_stderr(options.log_prefix, options.log_level)
     log.info("%s", program.version_line())
-    status = run_server(program.name, lambda: program.new_server(options))
-    if status == EXIT_OK:
-        log.info("%s: bye", program.log_name)
-    return status
-
-
-def run_server(name: str, new_server: Callable[[], DaemonServer]) -> int:
-    """Run a server until SIGINT or SIGTERM; returns the exit code."""
-    loop_factory, loop_name = _event_loop()
-    log.info("event loop: %s", loop_name)
     try:
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(_until_stopped(new_server))
+        new_server = program.prepare(options)
     except StartupError as error:
         log.log(FATAL, "%s", error)
         return EXIT_FAILED
-    except Exception:
-        log.log(FATAL, "%s stopped by an unexpected error", name, exc_info=True)
-        return EXIT_FAILED
-    return EXIT_OK
+    from pumpline.tools.serving import run_server  # here: asyncio is half of what is to be loaded
 
-
-def _event_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
-    """uvloop where it is installed: it takes a quarter of asyncio's CPU with many connections."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop, "asyncio (uvloop is not installed)"
-    return uvloop.new_event_loop, "uvloop"
-
-
-async def _until_stopped(new_server: Callable[[], DaemonServer]) -> None:
-    stop, hurry = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    gc.set_threshold(*_GC_THRESHOLDS)  # before the imports: a tenth of their time went to it
-    server = new_server()
-
-    def on_stop(number: signal.Signals) -> None:
-        if stop.is_set():
-            log.info("%s received again, stopping at once", number.name)
-            hurry.set()
-        else:
-            log.info("%s received, stopping", number.name)
-            stop.set()
-
-    def on_hangup() -> None:
-        log.info("SIGHUP received%s", "" if server.reload() else ", ignored")
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_stop, number)
-    # A SIGHUP ends Go's nsqd without writing its memory to disk; log rotation scripts send it.
-    loop.add_signal_handler(signal.SIGHUP, on_hangup)
-    try:
-        await server.start()
-        gc.collect()
-        gc.freeze()
-        if isinstance(server, Drains):
-            await _any_of(stop, server.drain_wanted)
-            await server.drain(hurry)
-        else:
-            await stop.wait()
-    finally:
-        await server.close()
-
-
-async def _any_of(*events: asyncio.Event) -> None:
-    tasks = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
+    status = run_server(program.name, new_server)
+    if status == EXIT_OK:
+        log.info("%s: bye", program.log_name)
+    return status

@@ -1,11 +1,16 @@
 """The nsqd command."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pumpline.core.messages import kernels
+from pumpline.nsqd.claim import Claim
 from pumpline.nsqd.options import FLAGS, Options
-from pumpline.tools.daemon import DaemonServer, Program, log, run
+from pumpline.tools.daemon import Program, log, run
+
+if TYPE_CHECKING:  # asyncio is imported after the addresses are bound
+    from pumpline.tools.serving import DaemonServer
 
 EXAMPLES = """
 nsqd --data-path=/var/lib/nsqd --lookupd-tcp-address=127.0.0.1:4160
@@ -14,18 +19,23 @@ nsqd --tcp-address=127.0.0.1:4150 --http-address=127.0.0.1:4151 --retention-time
 """
 
 
-def new_server(options: Options) -> DaemonServer:
-    from pumpline.nsqd.server import Server as Nsqd
-
+def prepare(options: Options) -> "Callable[[], DaemonServer]":
     log.info("ID: %d", options.node_id)
-    return Nsqd(options)
+    claim = Claim(options)
+
+    def new_server() -> "DaemonServer":
+        from pumpline.nsqd.server import Server as Nsqd
+
+        return Nsqd(options, claim)
+
+    return new_server
 
 
 NSQD = Program(
     flags=FLAGS,
     options=Options,
     examples=EXAMPLES,
-    new_server=new_server,
+    prepare=prepare,
     log_name="NSQ",
     build=f", kernels: {'compiled' if kernels.compiled else 'python'}",
 )

@@ -1,10 +1,15 @@
 """The nsqlookupd command."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pumpline.nsqlookupd.options import FLAGS, NsqlookupdOptions
-from pumpline.tools.daemon import DaemonServer, Program, run
+from pumpline.tools.daemon import Program, run
+from pumpline.web.sockets import ListeningSockets
+
+if TYPE_CHECKING:  # asyncio is imported after the addresses are bound
+    from pumpline.tools.serving import DaemonServer
 
 EXAMPLES = """
 nsqlookupd
@@ -13,17 +18,22 @@ nsqlookupd --tcp-address=127.0.0.1:4160 --http-address=127.0.0.1:4161
 """
 
 
-def new_server(options: NsqlookupdOptions) -> DaemonServer:
-    from pumpline.nsqlookupd.server import Nsqlookupd
+def prepare(options: NsqlookupdOptions) -> "Callable[[], DaemonServer]":
+    sockets = ListeningSockets(options.program, options.addresses())
 
-    return Nsqlookupd(options)
+    def new_server() -> "DaemonServer":
+        from pumpline.nsqlookupd.server import Nsqlookupd
+
+        return Nsqlookupd(options, sockets)
+
+    return new_server
 
 
 NSQLOOKUPD = Program(
     flags=FLAGS,
     options=NsqlookupdOptions,
     examples=EXAMPLES,
-    new_server=new_server,
+    prepare=prepare,
     log_name="NSQLOOKUPD",
 )
 

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 from pumpline.core.text import flags
 from pumpline.nsqd.broker import Broker
+from pumpline.nsqd.claim import Claim
 from pumpline.nsqd.options import FLAGS, Options
 from pumpline.nsqd.protocol.connection import Connection
 from pumpline.nsqd.server import Server
@@ -70,7 +71,7 @@ class InProcess:
         return result
 
     async def _start(self) -> None:
-        self._server = Server(self._options)
+        self._server = Server(self._options, Claim(self._options))
         try:
             await self._server.start()
         except BaseException:

@@ -24,39 +24,14 @@ def directory(tmp_path: Path) -> Directory:
     return Directory(str(tmp_path))
 
 
-# -- the lock -------------------------------------------------------------------------------------
+# -- what a start does ----------------------------------------------------------------------------
 
 
-def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
-    one, other = Directory(str(tmp_path)), Directory(str(tmp_path))
-    one.lock()
-    for each in (other, one):
-        with pytest.raises(DirectoryError) as caught:
-            each.lock()
-        assert str(caught.value) == (
-            f"failed to lock data-path: cannot flock directory {tmp_path} - resource temporarily "
-            "unavailable (possibly in use by another instance of nsqd)"
-        )
-    one.unlock()
-    other.lock()
-    other.unlock()
-    other.unlock()
-
-
-def test_a_directory_that_is_not_there_cannot_be_locked(tmp_path: Path) -> None:
-    path = tmp_path / "none"
-    with pytest.raises(DirectoryError) as caught:
-        Directory(str(path)).lock()
-    expected = f"failed to lock data-path: open {path}: no such file or directory"
-    assert str(caught.value) == expected
-
-
-def test_locking_takes_out_the_trash(tmp_path: Path, directory: Directory) -> None:
+def test_a_start_takes_out_the_trash(tmp_path: Path, directory: Directory) -> None:
     (tmp_path / "trash" / "1").mkdir(parents=True)
     (tmp_path / "trash" / "1" / "file").write_bytes(b"x")
-    directory.lock()
+    directory.prepare()
     assert not (tmp_path / "trash").exists()
-    directory.unlock()
 
 
 # -- metadata -------------------------------------------------------------------------------------

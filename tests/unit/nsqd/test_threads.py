@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pumpline.nsqd.claim import Claim
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.server import Server
 from tests.kit.daemons import RawClient
@@ -33,7 +34,8 @@ class Thread:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
         local = "127.0.0.1:0"
-        server = Server(Options(data_path=str(self._path), tcp_address=local, http_address=local))
+        options = Options(data_path=str(self._path), tcp_address=local, http_address=local)
+        server = Server(options, Claim(options))
         await server.start()
         self.port = server.ports.tcp
         self._started.set()

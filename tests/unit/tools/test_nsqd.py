@@ -23,8 +23,9 @@ LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} ([A-Z]+): (.*
 DAEMON = """
     import sys
     from pumpline.core.text.flags import LogLevel
-    from pumpline.tools.daemon import log_to_stderr, run_server
-    from pumpline.web.listeners import StartupError
+    from pumpline.tools.daemon import log_to_stderr
+    from pumpline.tools.serving import run_server
+    from pumpline.web.sockets import StartupError
 
     class Server:
         async def start(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pumpline.nsqd.claim import Claim
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.server import Server
 from tests.kit.daemons import ErrorFrame, Nsqd, Nsqlookupd, RawClient, RawMessage, wait_until
@@ -220,7 +221,7 @@ async def test_drain_from_afar_needs_a_token(tmp_path: Path, guarded: bool) -> N
         http_address=f"{address}:0",
         http_token_file=str(tokens) if guarded else "",
     )
-    server = Server(options)
+    server = Server(options, Claim(options))
     await server.start()
     try:
         assert server.broker is not None
@@ -236,7 +237,8 @@ async def test_drain_from_afar_needs_a_token(tmp_path: Path, guarded: bool) -> N
 
 
 async def test_starting_is_not_ready(tmp_path: Path) -> None:
-    server = Server(Options(data_path=str(tmp_path), tcp_address="127.0.0.1:0", http_address=""))
+    options = Options(data_path=str(tmp_path), tcp_address="127.0.0.1:0", http_address="")
+    server = Server(options, Claim(options))
     await server.start()
     assert server.broker is not None
     assert server.broker.unready() is None

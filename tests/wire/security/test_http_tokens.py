@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pumpline.nsqd.claim import Claim
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.server import Server
 from pumpline.web.endpoint import Access, Endpoint
@@ -221,7 +222,8 @@ def test_policy_for_clients_asks_for_certificates_of_the_other_authority(
 
 async def test_every_route_that_changes_or_shows_messages_is_guarded(tmp_path: Path) -> None:
     addresses = {"tcp_address": "127.0.0.1:0", "http_address": "127.0.0.1:0"}
-    server = Server(Options(data_path=str(tmp_path), **addresses))
+    options = Options(data_path=str(tmp_path), **addresses)
+    server = Server(options, Claim(options))
     await server.start()
     await server.close()
     routes = server._http[0]._site._routes
@@ -258,7 +260,7 @@ async def test_port_that_is_open_to_all_is_pointed_out(
         http_address=f"{host}:0",
         http_token_file=str(token_file) if guarded else "",
     )
-    server = Server(options)
+    server = Server(options, Claim(options))
     await server.start()
     await server.close()
     said = [text for text in caplog.messages if text.startswith("HTTP: whoever can reach 0.0.0.0:")]

@@ -1,11 +1,13 @@
-"""Measures how long nsqd and nsqlookupd take from their start until they accept connections.
+"""Measures how long nsqd and nsqlookupd take from their start until they accept connections, and
+until the first request is answered.
 
     python -m bench.nsqd.start                            20 starts of each, by turns; medians
     python -m bench.nsqd.start --peer-tools path/to/bin   also Go's nsqd and nsqlookupd
     python -m bench.nsqd.start --server 'old=old/.venv/bin/nsqd'
 
-A start ends when both ports, TCP and HTTP, accept a connection. Each start has a new data path. CPU
-is the user and system time of the process until then. JSON lines go to results/start.jsonl.
+Both ports, TCP and HTTP, must accept a connection; the request is GET /ping. Each start has a new
+data path. CPU is the user and system time of the process until the answer. JSON lines go to
+results/start.jsonl.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ GIVE_UP_S = 20.0
 POLL_S = 0.001
 
 
-def start_once(command: Command) -> tuple[float, float]:
-    """Seconds until both ports accept, and seconds of CPU used by then."""
+def start_once(command: Command) -> tuple[float, float, float]:
+    """Seconds until both ports accept, until the answer, and of CPU used by then."""
     with tempfile.TemporaryDirectory() as directory:
         ports = [_free_port(), _free_port()]
         words = [
@@ -54,7 +56,9 @@ def start_once(command: Command) -> tuple[float, float]:
         try:
             for port in ports:
                 _await_port(port, process)
-            return time.perf_counter() - began_s, _cpu_s(process.pid)
+            accepts_s = time.perf_counter() - began_s
+            _ping(ports[1])
+            return accepts_s, time.perf_counter() - began_s, _cpu_s(process.pid)
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -71,6 +75,13 @@ def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
         except ConnectionRefusedError:
             time.sleep(POLL_S)
     raise BenchFailure(f"no connection within {GIVE_UP_S:.0f} s")
+
+
+def _ping(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=GIVE_UP_S) as client:
+        client.sendall(b"GET /ping HTTP/1.1\r\nHost: bench\r\n\r\n")
+        if not client.recv(4096).startswith(b"HTTP/1.1 200"):
+            raise BenchFailure("GET /ping was not answered with 200")
 
 
 def _cpu_s(pid: int) -> float:
@@ -108,24 +119,26 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     commands = _commands(options)
-    runs: dict[str, list[tuple[float, float]]] = {command.name: [] for command in commands}
+    runs: dict[str, list[tuple[float, float, float]]] = {command.name: [] for command in commands}
     for command in commands:
         start_once(command)  # fills the page cache and writes the .pyc files
     for _ in range(options.starts):
         for command in commands:
             runs[command.name].append(start_once(command))
-    table = Table("command", "until it accepts", "CPU")
+    table = Table("command", "until it accepts", "until it answers", "CPU")
     with options.results.open("ab") as results:
         for name, taken in runs.items():
-            seconds, cpu_s = (statistics.median(column) for column in zip(*taken, strict=True))
-            table.add_row(name, f"{seconds * 1e3:.0f} ms", f"{cpu_s * 1e3:.0f} ms")
+            medians = [statistics.median(column) for column in zip(*taken, strict=True)]
+            table.add_row(name, *(f"{median * 1e3:.0f} ms" for median in medians))
+            accepts_s, answers_s, cpu_s = medians
             record = {
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
                 "commit": git_commit(),
                 "machine": machine(),
                 "server": name,
                 "starts": options.starts,
-                "seconds": seconds,
+                "accepts_s": accepts_s,
+                "answers_s": answers_s,
                 "cpu_s": cpu_s,
             }
             results.write(msgspec.json.encode(record) + b"\n")

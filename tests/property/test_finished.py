@@ -30,6 +30,11 @@ class FinishedMachine(RuleBasedStateMachine):
         assert [o for a, b in gaps for o in range(a, b)] == expected
         assert all(b < c for (_, b), (c, _) in itertools.pairwise(gaps))
 
+    @rule(start=st.integers(0, OFFSETS_MAX), end=st.integers(0, OFFSETS_MAX + 10))
+    def count(self, start: int, end: int) -> None:
+        expected = sum(o in self.model for o in range(start, end))
+        assert self.finished.count(start, end) == expected
+
     @invariant()
     def the_mark_is_the_first_offset_not_finished(self) -> None:
         low = next(o for o in range(OFFSETS_MAX + 20) if o not in self.model)

@@ -2,10 +2,10 @@
 
 The event loop takes a `SelectedRange` of a log, from memory; the rest is for a thread: `open_range`
 finds the exact positions, with open descriptors, so that what was found can be sent
-even if the log retires it meanwhile; `find_parts` tells them to who opens the files; `find_time`
-and `begun_ns` look at publish times. Bytes are not read but for headers, and for a segment that
-this process has not seen the inside of: that is checked to the last byte, once, so that damage is
-known and stepped over.
+even if the log retires it meanwhile; `find_parts` tells them to who opens the files; `find_time`,
+`begun_ns` and `published_ns` look at publish times. Bytes are not read but for headers, and for a
+segment that this process has not seen the inside of: that is checked to the last byte, once, so
+that damage is known and stepped over.
 
 `to` must not be beyond what was acknowledged: the file may hold more.
 """
@@ -256,6 +256,22 @@ def begun_ns(log: Log, piece: Piece) -> int:
         finally:
             os.close(fd)
     return segment.begun_ns
+
+
+def published_ns(log: Log, piece: Piece, offset: int) -> int:
+    """When the message at `offset`, or the next of the segment, was published; from a thread.
+
+    0 if there is none. FileNotFoundError when the segment was retired since it was selected.
+    """
+    fd = _open(piece.segment)
+    try:
+        check(log, piece.segment, fd)
+        place = _place(fd, piece, piece.segment.near(offset))
+        while place.end <= offset and place.position < piece.size_bytes:
+            place = _place(fd, piece, place.next_position)
+        return place.timestamp_ns
+    finally:
+        os.close(fd)
 
 
 def _find_time_in(log: Log, piece: Piece, time_ns: int) -> int | None:

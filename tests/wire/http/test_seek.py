@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.daemons import Nsqd
 from tests.kit.wire.admin import act
-from tests.kit.wire.commands import fin
+from tests.kit.wire.commands import fin, rdy
 from tests.kit.wire.session import FRAME_ERROR, Connect, Frame, bodies
 from tests.kit.wire.web import Answer, ask
 
@@ -77,6 +77,36 @@ def test_what_was_in_flight_is_not_any_more(nsqd: Nsqd, connect: Connect, topic:
     assert consumer.message().body == b"new"
 
 
+@pytest.mark.parametrize(
+    ("place", "effect"),
+    [  # of 20: 0 to 4 and 8 are finished, 5 to 7 and 9 are in flight, the others wait
+        ({"to": "beginning"}, {"offset": 0, "depth": 20, "again": 6, "skipped": 0}),
+        ({"offset": 3}, {"offset": 3, "depth": 17, "again": 3, "skipped": 0}),
+        ({"offset": 6}, {"offset": 6, "depth": 14, "again": 1, "skipped": 1}),
+        ({"offset": 15}, {"offset": 15, "depth": 5, "again": 0, "skipped": 9}),
+        ({"to": "end"}, {"offset": 20, "depth": 0, "again": 0, "skipped": 14}),
+    ],
+)
+def test_a_dry_run_counts_and_moves_nothing(
+    nsqd: Nsqd, connect: Connect, topic: str, place: dict[str, object], effect: dict[str, int]
+) -> None:
+    consumer, producer = connect(), connect()
+    consumer.subscribe(topic, "ch", ready=10)
+    producer.publish(topic, *SENT)
+    sent = consumer.messages(10)
+    consumer.send(rdy(0))
+    for index in (0, 1, 2, 3, 4, 8):
+        consumer.send(fin(sent[index].id))
+    assert consumer.before_barrier() == []
+    before = ask(nsqd, "GET", f"/log/peek?topic={topic}&channel=ch").json()
+    for _ in range(2):
+        answer = seek(nsqd, topic, **place, dry_run="true").json()
+        assert answer == {**effect, "clamped": False, "in_flight": 4, "dry_run": True}
+    assert ask(nsqd, "GET", f"/log/peek?topic={topic}&channel=ch").json() == before
+    consumer.send(fin(sent[5].id))
+    assert consumer.before_barrier() == []
+
+
 @pytest.mark.deviation
 def test_what_is_gone_cannot_come_back(nsqd: Nsqd, connect: Connect, topic: str) -> None:
     consumer, producer = connect(), connect()
@@ -110,6 +140,8 @@ def test_what_is_gone_cannot_come_back(nsqd: Nsqd, connect: Connect, topic: str)
         ("topic=moving&channel=c&to=end&offset=0", 400, {"message": "INVALID_PLACE"}),
         ("topic=moving&channel=c&offset=-1", 400, {"message": "INVALID_OFFSET"}),
         ("topic=moving&channel=c&time=noon", 400, {"message": "INVALID_TIME"}),
+        ("topic=moving&channel=c&to=end&dry_run=maybe", 400, {"message": "INVALID_DRY_RUN"}),
+        ("topic=moving&channel=c&dry_run=true", 400, {"message": "MISSING_PLACE"}),
         ("topic=moving&channel=c&offset=1", 416, {"message": "OFFSET_BEYOND_END", "end": 0}),
     ],
 )

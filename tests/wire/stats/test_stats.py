@@ -26,7 +26,7 @@ MEMORY_KEYS = """heap_objects heap_idle_bytes heap_in_use_bytes heap_released_by
     gc_pause_usec_100 gc_pause_usec_99 gc_pause_usec_95 next_gc_bytes gc_total_runs""".split()
 # Not in the release that the suite is compared with.
 NEWER_KEYS = """zone_local_msg_count region_local_msg_count global_msg_count topology_zone
-    topology_region""".split()
+    topology_region oldest_timestamp""".split()
 
 NO_LATENCY = {"count": 0, "percentiles": None}
 
@@ -114,6 +114,33 @@ def test_filters(nsqd: Nsqd, topic: str) -> None:
     assert names(f"&channel={topic}") == [(topic, [topic])]
     assert names(f"&topic={topic}-b&channel={topic}") == []
     assert names(f"&topic={topic}-b&channel=") == [(f"{topic}-b", ["c1", "c2"])]
+
+
+@pytest.mark.deviation
+def test_the_oldest_unfinished_message_of_a_channel(
+    nsqd: Nsqd, connect: Connect, topic: str
+) -> None:
+    consumer, producer = connect(), connect()
+    consumer.subscribe(topic, "ch", ready=1)
+    hold = f"/hold/create?topic={topic}&hold=held&to=beginning"
+    assert ask(nsqd, "POST", hold).status == 200
+
+    def told() -> list[int | None]:
+        channels = get_stats(nsqd, f"&topic={topic}")["topics"][0]["channels"]
+        return [channel.get("oldest_timestamp") for channel in channels]
+
+    assert told() == [None, None]
+    producer.publish(topic, b"1")
+    first = consumer.message()
+    producer.publish(topic, b"2")
+    assert told() == [first.timestamp_ns, first.timestamp_ns]
+    consumer.finish(first)
+    second = consumer.message()
+    assert second.timestamp_ns > first.timestamp_ns
+    assert told() == [second.timestamp_ns, first.timestamp_ns]
+    consumer.finish(second)
+    assert consumer.before_barrier() == []
+    assert told() == [None, first.timestamp_ns]
 
 
 def test_an_unknown_topic_is_no_list_at_all(nsqd: Nsqd, connect: Connect, topic: str) -> None:

@@ -39,6 +39,12 @@ class Finished:
         """The unfinished parts of [start, end), in order."""
         return gaps(max(start, self.low), end, self.spans())
 
+    def count(self, start: int, end: int) -> int:
+        """How many of [start, end) are finished."""
+        below = max(min(self.low, end) - start, 0)
+        spans = self._end_of.items()
+        return below + sum(max(min(b, end) - max(a, start), 0) for a, b in spans)
+
     def __contains__(self, offset: int) -> bool:
         return offset < self.low or any(a <= offset < b for a, b in self._end_of.items())
 

@@ -17,6 +17,7 @@ from pumpline.nsqd.http.log import LogEndpoints
 from pumpline.nsqd.http.publish import topic_name
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.topic import NameTaken, Topic
+from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
 from pumpline.web.request import Request
 
@@ -87,18 +88,24 @@ class AdminEndpoints:
         return NOTHING
 
     async def seek_channel(self, request: Request) -> Reply:
-        """Move a channel to an offset, a time, the beginning or the end."""
+        """Move a channel to an offset, a time, the beginning or the end; or say what that does."""
         channel = self._channel(request)
         topic = channel.topic
+        dry_run = BOOLEANS.get(request.query().get("dry_run", "false"))
+        if dry_run is None:
+            raise HttpError(400, "INVALID_DRY_RUN")
         wanted = await self._log.place(self._log.durable(request.query()), request.query())
         if channel.deleted or topic.exiting:
             raise HttpError(404, "CHANNEL_NOT_FOUND")
         offset = max(wanted, topic.log.first)
         if offset > topic.visible_end:
             raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.visible_end})
+        answer: dict[str, object] = {"offset": offset, "clamped": offset > wanted}
+        if dry_run:
+            return json_reply({**answer, **channel.seek_effect(offset)._asdict(), "dry_run": True})
         channel.seek(offset)
+        answer["depth"] = channel.depth
         _LOG.info("CHANNEL(%s:%s): moved to %d", topic.name, channel.name, offset)
-        answer = {"offset": offset, "clamped": offset > wanted, "depth": channel.depth}
         await self._written(channel)
         return json_reply(answer)
 

@@ -23,6 +23,7 @@ from pumpline.nsqd.http.publish import PublishEndpoints
 from pumpline.nsqd.http.settings import BODY_BYTES_MAX, SettingsEndpoints
 from pumpline.nsqd.ports import Ports
 from pumpline.nsqd.stats.memory import Memory
+from pumpline.nsqd.stats.oldest import OldestTimes
 from pumpline.nsqd.stats.prometheus import Metrics
 from pumpline.nsqd.stats.stats import Selection, Stats, gather
 from pumpline.nsqd.stats.text import text_lines
@@ -147,6 +148,7 @@ class FigureEndpoints:
         self._ports = ports
         self._memory = memory
         self._started_ns = time.monotonic_ns()
+        self._oldest = OldestTimes()
 
     def ping(self, request: Request) -> Reply:
         health = self._broker.disk.health
@@ -175,9 +177,10 @@ class FigureEndpoints:
         query = request.query()
         selection = Selection.asked(query, clients=True)
         with_memory = BOOLEANS.get(query.get("include_mem", ""), True)
-        stats = await gather(self._broker, selection, self._memory if with_memory else None)
+        memory = self._memory if with_memory else None
         if query.get("format") == "json":
-            return json_reply(stats)
+            return json_reply(await gather(self._broker, selection, memory, self._oldest))
+        stats = await gather(self._broker, selection, memory)
         return text_reply(await self._text(stats))
 
     async def _text(self, stats: Stats) -> str:

@@ -7,6 +7,7 @@ Knows the delivery state and the clock; must not know sockets.
 """
 
 from collections.abc import Set
+from typing import NamedTuple
 
 from pumpline.core.messages.delivery import NEVER_NS, Delivery
 from pumpline.core.messages.spans import Span
@@ -29,6 +30,15 @@ from pumpline.nsqd.queue.tiers import Tiers
 from pumpline.nsqd.queue.topology import Delivered
 
 _NS_PER_S = 1_000_000_000
+
+
+class SeekEffect(NamedTuple):
+    """What a seek does to a channel, in messages."""
+
+    depth: int  # that wait then
+    again: int  # finished, to be delivered again
+    skipped: int  # not finished, and not to be delivered any more
+    in_flight: int  # of which no answer will be taken
 
 
 class Channel:
@@ -293,6 +303,17 @@ class Channel:
         if self.cursor_file is not None:
             self.cursor_file.note_failure()  # a change cannot express going back: write a snapshot
         self._go_to(offset)
+
+    def seek_effect(self, offset: int) -> SeekEffect:
+        """What `seek` to `offset` would do."""
+        finished = self.delivery.finished
+        unfinished = max(offset - finished.low, 0) - finished.count(finished.low, offset)
+        return SeekEffect(
+            depth=max(self.topic.pumped - offset, 0),
+            again=finished.count(offset, max(self.delivery.high, offset)),
+            skipped=unfinished,
+            in_flight=self.in_flight_count,
+        )
 
     def _go_to(self, offset: int) -> None:
         for consumer in self.consumers:

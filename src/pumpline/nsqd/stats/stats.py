@@ -28,6 +28,7 @@ from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.queue.topology import Locality
 from pumpline.nsqd.security.tls import go_cipher_name, go_version_name
 from pumpline.nsqd.stats.memory import Memory, MemoryStats
+from pumpline.nsqd.stats.oldest import OldestTimes, Search
 from pumpline.web.query import BOOLEANS
 from pumpline.web.yielding import Pace
 
@@ -100,6 +101,7 @@ class ChannelStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     paused: bool
     e2e_processing_latency: LatencyStats
     hold: bool = False
+    oldest_timestamp: int = 0  # of what is not finished; absent if there is nothing
 
 
 class TopicStats(msgspec.Struct, kw_only=True):
@@ -142,9 +144,18 @@ class Selection(msgspec.Struct, kw_only=True, frozen=True):
 Gathered = tuple[list[TopicStats] | None, list[ClientStats] | None]
 
 
-async def gather(broker: Broker, selection: Selection, memory: Memory | None) -> Stats:
-    """Read the figures; those of memory only if `memory` is given."""
-    topics, producers = await _gather(broker, selection)
+async def gather(
+    broker: Broker,
+    selection: Selection,
+    memory: Memory | None,
+    oldest: OldestTimes | None = None,
+) -> Stats:
+    """Read the figures: of memory if `memory` is given, times of messages if `oldest` is."""
+    search = oldest.search() if oldest is not None else None
+    topics, producers = await _gather(broker, selection, search)
+    if oldest is not None and search is not None:
+        search.saw_all = not selection.topic and not selection.channel
+        await oldest.finish(search)
     return Stats(
         version=NSQ_VERSION,
         health=str(broker.disk.health),
@@ -155,7 +166,7 @@ async def gather(broker: Broker, selection: Selection, memory: Memory | None) ->
     )
 
 
-async def _gather(broker: Broker, selection: Selection) -> Gathered:
+async def _gather(broker: Broker, selection: Selection, search: Search | None) -> Gathered:
     """Topics and producers; None where NSQ has no list at all."""
     chosen = choose(broker.topics, selection.topic)
     if chosen is None:
@@ -172,7 +183,14 @@ async def _gather(broker: Broker, selection: Selection) -> Gathered:
                 await pace.breathe()
                 if not channel.deleted:
                     told.channels.append(_channel_stats(channel, topic.log.memory_first, selection))
-            told.channels += (_hold_stats(topic, hold, selection) for hold in holds)
+                    if search is not None:
+                        low, end = channel.delivery.low, topic.pumped
+                        search.tell(told.channels[-1], topic.log, channel.name, low=low, end=end)
+            for hold in holds:
+                told.channels.append(_hold_stats(topic, hold, selection))
+                if search is not None:
+                    low, end = hold.offset, topic.visible_end
+                    search.tell(told.channels[-1], topic.log, hold.name, low=low, end=end)
         await pace.breathe()
     producers: list[ClientStats] = []
     if selection.clients:

@@ -48,6 +48,7 @@ class V1Connections:
         self.identify_reply = b""
         self.log_soon = LogSoon(_LOG)
         self.open: set[V1Connection] = set()
+        self._parting: asyncio.Handle | None = None
 
     def __call__(self) -> "V1Connection":
         return V1Connection(self)
@@ -55,6 +56,19 @@ class V1Connections:
     def close(self) -> None:
         for connection in list(self.open):
             connection.close()
+        if self._parting is not None:
+            self._parting.cancel()
+
+    def remove_node(self, node: Node) -> int:
+        """Returns how many topics it had. If they are many, others get their turn meanwhile."""
+        count = self.registry.remove_node(node, time.monotonic_ns())
+        if self._parting is None:
+            self._part()
+        return count
+
+    def _part(self) -> None:
+        more = self.registry.part()
+        self._parting = asyncio.get_running_loop().call_soon(self._part) if more else None
 
 
 class V1Connection(asyncio.Protocol):
@@ -192,7 +206,7 @@ class V1Connection(asyncio.Protocol):
     def _leave(self) -> None:
         if self._node is not None:
             self._connections.log_soon.flush()
-            count = self._registry.remove_node(self._node, time.monotonic_ns())
+            count = self._connections.remove_node(self._node)
             self._node = None
             _LOG.info(
                 "DB: client(%s) UNREGISTER category:client key: subkey: (and %d topics)",

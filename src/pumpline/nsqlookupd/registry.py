@@ -14,14 +14,24 @@ A tombstone hides one node of one topic from lookups for `tombstone_ns`; it goes
 unregisters the topic. A node that has not been heard of for `inactive_ns` is hidden everywhere.
 
 Times are nanoseconds of any monotonic clock. Finding the nodes of a topic takes as many steps as it
-has nodes, whatever else is registered. Names only expire in `expire`, whose cost is what it drops:
-call it often.
+has nodes, whatever else is registered.
+
+Two things are done in slices of `SLICE_NAMES`, as a node may have 100,000 names. A node that leaves
+is hidden at once, and taken out of its topics by `part`. Names only expire in `expire`. The cost of
+a slice is what it drops, however many names there are.
 """
 
 import sys
+from collections import OrderedDict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pumpline.core.text.names import is_ephemeral
+
+SLICE_NAMES = 1000  # topics and channels handled at once: 1 to 2 ms
+
+_NEVER_NS = -1 << 63
+_DONE = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +90,10 @@ class Registry:
         self.tombstone_ns = tombstone_ns
         self.nodes: dict[Node, None] = {}  # in order of arrival
         self.topics: dict[str, RegisteredTopic] = {}
-        self._orphans: dict[Key, int] = {}  # keys that may expire, oldest first, and since when
+        # Keys that may expire, oldest first, and since when. Not a dict: to find the first entry of
+        # one, Python steps over all those deleted before it, and 100,000 names took 4 s to expire.
+        self._orphans: OrderedDict[Key, int] = OrderedDict()
+        self._leaving: deque[Iterator[None]] = deque()  # each takes one node out of its topics
 
     # What nodes do
 
@@ -90,12 +103,22 @@ class Registry:
         return node
 
     def remove_node(self, node: Node, now_ns: int) -> int:
-        """The node is gone; returns how many topics it had."""
+        """The node is gone; returns how many topics it had. `part` does what is left to do."""
         count = len(node.topics)
-        for topic in list(node.topics.values()):
-            self._part(node, topic, now_ns)
         self.nodes.pop(node, None)
+        node.heard_ns = _NEVER_NS  # hidden, though some topics may still have it
+        self._leaving.append(self._leave(node, now_ns))
+        self.part()
         return count
+
+    def part(self) -> bool:
+        """Take nodes that are gone out of some of their topics; whether there is more to do."""
+        for _ in range(SLICE_NAMES):
+            if not self._leaving:
+                return False
+            if next(self._leaving[0], _DONE) is _DONE:
+                self._leaving.popleft()
+        return bool(self._leaving)
 
     def heard(self, node: Node, now_ns: int) -> None:
         node.heard_ns = now_ns
@@ -129,7 +152,8 @@ class Registry:
             return True
         if node not in topic.nodes:
             return False
-        self._part(node, topic, now_ns)
+        for _ in self._part(node, topic, now_ns):
+            pass
         if not topic.nodes and is_ephemeral(topic_name):
             self._drop_topic(topic)
         return True
@@ -191,9 +215,10 @@ class Registry:
     # Keys that nobody has
 
     def expire(self, now_ns: int) -> list[Key]:
-        """Drop the keys that no node has had for too long, and return them."""
+        """Drop keys that no node has had for too long, and return them. If they are SLICE_NAMES,
+        there may be more."""
         expired: list[Key] = []
-        while self._orphans:
+        while self._orphans and len(expired) < SLICE_NAMES:
             key, since_ns = next(iter(self._orphans.items()))
             if now_ns - since_ns <= self.inactive_ns:
                 break
@@ -223,15 +248,24 @@ class Registry:
             channel = topic.channels[name] = RegisteredChannel(name)
         return channel
 
-    def _part(self, node: Node, topic: RegisteredTopic, now_ns: int) -> None:
-        """Remove the node from the topic and from all its channels."""
-        for channel in topic.channels.values():
+    def _leave(self, node: Node, now_ns: int) -> Iterator[None]:
+        """Remove the node from all its topics, a name at a time."""
+        for topic in list(node.topics.values()):
+            yield from self._part(node, topic, now_ns)
+
+    def _part(self, node: Node, topic: RegisteredTopic, now_ns: int) -> Iterator[None]:
+        """Remove the node from all channels of the topic and from the topic, a name at a time.
+        What is dropped meanwhile has no nodes any more."""
+        for channel in list(topic.channels.values()):
             if node in channel.nodes:
                 self._part_channel(node, topic, channel, now_ns)
-        del topic.nodes[node]
-        del node.topics[topic.name]
-        if not topic.nodes and not topic.pinned:
-            self._orphans[topic.name, None] = now_ns
+            yield
+        if node in topic.nodes:
+            del topic.nodes[node]
+            del node.topics[topic.name]
+            if not topic.nodes and not topic.pinned:
+                self._orphans[topic.name, None] = now_ns
+        yield
 
     def _part_channel(
         self, node: Node, topic: RegisteredTopic, channel: RegisteredChannel, now_ns: int
@@ -245,9 +279,10 @@ class Registry:
             self._drop_channel(topic, channel_name)
         for node in topic.nodes:
             del node.topics[topic.name]
+        topic.nodes.clear()
         del self.topics[topic.name]
         self._orphans.pop((topic.name, None), None)
 
     def _drop_channel(self, topic: RegisteredTopic, name: str) -> None:
-        del topic.channels[name]
+        topic.channels.pop(name).nodes.clear()
         self._orphans.pop((topic.name, name), None)

@@ -10,11 +10,12 @@ import socket
 import time
 
 from pumpline import NSQ_VERSION
+from pumpline.core.text.lines import Lines
 from pumpline.nsqlookupd.connection import V1Connections
 from pumpline.nsqlookupd.http import nsqlookupd_routes
 from pumpline.nsqlookupd.metrics import LookupdMetrics
 from pumpline.nsqlookupd.options import NsqlookupdOptions
-from pumpline.nsqlookupd.registry import Registry
+from pumpline.nsqlookupd.registry import SLICE_NAMES, Registry
 from pumpline.web.listeners import Listeners
 from pumpline.web.server import HttpServer
 from pumpline.web.sockets import ListeningSockets
@@ -71,10 +72,16 @@ class Nsqlookupd:
         await self.http.close()
 
     def _expire(self) -> None:
-        for topic, channel in self.registry.expire(time.monotonic_ns()):
-            self.expired += 1
-            if channel is None:
-                _LOG.info("DB: no nsqd has topic(%s) any more, removed", topic)
-            else:
-                _LOG.info("DB: no nsqd has channel(%s) of topic(%s), removed", channel, topic)
-        self._expiry = self.loop.call_later(EXPIRE_S, self._expire)
+        expired = self.registry.expire(time.monotonic_ns())
+        if expired:
+            self.expired += len(expired)
+            _LOG.info(Lines([_farewell(*key) for key in expired]))
+        # Many may expire at once. Others get their turn between two slices of them.
+        wait_s = 0.0 if len(expired) == SLICE_NAMES else EXPIRE_S
+        self._expiry = self.loop.call_later(wait_s, self._expire)
+
+
+def _farewell(topic: str, channel: str | None) -> str:
+    if channel is None:
+        return f"DB: no nsqd has topic({topic}) any more, removed"
+    return f"DB: no nsqd has channel({channel}) of topic({topic}), removed"

@@ -1,8 +1,10 @@
 """The registry: who has what, who is shown, and what is forgotten when."""
 
+import time
+
 import pytest
 
-from pumpline.nsqlookupd.registry import Node, NodeIdentity, Registry
+from pumpline.nsqlookupd.registry import SLICE_NAMES, Node, NodeIdentity, Registry
 
 INACTIVE_NS = 300
 TOMBSTONE_NS = 45
@@ -283,3 +285,71 @@ def test_a_deleted_name_does_not_expire_a_second_time(registry: Registry) -> Non
     registry.create_topic("t")
     assert registry.expire(10 * INACTIVE_NS) == []
     assert list(registry.topics) == ["t"]
+
+
+# Many names
+
+
+def many(registry: Registry, shape: str, count: int) -> Node:
+    """A node with `count` names."""
+    node = join(registry, "a")
+    for number in range(count - (shape == "channels")):
+        if shape == "topics":
+            registry.register(node, f"t{number}", "")
+        else:
+            registry.register(node, "t", f"c{number}")
+    return node
+
+
+def drain(registry: Registry, now_ns: int) -> list[int]:
+    """Expire all that there is; how many names went each time."""
+    counts = []
+    while expired := registry.expire(now_ns):
+        counts.append(len(expired))
+    return counts
+
+
+@pytest.mark.parametrize("shape", ["topics", "channels"])
+def test_a_node_with_many_names_goes_in_slices_and_is_hidden_at_once(
+    registry: Registry, shape: str
+) -> None:
+    node = many(registry, shape, 3 * SLICE_NAMES)
+    last = "t" if shape == "channels" else f"t{3 * SLICE_NAMES - 1}"
+    registry.remove_node(node, 0)
+    assert node in registry.topics[last].nodes
+    assert producers(registry, last) == registry.active_nodes(0) == []
+    assert registry.part() and not [registry.part() for _ in range(3)][-1]
+    assert node.topics == {} and not any(topic.nodes for topic in registry.topics.values())
+    assert drain(registry, INACTIVE_NS + 1) == [SLICE_NAMES] * 3
+    assert registry.topics == {}
+
+
+def test_names_that_change_while_a_node_is_leaving(registry: Registry) -> None:
+    node = many(registry, "channels", 2 * SLICE_NAMES)
+    registry.remove_node(node, 0)
+    late = f"c{2 * SLICE_NAMES - 2}"
+    registry.delete_topic("t")
+    other = join(registry, "b")
+    registry.register(other, "t", late)
+    while registry.part():
+        pass
+    assert drain(registry, 10 * INACTIVE_NS) == []
+    assert (producers(registry, "t"), channels(registry, "t")) == ([other], [late])
+
+
+@pytest.mark.parametrize("shape", ["topics", "channels"])
+def test_ten_times_as_many_names_take_about_ten_times_as_long_to_go(shape: str) -> None:
+    """CPU time, so that a busy machine does not matter. What was quadratic took a hundred times."""
+
+    def taken_s(count: int) -> float:
+        registry = Registry(inactive_ns=INACTIVE_NS, tombstone_ns=TOMBSTONE_NS)
+        node = many(registry, shape, count)
+        started_s = time.process_time()
+        registry.remove_node(node, 0)
+        while registry.part():
+            pass
+        assert sum(drain(registry, INACTIVE_NS + 1)) == count
+        return time.process_time() - started_s
+
+    few_s = min(taken_s(8_000) for _ in range(3))
+    assert taken_s(80_000) < 40 * few_s

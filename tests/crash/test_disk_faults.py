@@ -1,20 +1,16 @@
 """A disk that cannot be written to: publishers are told, nothing queued is lost, and it heals.
 
 RLIMIT_FSIZE stands in for a full disk: it can be set on a running process, and makes every write
-fail at once. A small tmpfs, where one may be mounted, is the real thing.
+fail at once. `test_full_disk` has the real thing.
 """
 
 import resource
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.crash.conftest import NewNsqd
 from tests.kit.crash.killable_nsqd import (
     EFBIG_REASON,
-    ENOSPC_REASON,
     KillableNsqd,
     await_checkpoint,
     create_channel,
@@ -23,13 +19,9 @@ from tests.kit.crash.killable_nsqd import (
     refusal,
     until_barrier,
 )
-from tests.kit.daemons import ErrorFrame, RawClient, wait_until
+from tests.kit.daemons import ErrorFrame, wait_until
 
 SENT = [b"%d" % number for number in range(100)]
-
-TMPFS_BYTES = 8 << 20
-SEGMENT_BYTES = 512 << 10
-BODY = bytes(32 << 10)
 
 
 @pytest.fixture
@@ -44,9 +36,6 @@ def nsqd(new_nsqd: NewNsqd) -> KillableNsqd:
 
 def ping(nsqd: KillableNsqd) -> tuple[int, bytes]:
     return nsqd.http("GET", "/ping")
-
-
-# -- every write fails ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("topic", ["t", "new"])
@@ -167,133 +156,3 @@ def test_many_delayed_publishes_at_once_are_written(nsqd: KillableNsqd) -> None:
         client.send(b"".join(commands))
         assert [client.read_response() for _ in range(count)] == [b"OK"] * count
     assert len(drain(nsqd, "many", "c", count)) == count
-
-
-# -- a disk that is full ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    mount_path = tmp_path / "disk"
-    mount_path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES}", "tmpfs", str(mount_path)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted: {mounted.stderr.strip()}")
-    yield mount_path
-    subprocess.run(["umount", "--lazy", str(mount_path)], check=True)
-
-
-@pytest.fixture
-def full_nsqd(small_disk: Path, tmp_path: Path, new_nsqd: NewNsqd) -> Iterator[KillableNsqd]:
-    nsqd = new_nsqd(f"--max-bytes-per-file={SEGMENT_BYTES}", data_path=small_disk / "data")
-    nsqd.log_path = tmp_path / "stderr"  # not on the disk that is to be full
-    nsqd.start()
-    yield nsqd
-    if nsqd.is_running:
-        nsqd.kill()
-
-
-def fill(client: RawClient, topic: str) -> int:
-    """Publishes until there is no room; how many were acknowledged."""
-    for count in range(10 * TMPFS_BYTES // len(BODY)):
-        client.send_command(f"PUB {topic}", b"%06d" % count + BODY)
-        try:
-            client.read_response()
-        except ErrorFrame as error:
-            assert str(error) == f"E_PUB_FAILED PUB failed {ENOSPC_REASON}"
-            return count
-    raise AssertionError("the disk did not fill up")
-
-
-def numbers(nsqd: KillableNsqd, topic: str, channel: str, count: int) -> list[int]:
-    return [int(message.body[:6]) for message in drain(nsqd, topic, channel, count)]
-
-
-def test_full_disk_refuses_publishes_and_keeps_what_it_has(full_nsqd: KillableNsqd) -> None:
-    create_channel(full_nsqd, "t", "c")
-    with full_nsqd.connect() as client:
-        count = fill(client, "t")
-    assert count > TMPFS_BYTES // len(BODY) // 2
-    assert ping(full_nsqd)[0] == 500
-    assert numbers(full_nsqd, "t", "c", count) == list(range(count))
-    # What was consumed makes room, at the latest when somebody publishes.
-    with full_nsqd.connect() as client:
-        client.publish("t", b"000000" + BODY)
-    wait_until(lambda: ping(full_nsqd) == (200, b"OK"))
-    assert numbers(full_nsqd, "t", "c", 1) == [0]
-
-
-def test_full_disk_does_not_keep_the_daemon_from_starting(full_nsqd: KillableNsqd) -> None:
-    create_channel(full_nsqd, "t", "c")
-    with full_nsqd.connect() as client:
-        count = fill(client, "t")
-    full_nsqd.kill()
-    top_up(full_nsqd.data_path)
-    full_nsqd.again()
-    assert numbers(full_nsqd, "t", "c", count) == list(range(count))
-
-
-def test_full_disk_does_not_keep_the_daemon_from_stopping_in_order(full_nsqd: KillableNsqd) -> None:
-    create_channel(full_nsqd, "t", "c")
-    with full_nsqd.connect() as client:
-        count = fill(client, "t")
-    top_up(full_nsqd.data_path)
-    assert full_nsqd.stop() == 0
-    (full_nsqd.data_path / "filler").unlink()
-    full_nsqd.again()
-    assert numbers(full_nsqd, "t", "c", count) == list(range(count))
-
-
-def test_topic_deleted_on_a_full_disk_makes_room(full_nsqd: KillableNsqd) -> None:
-    create_channel(full_nsqd, "t", "c")
-    with full_nsqd.connect() as client:
-        client.publish("kept", b"x")
-        fill(client, "t")
-    top_up(full_nsqd.data_path)
-    full_nsqd.act("/topic/delete", topic="t")
-    # Its files go in a thread.
-    wait_until(lambda: full_nsqd.http("POST", "/pub?topic=kept", BODY)[0] == 200)
-    wait_until(lambda: ping(full_nsqd) == (200, b"OK"))
-
-
-def test_consumed_history_goes_before_a_publish_is_refused(full_nsqd: KillableNsqd) -> None:
-    create_channel(full_nsqd, "t", "c")
-    group = 20
-    rounds = 3 * TMPFS_BYTES // (group * len(BODY))
-    for _ in range(rounds):
-        with full_nsqd.connect() as client:
-            for number in range(group):
-                client.publish("t", b"%06d" % number + BODY)
-        assert numbers(full_nsqd, "t", "c", group) == list(range(group))
-    assert ping(full_nsqd) == (200, b"OK")
-
-
-def test_consumed_history_of_other_topics_goes_before_a_publish_is_refused(
-    full_nsqd: KillableNsqd,
-) -> None:
-    create_channel(full_nsqd, "history", "c")
-    count = TMPFS_BYTES * 3 // 4 // len(BODY)
-    with full_nsqd.connect() as client:
-        for number in range(count):
-            client.publish("history", b"%06d" % number + BODY)
-    assert numbers(full_nsqd, "history", "c", count) == list(range(count))
-    create_channel(full_nsqd, "busy", "c")
-    with full_nsqd.connect() as client:
-        for number in range(count):
-            client.publish("busy", b"%06d" % number + BODY)
-    assert numbers(full_nsqd, "busy", "c", count) == list(range(count))
-
-
-def top_up(directory: Path) -> None:
-    """Takes the last bytes of the disk, so that not even a small file can be written."""
-    with open(directory / "filler", "wb", buffering=0) as file:
-        for size in (65536, 4096, 1):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError:
-                continue

@@ -26,7 +26,7 @@ from pumpline.core.messages.crc import crc32
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.core.text.settings import TopicSettings
 from pumpline.log import cursor
-from pumpline.log.files import sync_file, write_whole
+from pumpline.log.files import TEMPORARY, sync_file, write_whole
 
 METADATA = "nsqd.dat"
 _MANIFEST = "topic.json"
@@ -92,6 +92,7 @@ class Directory:
         shutil.rmtree(self._trash, ignore_errors=True)
         with suppress(OSError):  # a full disk: the first topic will say so
             os.makedirs(self._topics, exist_ok=True)
+            os.makedirs(self._trash, exist_ok=True)  # now: later there may be no room for it
             sync_file(self.path)
 
     # -- metadata -----------------------------------------------------------------------------
@@ -132,9 +133,29 @@ class Directory:
         return os.path.join(self._topics, name)
 
     def create_topic(self, topic: str, manifest: Manifest) -> None:
+        """Make a topic's directory and manifest; an OSError leaves none that was not there."""
         path = self.topic_path(topic)
+        existed = os.path.isdir(path)
         os.makedirs(path, exist_ok=True)
-        self.write_manifest(topic, manifest)
+        try:
+            self.write_manifest(topic, manifest)
+        except OSError:
+            if not existed:
+                with suppress(OSError):
+                    os.rmdir(path)
+            raise
+
+    def drop_unfinished(self, topic: str) -> bool:
+        """Remove a topic's directory if the topic was never made: there is nothing in it. Returns
+        whether that was so."""
+        path = self.topic_path(topic)
+        try:
+            if any(not name.endswith(TEMPORARY) for name in os.listdir(path)):
+                return False
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def read_manifest(self, topic: str) -> Manifest | None:
         """None if the topic has no (valid) manifest."""

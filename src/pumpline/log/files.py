@@ -8,9 +8,12 @@ import errno
 import os
 import resource
 from collections import OrderedDict
+from contextlib import suppress
 
 OPEN_FILES_MIN = 16
 _OPEN_FILES_MAX = 4096
+TEMPORARY = ".tmp"  # ends the name of a file that is being written
+
 _FILE_MODE = 0o600
 _PARTS_MAX = os.sysconf("SC_IOV_MAX")  # that one writev takes
 
@@ -68,15 +71,20 @@ class FilePool:
 
 def write_whole(path: str, data: bytes, *, sync: bool) -> None:
     """Replace a file so that a reader, or a crash, sees the old content or the new."""
-    temporary = path + ".tmp"
+    temporary = path + TEMPORARY
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
     try:
-        write_all(fd, [data])
-        if sync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.replace(temporary, path)
+        try:
+            write_all(fd, [data])
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):  # what is left of it takes room on a full disk
+            os.unlink(temporary)
+        raise
 
 
 def append_whole(path: str, data: bytes) -> None:

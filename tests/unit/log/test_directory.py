@@ -1,5 +1,6 @@
 """The data directory: one owner, names that file systems do not like, damaged files."""
 
+import errno
 import json
 import os
 import zlib
@@ -31,7 +32,7 @@ def test_a_start_takes_out_the_trash(tmp_path: Path, directory: Directory) -> No
     (tmp_path / "trash" / "1").mkdir(parents=True)
     (tmp_path / "trash" / "1" / "file").write_bytes(b"x")
     directory.prepare()
-    assert not (tmp_path / "trash").exists()
+    assert list((tmp_path / "trash").iterdir()) == []
 
 
 # -- metadata -------------------------------------------------------------------------------------
@@ -126,6 +127,34 @@ def test_a_manifest_of_a_newer_kind_is_read_for_what_it_has(
     data = json.dumps({"base_id": 4, "something": {"new": True}})
     path.write_text(f'{{"crc":{zlib.crc32(data.encode())},"manifest":{data}}}')
     assert directory.read_manifest("t") == Manifest(base_id=4)
+
+
+def test_a_topic_that_cannot_be_made_leaves_nothing(
+    tmp_path: Path, directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "writev", full)
+        with pytest.raises(OSError, match="No space left"):
+            directory.create_topic("t", Manifest(base_id=1))
+    assert list((tmp_path / "topics").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["topic.json", "00000000000000000000.log", "c.cursor"])
+def test_only_a_directory_with_nothing_in_it_is_an_unfinished_topic(
+    directory: Directory, name: str
+) -> None:
+    path = Path(directory.topic_path("t"))
+    assert not directory.drop_unfinished("t")
+    path.mkdir(parents=True)
+    (path / "topic.json.tmp").touch()
+    (path / name).touch()
+    assert not directory.drop_unfinished("t")
+    (path / name).unlink()
+    assert directory.drop_unfinished("t")
+    assert not path.exists()
 
 
 def test_a_removed_topic_is_out_of_sight_at_once_and_can_be_created_again(

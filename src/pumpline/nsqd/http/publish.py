@@ -107,7 +107,7 @@ class PublishEndpoints:
         if self._broker.draining.active:
             raise HttpError(503, "EXITING")
         try:
-            return self._broker.topics.topic(name)
+            return self._broker.topics.to_publish(name)
         except OSError as error:
             self._broker.disk.health.failed(error, f"topic {name}")
             raise HttpError(503, "EXITING") from None

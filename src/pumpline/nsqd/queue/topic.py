@@ -11,6 +11,7 @@ is the topic's own depth, kept for whichever channels there are when it moves on
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from pumpline.core.messages.batches import FULL_BYTES, Builder, LogBatch
@@ -78,6 +79,7 @@ class Topic:
         self.paused = paused
         self.awaits_channels = False
         self.exiting = False
+        self.provisional = False  # it goes if the first publish cannot be written
         self.channels: dict[str, Channel] = {}
         self.holds = Holds(self)
         self.tokens = PublishTokens(self, count_max=owner.options.max_publish_tokens)
@@ -210,13 +212,22 @@ class Topic:
             self._append(batches)
         except OSError as error:
             ticket.settle(self.disk.health.failed(error, f"topic {self.name}"))
+            self._drop_if_unused()
             return
+        self.provisional = False
         for batch in batches:
             self.message_count += batch.count
             self.message_bytes += batch.body_bytes
             if batch.due_ns:
                 self._deferred.append(batch)
         self.group_commit.appended(ticket)
+
+    def _drop_if_unused(self) -> None:
+        """Nobody but a publisher who was refused has ever asked for this topic: delete it."""
+        used = self.channels or self.paused or self.holds.by_name or self.settings != NO_SETTINGS
+        if self.provisional and not used:
+            with suppress(OSError):
+                self.owner.delete(self.name)
 
     def _append(self, batches: list[LogBatch]) -> None:
         try:

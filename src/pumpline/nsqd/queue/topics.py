@@ -69,8 +69,18 @@ class Topics(Mapping[str, Topic]):
 
     def topic(self, name: str) -> Topic:
         """The topic of that name, created if need be; OSError when it cannot be."""
+        topic = self._by_name.get(name) or self._create(name)
+        topic.provisional = False
+        return topic
+
+    def to_publish(self, name: str) -> Topic:
+        """As `topic`, to publish to: if it is created here, and what comes first cannot be written,
+        it goes again."""
         topic = self._by_name.get(name)
-        return topic if topic is not None else self._create(name)
+        if topic is None:
+            topic = self._create(name)
+            topic.provisional = True
+        return topic
 
     def delete(self, name: str) -> None:
         """KeyError if there is none."""

@@ -59,21 +59,15 @@ def stored_topics(disk: Disk, options: Options) -> Iterator[StoredTopic]:
         else:
             _LOG.warning("skipping creation of invalid topic %s", entry.name)
     for name in sorted({*named, *disk.directory.topic_names()}):
-        if not is_ephemeral(name):
-            yield open_stored(disk, options, named.get(name) or TopicMetadata(name))
+        if is_ephemeral(name) or (name not in named and disk.directory.drop_unfinished(name)):
+            continue
+        yield open_stored(disk, options, named.get(name) or TopicMetadata(name))
 
 
 def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTopic:
     """Read what there is of a topic, and create what it lacks."""
     directory = disk.directory
-    manifest = directory.read_manifest(entry.name)
-    if manifest is None:
-        manifest = Manifest(base_id=new_base(os.urandom(BASE_SEED_BYTES)))
-        directory.create_topic(entry.name, manifest)
-        found = _base_in_log(directory.topic_path(entry.name))
-        if found is not None:
-            manifest.base_id = found
-            directory.write_manifest(entry.name, manifest)
+    manifest = directory.read_manifest(entry.name) or _new_manifest(disk, entry.name)
     log = disk.open_log(entry.name, manifest.base_id, manifest.clean)
     log.sync_also(directory.topics_path)
     named = (channel.name for channel in entry.channels or () if is_valid_name(channel.name))
@@ -87,6 +81,20 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     known = [state.delivery.high for state in cursors.values()] + [hold.offset for hold in holds]
     log.skip_to(max(known, default=0))
     return StoredTopic(entry, manifest, log, cursors, holds, tokens)
+
+
+def _new_manifest(disk: Disk, topic: str) -> Manifest:
+    """The manifest of a topic that has none, which need not have a directory either."""
+    path = disk.directory.topic_path(topic)
+    os.makedirs(path, exist_ok=True)
+    base_id = _base_in_log(path)
+    manifest = Manifest(new_base(os.urandom(BASE_SEED_BYTES)) if base_id is None else base_id)
+    try:
+        disk.directory.write_manifest(topic, manifest)
+    except OSError as error:
+        # A full disk must not keep consumers from draining it. The log has what is in here.
+        disk.health.failed(error, f"manifest of topic {topic}")
+    return manifest
 
 
 def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:

@@ -1,0 +1,227 @@
+"""A disk that is full: publishers are told, consumers drain it, and what goes makes room.
+
+A small tmpfs is the disk; where none can be mounted the tests are skipped.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.conftest import NewNsqd
+from tests.kit.crash.killable_nsqd import (
+    ENOSPC_REASON,
+    KillableNsqd,
+    create_channel,
+    drain,
+    refusal,
+)
+from tests.kit.daemons import ErrorFrame, RawClient, wait_until
+
+TMPFS_BYTES = 8 << 20
+SEGMENT_BYTES = 512 << 10
+BODY = bytes(32 << 10)
+PAGE_BYTES = 4096
+
+
+def ping(nsqd: KillableNsqd) -> tuple[int, bytes]:
+    return nsqd.http("GET", "/ping")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    mount_path = tmp_path / "disk"
+    mount_path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES}", "tmpfs", str(mount_path)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted: {mounted.stderr.strip()}")
+    yield mount_path
+    subprocess.run(["umount", "--lazy", str(mount_path)], check=True)
+
+
+@pytest.fixture
+def full_nsqd(small_disk: Path, tmp_path: Path, new_nsqd: NewNsqd) -> Iterator[KillableNsqd]:
+    nsqd = new_nsqd(f"--max-bytes-per-file={SEGMENT_BYTES}", data_path=small_disk / "data")
+    nsqd.log_path = tmp_path / "stderr"  # not on the disk that is to be full
+    nsqd.start()
+    yield nsqd
+    if nsqd.is_running:
+        nsqd.kill()
+
+
+def fill(client: RawClient, topic: str) -> int:
+    """Publishes until there is no room; how many were acknowledged."""
+    for count in range(10 * TMPFS_BYTES // len(BODY)):
+        client.send_command(f"PUB {topic}", b"%06d" % count + BODY)
+        try:
+            client.read_response()
+        except ErrorFrame as error:
+            assert str(error) == f"E_PUB_FAILED PUB failed {ENOSPC_REASON}"
+            return count
+    raise AssertionError("the disk did not fill up")
+
+
+def numbers(nsqd: KillableNsqd, topic: str, channel: str, count: int) -> list[int]:
+    return [int(message.body[:6]) for message in drain(nsqd, topic, channel, count)]
+
+
+def test_full_disk_refuses_publishes_and_keeps_what_it_has(full_nsqd: KillableNsqd) -> None:
+    create_channel(full_nsqd, "t", "c")
+    with full_nsqd.connect() as client:
+        count = fill(client, "t")
+    assert count > TMPFS_BYTES // len(BODY) // 2
+    assert ping(full_nsqd)[0] == 500
+    assert numbers(full_nsqd, "t", "c", count) == list(range(count))
+    # What was consumed makes room, at the latest when somebody publishes.
+    with full_nsqd.connect() as client:
+        client.publish("t", b"000000" + BODY)
+    wait_until(lambda: ping(full_nsqd) == (200, b"OK"))
+    assert numbers(full_nsqd, "t", "c", 1) == [0]
+
+
+def test_full_disk_does_not_keep_the_daemon_from_starting(full_nsqd: KillableNsqd) -> None:
+    create_channel(full_nsqd, "t", "c")
+    with full_nsqd.connect() as client:
+        count = fill(client, "t")
+    full_nsqd.kill()
+    top_up(full_nsqd.data_path)
+    full_nsqd.again()
+    assert numbers(full_nsqd, "t", "c", count) == list(range(count))
+
+
+def test_full_disk_does_not_keep_the_daemon_from_stopping_in_order(full_nsqd: KillableNsqd) -> None:
+    create_channel(full_nsqd, "t", "c")
+    with full_nsqd.connect() as client:
+        count = fill(client, "t")
+    top_up(full_nsqd.data_path)
+    assert full_nsqd.stop() == 0
+    (full_nsqd.data_path / "filler").unlink()
+    full_nsqd.again()
+    assert numbers(full_nsqd, "t", "c", count) == list(range(count))
+
+
+def test_topic_deleted_on_a_full_disk_makes_room(full_nsqd: KillableNsqd) -> None:
+    create_channel(full_nsqd, "t", "c")
+    with full_nsqd.connect() as client:
+        client.publish("kept", b"x")
+        fill(client, "t")
+    top_up(full_nsqd.data_path)
+    full_nsqd.act("/topic/delete", topic="t")
+    # Its files go in a thread.
+    wait_until(lambda: full_nsqd.http("POST", "/pub?topic=kept", BODY)[0] == 200)
+    wait_until(lambda: ping(full_nsqd) == (200, b"OK"))
+
+
+def test_consumed_history_goes_before_a_publish_is_refused(full_nsqd: KillableNsqd) -> None:
+    create_channel(full_nsqd, "t", "c")
+    group = 20
+    rounds = 3 * TMPFS_BYTES // (group * len(BODY))
+    for _ in range(rounds):
+        with full_nsqd.connect() as client:
+            for number in range(group):
+                client.publish("t", b"%06d" % number + BODY)
+        assert numbers(full_nsqd, "t", "c", group) == list(range(group))
+    assert ping(full_nsqd) == (200, b"OK")
+
+
+def test_consumed_history_of_other_topics_goes_before_a_publish_is_refused(
+    full_nsqd: KillableNsqd,
+) -> None:
+    create_channel(full_nsqd, "history", "c")
+    count = TMPFS_BYTES * 3 // 4 // len(BODY)
+    with full_nsqd.connect() as client:
+        for number in range(count):
+            client.publish("history", b"%06d" % number + BODY)
+    assert numbers(full_nsqd, "history", "c", count) == list(range(count))
+    create_channel(full_nsqd, "busy", "c")
+    with full_nsqd.connect() as client:
+        for number in range(count):
+            client.publish("busy", b"%06d" % number + BODY)
+    assert numbers(full_nsqd, "busy", "c", count) == list(range(count))
+
+
+def top_up(directory: Path, free_pages: int = 0) -> None:
+    """Takes all of the disk but some pages: with none left not even a small file can be written."""
+    with open(directory / "filler", "wb", buffering=0) as file:
+        for size in (65536, PAGE_BYTES, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue
+        file.truncate(file.tell() // PAGE_BYTES * PAGE_BYTES - free_pages * PAGE_BYTES)
+
+
+# -- topics that cannot be written ----------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(full_nsqd: KillableNsqd) -> tuple[KillableNsqd, int]:
+    """Its disk is full, and so is channel c of topic t; and how many messages that has."""
+    create_channel(full_nsqd, "t", "c")
+    with full_nsqd.connect() as client:
+        count = fill(client, "t")
+    return full_nsqd, count
+
+
+@pytest.mark.parametrize("free_pages", [0, 1], ids=["no room", "room for the manifest only"])
+@pytest.mark.parametrize("over_http", [False, True], ids=["PUB", "/pub"])
+def test_refused_publish_leaves_no_topic(
+    filled: tuple[KillableNsqd, int], free_pages: int, over_http: bool
+) -> None:
+    nsqd, count = filled
+    top_up(nsqd.data_path, free_pages)
+    if over_http:
+        assert nsqd.http("POST", "/pub?topic=new", BODY)[0] == 503
+    else:
+        with nsqd.connect() as client:
+            assert refusal(client, "PUB new", BODY) == f"E_PUB_FAILED PUB failed {ENOSPC_REASON}"
+    assert topic_names(nsqd) == ["t"]
+    wait_until(lambda: not nsqd.topic_path("new").exists())
+    nsqd.kill()
+    nsqd.again()
+    assert topic_names(nsqd) == ["t"]
+    assert numbers(nsqd, "t", "c", count) == list(range(count))
+
+
+def test_refused_publish_does_not_take_a_topic_that_was_there(full_nsqd: KillableNsqd) -> None:
+    full_nsqd.act("/topic/create", topic="made")
+    top_up(full_nsqd.data_path)
+    with full_nsqd.connect() as client:
+        refusal(client, "PUB made", BODY)
+    assert topic_names(full_nsqd) == ["made"]
+
+
+def test_full_disk_and_an_empty_directory_do_not_keep_the_daemon_from_starting(
+    filled: tuple[KillableNsqd, int],
+) -> None:
+    """A kill may come after the directory of a new topic was made and before its manifest."""
+    nsqd, count = filled
+    nsqd.kill()
+    nsqd.topic_path("new").mkdir()
+    (nsqd.topic_path("new") / "topic.json.tmp").touch()
+    top_up(nsqd.data_path)
+    nsqd.again()
+    assert topic_names(nsqd) == ["t"]
+    assert not nsqd.topic_path("new").exists()
+    assert numbers(nsqd, "t", "c", count) == list(range(count))
+
+
+def test_full_disk_and_a_lost_manifest_do_not_keep_the_daemon_from_starting(
+    filled: tuple[KillableNsqd, int],
+) -> None:
+    nsqd, count = filled
+    nsqd.kill()
+    (nsqd.topic_path("t") / "topic.json").unlink()
+    top_up(nsqd.data_path)
+    nsqd.again()
+    assert numbers(nsqd, "t", "c", count) == list(range(count))
+
+
+def topic_names(nsqd: KillableNsqd) -> list[str]:
+    return sorted(topic["topic_name"] for topic in nsqd.stats()["topics"])

@@ -165,6 +165,22 @@ def test_an_mpub_becomes_frames_whole_or_not_at_all(
 
 
 @pytest.mark.parametrize("form", FORMS)
+@given(
+    run=runs(st.one_of(sized, sized, sized, sized, missized)),
+    count=st.integers(0, 9),
+    limit=limits,
+)
+def test_messages_are_skipped_up_to_the_first_that_an_mpub_would_not_take(
+    form: ModuleType, run: Run, count: int, limit: int
+) -> None:
+    found, pos = form.skip_messages(run.buf, run.pos, run.end, count, limit)
+    bad, _ = expected_mpub(run.data, count, limit)
+    assert found == (count if bad < 0 else bad)
+    _, messages = expected_mpub(run.data, found, limit)
+    assert pos == run.pos + sum(4 + len(body) for body in messages)
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_an_mpub_that_claims_too_many_messages_stops_at_the_end(form: ModuleType) -> None:
     buf = bytearray(b"\0\0\0\1a" * 3)
     frames, ends = bytearray(), bytearray()

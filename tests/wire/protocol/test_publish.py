@@ -1,6 +1,7 @@
 """PUB, MPUB and DPUB: names, limits, layouts, and what is queued when something is wrong."""
 
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -170,28 +171,91 @@ def test_refused_message_creates_no_topic(
     assert topic_stats(nsqd, topic) == {}
 
 
-@pytest.mark.deviation
-@pytest.mark.parametrize("extra", [b"z", b"NOP\n", b"BAD\n", b"x" * 20000], ids=len)
-def test_mpub_ignores_bytes_between_the_last_message_and_its_size(
-    nsqd: Nsqd, connect: Connect, topic: str, extra: bytes
+SENT = [b"one", b"two", b"three" * 100]
+DECLARED = {
+    "honest": len(mpub_body(SENT)),
+    "without the count": len(mpub_body(SENT)) - 4,
+    "the bodies alone": sum(map(len, SENT)),
+    "smallest": 1,
+    "one more": len(mpub_body(SENT)) + 1,
+    "largest": BODY_BYTES_MAX,
+}
+
+
+@pytest.mark.parametrize("size", DECLARED.values(), ids=DECLARED)
+def test_mpub_is_read_by_its_messages_whatever_its_size_says(
+    connect: Connect, topic: str, size: int
+) -> None:
+    """Clients for Ruby, Node and Go declare sizes that are too small."""
+    session, consumer = connect(), connect()
+    command = f"MPUB {topic}\n".encode() + u32(size) + mpub_body(SENT)
+    assert session.request(command) == OK
+    session.send(command, pub(topic, b"single"), command)
+    assert session.frames(3) == [OK] * 3
+    session.send_by_byte(command)
+    assert session.frame() == OK
+    consumer.subscribe(topic, "ch", ready=100)
+    published = [*SENT, *SENT, b"single", *SENT, *SENT]
+    assert bodies(consumer.messages(len(published))) == published
+
+
+def test_large_mpub_with_too_small_a_size_comes_in_pieces(connect: Connect, topic: str) -> None:
+    session, consumer = connect(), connect()
+    sent = [b"%d" % n * 20_000 for n in range(50)]
+    for _ in range(2):
+        session.send(f"MPUB {topic}\n".encode(), u32(5), mpub_body(sent), pub(topic, b"next"))
+        assert session.frames(2) == [OK, OK]
+    consumer.subscribe(topic, "ch", ready=102)
+    assert bodies(consumer.messages(102)) == [*sent, b"next"] * 2
+
+
+@pytest.mark.parametrize(
+    ("extra", "answers"),
+    [
+        (b"NOP\n", [OK, OK]),
+        (b"z\n", [OK, (FRAME_ERROR, b"E_INVALID invalid command z")]),
+        (b"x" * 20000, [OK]),
+    ],
+    ids=["a command", "no command", "no line"],
+)
+def test_bytes_between_the_last_message_and_the_size_of_an_mpub_are_the_next_command(
+    connect: Connect, topic: str, extra: bytes, answers: list[tuple[int, bytes]]
 ) -> None:
     session = connect()
     body = mpub_body([b"one", b"two"]) + extra
     session.send(f"MPUB {topic}\n".encode(), sized(body), pub(topic, b"three"))
-    assert session.frames(2) == [OK, OK]
-    assert topic_stats(nsqd, topic)["message_count"] == 3
+    with suppress(OSError):  # it may be closed already
+        session.half_close()
+    assert session.until_closed() == answers
+
+
+@pytest.mark.parametrize("bad_message", [u32(0), u32(MSG_BYTES_MAX + 1)], ids=["empty", "too big"])
+def test_mpub_is_refused_at_its_first_bad_message(
+    nsqd: Nsqd, connect: Connect, topic: str, bad_message: bytes
+) -> None:
+    """Not only when all that it announced is there: the client may send no more."""
+    session = connect()
+    session.send(f"MPUB {topic}\n".encode(), u32(1000), u32(9), sized(b"good"))
+    session.send(bad_message)
+    (frame,) = session.until_closed()
+    assert frame.data.startswith(b"E_BAD_MESSAGE MPUB ")
+    assert topic_stats(nsqd, topic)["message_count"] == 0
 
 
 @pytest.mark.deviation
-def test_mpub_whose_messages_overrun_its_size_is_refused(
+def test_mpub_with_more_than_a_body_may_have_is_refused(
     nsqd: Nsqd, connect: Connect, topic: str
 ) -> None:
+    """Whatever its size says: what arrives of an MPUB is in memory until it is whole."""
     session = connect()
-    body = mpub_body([b"one", b"two"])
-    session.send(f"MPUB {topic}\n".encode(), u32(len(body) - 1), body)
-    (frame,) = session.until_closed()
-    assert frame.data.startswith(b"E_BAD_")
-    assert topic_stats(nsqd, topic)["message_count"] == 0
+    sent = [b"x" * MSG_BYTES_MAX] * 5
+    assert sum(map(len, sent)) == BODY_BYTES_MAX
+    session.send(f"MPUB {topic}\n".encode(), u32(BODY_BYTES_MAX), mpub_body(sent))
+    assert session.frame() == OK
+    session.send(f"MPUB {topic}\n".encode(), u32(1), mpub_body([*sent, b"x"]))
+    text = b"E_BAD_BODY MPUB body too big 5242881 > 5242880"
+    assert session.until_closed() == [(FRAME_ERROR, text)]
+    assert topic_stats(nsqd, topic)["message_count"] == 5
 
 
 @pytest.mark.parametrize("delay", ["0", "", "000", "18446744073709551616"])

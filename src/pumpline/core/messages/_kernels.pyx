@@ -4,7 +4,7 @@
 A kernel is a loop over messages that plain Python would spend its time in. It sees bytes and
 integers, never a connection, topic or channel, and does the valid, complete, common case only:
 at anything else it stops, and the caller's slow path finds out what is wrong and says so.
-`pumpline.core.kernels` documents each function and picks the form.
+`pumpline.core.messages.kernels` documents each function and picks the form.
 """
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -86,6 +86,21 @@ def pubs(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes line, bytearray fr
         put_u32(out_ends + 4 * i, frame_end)
         pos += head_len + 4 + n
     return pos, count
+
+
+def skip_messages(bytearray buf, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t count,
+                  Py_ssize_t limit):
+    cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
+    cdef Py_ssize_t i = 0
+    cdef uint32_t n
+    limit = min(limit, SIZE_MAX)
+    while i < count and end - pos >= 4:
+        n = get_u32(p + pos)
+        if n == 0 or <Py_ssize_t>n > limit or end - pos - 4 < <Py_ssize_t>n:
+            break
+        pos += 4 + n
+        i += 1
+    return i, pos
 
 
 def mpub(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint32_t count, bytearray frames,

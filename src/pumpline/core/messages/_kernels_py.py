@@ -43,6 +43,19 @@ def pubs(
     return pos, count
 
 
+def skip_messages(buf: bytearray, pos: int, end: int, count: int, limit: int) -> tuple[int, int]:
+    limit = min(limit, _SIZE_MAX)
+    for i in range(count):
+        if end - pos < 4:
+            return i, pos
+        size = _U32.unpack_from(buf, pos)[0]
+        after = pos + 4 + size
+        if size == 0 or size > limit or after > end:
+            return i, pos
+        pos = after
+    return count, pos
+
+
 def mpub(
     buf: bytearray,
     pos: int,

@@ -1,11 +1,12 @@
 """The few loops over messages that are worth compiling, in whichever form is installed.
 
-| kernel         | turns                                     | into                               |
-|----------------|-------------------------------------------|------------------------------------|
-| `pubs`         | a run of `PUB <topic>` commands           | message frames and their ends      |
-| `mpub`         | the messages of one MPUB body             | message frames and their ends      |
-| `fins`         | a run of `FIN <id>` commands              | spans of finished offsets          |
-| `fin_commands` | a run of message frames (client side)     | the FIN commands that answer them  |
+| kernel          | turns                                     | into                              |
+|-----------------|-------------------------------------------|-----------------------------------|
+| `pubs`          | a run of `PUB <topic>` commands           | message frames and their ends     |
+| `skip_messages` | messages of an MPUB body                  | their number, and where they end  |
+| `mpub`          | the messages of one MPUB body             | message frames and their ends     |
+| `fins`          | a run of `FIN <id>` commands              | spans of finished offsets         |
+| `fin_commands`  | a run of message frames (client side)     | the FIN commands that answer them |
 
 Both forms live side by side (`_kernels` compiled, `_kernels_py` plain) and are tested against each
 other. The environment variable PUMPLINE_KERNELS chooses: `auto` (default), `require` (fail when
@@ -14,6 +15,8 @@ the compiled form is missing) or `python` (use the plain form).
 * `pubs(buf, pos, end, line, frames, ends, first_id, timestamp, limit) -> (pos, count)`
   takes commands that begin with exactly `line` (`b"PUB topic\\n"`), whole and of 1..limit bytes;
   stops before the first that is not.
+* `skip_messages(buf, pos, end, count, limit) -> (number, pos)` goes over at most `count` messages,
+  whole and of 1..limit bytes, each with its size before it; stops before the first that is not.
 * `mpub(buf, pos, end, count, frames, ends, first_id, timestamp, limit) -> index`
   takes all `count` messages and returns -1, or takes none and returns the index of the first
   message that is too short, empty or over `limit`.
@@ -31,6 +34,7 @@ from typing import Any
 from pumpline.core.messages import _kernels_py
 
 _CHOICES = ("auto", "require", "python")
+_NAMES = ("pubs", "skip_messages", "mpub", "fins", "fin_commands")
 
 
 def _load(choice: str) -> tuple[Any, bool]:
@@ -40,6 +44,9 @@ def _load(choice: str) -> tuple[Any, bool]:
         return _kernels_py, False
     try:
         from pumpline.core.messages import _kernels  # type: ignore[attr-defined, unused-ignore]
+
+        if not all(hasattr(_kernels, name) for name in _NAMES):
+            raise ImportError("the compiled kernels were built from an older version")
     except ImportError as error:
         if choice == "require":
             raise ImportError(
@@ -54,6 +61,7 @@ _form, compiled = _load(_os.environ.get("PUMPLINE_KERNELS") or "auto")
 pubs: Callable[
     [bytearray, int, int, bytes, bytearray, bytearray, int, int, int], tuple[int, int]
 ] = _form.pubs
+skip_messages: Callable[[bytearray, int, int, int, int], tuple[int, int]] = _form.skip_messages
 mpub: Callable[[bytearray, int, int, int, bytearray, bytearray, int, int, int], int] = _form.mpub
 fins: Callable[[bytearray, int, int, int, dict[int, int], list[tuple[int, int]]], int] = _form.fins
 fin_commands: Callable[[bytearray, int, int, bytearray], tuple[int, int]] = _form.fin_commands

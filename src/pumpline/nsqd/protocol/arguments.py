@@ -1,8 +1,6 @@
 """What the verbs of protocol V2 share: the states of a connection, and reading numbers, names and
 bodies out of commands."""
 
-from collections.abc import Callable
-
 from pumpline.core.protocol.commands import SIZE
 from pumpline.core.protocol.errors import E_BAD_MESSAGE, ProtocolError
 
@@ -16,7 +14,7 @@ _UINT64 = 1 << 64
 class Incomplete(Exception):
     """A command goes on after the bytes at hand; it cannot be done before `end` of them came."""
 
-    def __init__(self, end: int, what: str | Callable[[], str] = "") -> None:
+    def __init__(self, end: int, what: str = "") -> None:
         super().__init__(end)
         self.end = end
         self.what = what  # the error that is due if the client closes now

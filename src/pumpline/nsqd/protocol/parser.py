@@ -12,7 +12,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from pumpline.core.messages.kernels import fins
+from pumpline.core.messages.kernels import fins, skip_messages
 from pumpline.core.protocol import frames
 from pumpline.core.protocol.commands import SIZE
 from pumpline.core.protocol.errors import (
@@ -64,6 +64,7 @@ class Protocol:
         "connections",
         "greeted",
         "incomplete",
+        "mpub_progress",
         "needs_tls",
         "options",
         "state",
@@ -80,7 +81,8 @@ class Protocol:
         self.greeted = False
         self.needs_tls = self.options.tls_required is not TlsRequired.NO
         self.access = ClientAccess() if self.options.auth_http_address else None
-        self.incomplete: str | Callable[[], str] = ""
+        self.incomplete = ""
+        self.mpub_progress = publish.MpubProgress(self.options)
         self._pub_line = self._mpub_line = _NO_LINE
         self._pub_topic: Topic | None = None
 
@@ -143,7 +145,7 @@ class Protocol:
         """The error that is due when the client closes after the unfinished command in `buf`."""
         self.incomplete = ""
         self.feed(buf, 0, len(buf))
-        return self.incomplete if isinstance(self.incomplete, str) else self.incomplete()
+        return self.incomplete
 
     def remember_publish(self, line: bytes, topic: "Topic") -> None:
         """A publish with this line was allowed and valid: take the short way next time."""
@@ -188,12 +190,14 @@ class Protocol:
         if topic is None or topic.exiting or end - body_at < 4:
             return pos
         size, count = _SIZE_COUNT.unpack_from(buf, body_at - 4)
-        after: int = body_at + size
-        size_max = self.options.max_body_size
-        if not 4 < size <= size_max or after > end or not 0 < count <= size // 5:
+        whole = body_at + size <= end and 0 < count <= size // 5  # if the size is what it should be
+        if not whole or size > self.options.max_body_size or self.mpub_progress.begun:
             return pos
-        if topic.put_many(buf, body_at + 4, after, count) >= 0:
-            return pos  # the long way says what is wrong
+        start = body_at + 4
+        found, after = skip_messages(buf, start, body_at + size, count, self.options.max_msg_size)
+        if found < count:
+            return pos  # the long way says what is wrong, if anything is
+        topic.put_many(buf, start, after, count)
         self.connection.reply_published(topic, count, "MPUB")
         return after
 

@@ -3,6 +3,7 @@ returns the position after it. This is the long way; `parser` has the short one.
 
 from typing import TYPE_CHECKING
 
+from pumpline.core.messages.kernels import skip_messages
 from pumpline.core.protocol.commands import SIZE, mpub_count_max
 from pumpline.core.protocol.errors import (
     E_BAD_BODY,
@@ -12,6 +13,7 @@ from pumpline.core.protocol.errors import (
     ProtocolError,
 )
 from pumpline.core.text.names import go_quote, is_valid_name
+from pumpline.nsqd.options import Options
 from pumpline.nsqd.protocol.arguments import Incomplete, message_body, number, text
 
 if TYPE_CHECKING:  # the parser has the table of these verbs
@@ -57,19 +59,21 @@ def mpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, en
             E_BAD_TOPIC, f"E_BAD_TOPIC MPUB topic name {go_quote(params[1])} is not valid"
         )
     topic = _topic(protocol, text(params[1]), "MPUB")
-    options = protocol.options
-    count, after = mpub_count(buf, pos, end, options.max_body_size)
-    messages_at = pos + 2 * SIZE.size
-    bad = topic.put_many(buf, messages_at, after, count)
-    if bad >= 0:
-        raise bad_message(buf, messages_at, after, bad, options.max_msg_size)
+    count = mpub_count(buf, pos, end, protocol.options.max_body_size)
+    start = pos + 2 * SIZE.size
+    after = protocol.mpub_progress.end_of(buf, start, end, count)
+    topic.put_many(buf, start, after, count)
     protocol.connection.reply_published(topic, count, "MPUB")
     protocol.remember_publish(b"MPUB " + params[1] + b"\n", topic)
     return after
 
 
-def mpub_count(buf: bytearray, pos: int, end: int, size_max: int) -> tuple[int, int]:
-    """The message count of a whole MPUB body, and the position after the body."""
+def mpub_count(buf: bytearray, pos: int, end: int, size_max: int) -> int:
+    """The message count of an MPUB body whose size is at `pos`.
+
+    The size only has to be in range: clients in use leave out the count, or count the messages'
+    bodies alone.
+    """
     if end - pos < SIZE.size:
         raise Incomplete(pos + SIZE.size, f"{E_BAD_BODY} MPUB failed to read body size")
     size = SIZE.unpack_from(buf, pos)[0]
@@ -79,38 +83,61 @@ def mpub_count(buf: bytearray, pos: int, end: int, size_max: int) -> tuple[int, 
         raise ProtocolError(E_BAD_BODY, f"MPUB body too big {size} > {size_max}")
     if end - pos < 2 * SIZE.size:
         raise Incomplete(pos + 2 * SIZE.size, f"{E_BAD_BODY} MPUB failed to read message count")
-    count = SIZE.unpack_from(buf, pos + SIZE.size)[0]
+    count: int = SIZE.unpack_from(buf, pos + SIZE.size)[0]
     if not 0 < count <= mpub_count_max(size_max):
         raise ProtocolError(E_BAD_BODY, f"MPUB invalid message count {count}")
-    after = pos + SIZE.size + size
-    if after > end:
-        raise Incomplete(after, lambda: _cut_short(buf, pos + 2 * SIZE.size, end, count))
-    return count, after
+    return count
 
 
-def _cut_short(buf: bytearray, pos: int, end: int, count: int) -> str:
-    """What is wrong with an MPUB body that ends too early."""
-    for index in range(count):
-        if end - pos < SIZE.size:
-            return f"{E_BAD_MESSAGE} MPUB failed to read message({index}) body size"
-        pos += SIZE.size + max(SIZE.unpack_from(buf, pos)[0], 0)
-        if pos > end:
-            break
-    return f"{E_BAD_MESSAGE} MPUB failed to read message body"
+class MpubProgress:
+    """How far the messages of an MPUB that is still arriving were looked at, so that no message is
+    looked at twice, however small the pieces are in which they come."""
 
+    __slots__ = ("_count", "_end", "_options")
 
-def bad_message(buf: bytearray, pos: int, end: int, index: int, size_max: int) -> ProtocolError:
-    """What is wrong with the message of that index in an MPUB body: `Topic.put_many` refused it."""
-    for _ in range(index):
-        pos += SIZE.size + SIZE.unpack_from(buf, pos)[0]
-    if end - pos < SIZE.size:
-        return ProtocolError(E_BAD_MESSAGE, f"MPUB failed to read message({index}) body size")
-    size = SIZE.unpack_from(buf, pos)[0]
-    if size <= 0:
-        return ProtocolError(E_BAD_MESSAGE, f"MPUB invalid message({index}) body size {size}")
-    if size > size_max:
-        return ProtocolError(E_BAD_MESSAGE, f"MPUB message too big {size} > {size_max}")
-    return ProtocolError(E_BAD_MESSAGE, "MPUB failed to read message body")
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._count = 0  # of whole messages
+        self._end = 0  # of these, from the first on
+
+    @property
+    def begun(self) -> bool:
+        return self._count > 0
+
+    def end_of(self, buf: bytearray, start: int, end: int, count: int) -> int:
+        """The position after the `count` messages that begin at `start`, each with its size before
+        it. Incomplete if there are fewer, ProtocolError if one is not as it should be."""
+        limit = self._options.max_msg_size
+        at = start + self._end
+        found, at = skip_messages(buf, at, end, count - self._count, limit)
+        self._count += found
+        self._end = at - start
+        if self._count < count:
+            self._look_at_next(buf, at, end)
+        self._check_total(self._end - SIZE.size * count)
+        self._count = self._end = 0
+        return at
+
+    def _look_at_next(self, buf: bytearray, at: int, end: int) -> None:
+        """Say why the messages end before they are all there."""
+        index, limit = self._count, self._options.max_msg_size
+        if end - at < SIZE.size:
+            what = f"{E_BAD_MESSAGE} MPUB failed to read message({index}) body size"
+            raise Incomplete(at + SIZE.size, what)
+        size = SIZE.unpack_from(buf, at)[0]
+        if size <= 0:
+            raise ProtocolError(E_BAD_MESSAGE, f"MPUB invalid message({index}) body size {size}")
+        if size > limit:
+            raise ProtocolError(E_BAD_MESSAGE, f"MPUB message too big {size} > {limit}")
+        self._check_total(self._end - SIZE.size * index + size)
+        what = f"{E_BAD_MESSAGE} MPUB failed to read message body"
+        raise Incomplete(at + SIZE.size + size, what)
+
+    def _check_total(self, bodies_bytes: int) -> None:
+        """The body's size may be wrong, so it does not bound the messages: this does."""
+        limit = self._options.max_body_size
+        if bodies_bytes > limit:
+            raise ProtocolError(E_BAD_BODY, f"MPUB body too big {bodies_bytes} > {limit}")
 
 
 def _topic(protocol: "Protocol", name: str, verb: str) -> "Topic":

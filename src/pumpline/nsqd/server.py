@@ -38,6 +38,7 @@ from pumpline.nsqd.stats.statsd import full_prefix
 from pumpline.nsqd.stats.statsd_push import StatsdPush
 from pumpline.nsqd.storage.disk import Disk
 from pumpline.web.listeners import Listeners
+from pumpline.web.origins import OwnHosts
 from pumpline.web.server import HttpServer
 from pumpline.web.sockets import StartupError
 
@@ -204,9 +205,15 @@ class Server:
                 self._gate = Gate(token_path=options.http_token_file, certificates=certificates)
             except AccessTokenError as error:
                 raise StartupError(f"failed to instantiate nsqd - {error}") from None
+        elif options.auth_http_address:
+            _LOG.info(
+                "HTTP: /log and /hold are closed, as there is --auth-http-address; "
+                "--http-token-file or --http-client-ca-file would open them to those who may"
+            )
         return tls
 
     async def _listen_http(self, broker: Broker, metrics: Metrics) -> None:
+        own_hosts = OwnHosts(socket.gethostname(), self.options.broadcast_address)
         routes = nsqd_routes(
             broker,
             ports=self.ports,
@@ -214,17 +221,19 @@ class Server:
             metrics=metrics,
             lookupds_changed=broker.lookups.update,
             guarded=self._gate is not None,
+            log_is_closed=self._gate is None and bool(self.options.auth_http_address),
+            own_hosts=own_hosts,
         )
         refuses = self.options.tls_required is TlsRequired.YES
         refusal = (lambda: tls_refusal(self.ports)) if refuses else None
         gate = None if self._gate is None else self._gate.check
         if self.options.http_address:
-            http = HttpServer(routes, refusal=refusal, gate=gate)
+            http = HttpServer(routes, refusal=refusal, gate=gate, own_hosts=own_hosts)
             self._http.append(http)
             guarded = refuses or gate is not None
             self.ports.http = await self._listen("HTTP", http, guarded=guarded)
         if self.options.https_address and self._https_tls is not None:
-            https = HttpServer(routes, gate=gate)
+            https = HttpServer(routes, gate=gate, own_hosts=own_hosts)
             self._http.append(https)
             self.ports.https = await self._listen(
                 "HTTPS",

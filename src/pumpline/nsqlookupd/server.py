@@ -17,6 +17,7 @@ from pumpline.nsqlookupd.metrics import LookupdMetrics
 from pumpline.nsqlookupd.options import NsqlookupdOptions
 from pumpline.nsqlookupd.registry import SLICE_NAMES, Registry
 from pumpline.web.listeners import Listeners
+from pumpline.web.origins import OwnHosts
 from pumpline.web.server import HttpServer
 from pumpline.web.sockets import ListeningSockets
 
@@ -38,7 +39,10 @@ class Nsqlookupd:
         self.expired = 0  # topics and channels, since the start
         self.tcp_port = self.http_port = 0  # once it has started
         self.metrics = LookupdMetrics(self)
-        self.http = HttpServer(nsqlookupd_routes(self.registry, metrics=self.metrics.get))
+        self.http = HttpServer(
+            nsqlookupd_routes(self.registry, metrics=self.metrics.get),
+            own_hosts=OwnHosts(socket.gethostname(), options.broadcast_address),
+        )
         self._listeners = Listeners(sockets)
         self._expiry: asyncio.TimerHandle | None = None
 

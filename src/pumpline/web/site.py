@@ -16,6 +16,7 @@ import msgspec
 from pumpline.core.text.durations import format_duration
 from pumpline.web.batched_log import LogSoon
 from pumpline.web.endpoint import (
+    Access,
     AccessGrant,
     Answer,
     BodyLimit,
@@ -26,6 +27,7 @@ from pumpline.web.endpoint import (
     Work,
 )
 from pumpline.web.head import Head
+from pumpline.web.origins import OwnHosts, is_foreign
 from pumpline.web.query import QueryError, unescape
 from pumpline.web.replies import HttpError, Reply, error_reply, redirect_reply
 from pumpline.web.request import Request, printable
@@ -61,12 +63,15 @@ class Site:
         *,
         gate: RequestGate | None = None,
         refusal: Callable[[], Reply] | None = None,
+        own_hosts: OwnHosts | None = None,
     ) -> None:
-        """Without a `gate` anybody may do anything. `refusal`, if given, answers everything."""
+        """Without a `gate` anybody may do anything, but for other people's web pages (see
+        `web.origins`). `refusal`, if given, answers everything."""
         self.replies: Counter[int] = Counter()  # sent, by status
         self._routes = routes
         self._gate = gate
         self._refuse = None if refusal is None else Endpoint(lambda _: refusal())
+        self._own_hosts = own_hosts
         self._log_soon = LogSoon(_LOG)
 
     def plan(self, head: Head) -> RequestPlan:
@@ -82,6 +87,8 @@ class Site:
             return RequestPlan(head, None, reply=error_reply(400, "INVALID_REQUEST"))
         if isinstance(found, Found):
             endpoint = found.target
+            if _changes(endpoint, head.method) and is_foreign(head, self._own_hosts):
+                return RequestPlan(head, None, reply=error_reply(403, "FOREIGN_ORIGIN"))
             limit = endpoint.body
             too_big = limit is not None and head.body_bytes > limit.bytes_max
             return RequestPlan(
@@ -154,6 +161,10 @@ class Site:
         shown = printable(request.path)
         _LOG.error("panic in HTTP handler - %s %s", request.method, shown, exc_info=error)
         return error_reply(500, "INTERNAL_ERROR")
+
+
+def _changes(endpoint: Endpoint, method: str) -> bool:
+    return method != "GET" or endpoint.access is Access.MUTATE
 
 
 def _unfound(head: Head, found: Redirect | Allowed | None) -> Reply:

@@ -30,6 +30,7 @@ TLS_REQUIRED = "TLS_REQUIRED"
 HINTS = {
     "UNAUTHORIZED": "it wants an 'accessToken' that it knows",
     "FORBIDDEN": "its 'accessToken' may only read",
+    "ACCESS_TOKEN_REQUIRED": "it has --auth-http-address; start it with --http-token-file, too",
     "CERTIFICATE_REQUIRED": "it wants a certificate: 'tlsCertFile' and 'tlsKeyFile', and https://",
 }
 # OpenSSL's reasons when the other side speaks no TLS, or does not accept our certificate.

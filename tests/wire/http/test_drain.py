@@ -236,6 +236,34 @@ async def test_drain_from_afar_needs_a_token(tmp_path: Path, guarded: bool) -> N
         await server.close()
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Forwarded-For": "203.0.113.9"},
+        {"x-forwarded-for": ""},
+        {"Forwarded": "for=203.0.113.9"},
+        {"X-Real-IP": "203.0.113.9"},
+        {"Via": "1.1 proxy"},
+        {"Host": "evil.example"},
+        {"Host": "evil.example:4151"},
+    ],
+    ids=str,
+)
+def test_drain_through_a_proxy_or_under_another_name_is_refused(
+    nsqd: Nsqd, headers: dict[str, str]
+) -> None:
+    answer = ask(nsqd, "POST", "/drain", headers=headers)
+    assert (answer.status, answer.code) == (403, "FORBIDDEN")
+    assert not is_draining(nsqd)
+
+
+@pytest.mark.parametrize("host", ["localhost", "[::1]:1", "127.0.0.1", socket.gethostname()])
+def test_drain_from_this_machine(tmp_path: Path, host: str) -> None:
+    with Nsqd(tmp_path / "data") as nsqd:
+        assert ask(nsqd, "POST", "/drain", headers={"Host": host}).status == 200
+        assert nsqd.process.wait(20) == 0
+
+
 async def test_starting_is_not_ready(tmp_path: Path) -> None:
     options = Options(data_path=str(tmp_path), tcp_address="127.0.0.1:0", http_address="")
     server = Server(options, Claim(options))

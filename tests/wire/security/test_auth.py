@@ -1,5 +1,6 @@
 """AUTH against an auth server of the test's own, which answers by the secret it is shown."""
 
+import http.client
 import json
 import threading
 from collections.abc import Iterator
@@ -9,9 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.kit.daemons import Nsqd, wait_until
+from tests.kit.certificates import Authority, client_context
+from tests.kit.daemons import IO_TIMEOUT_S, Nsqd, wait_until
 from tests.kit.wire.commands import auth, dpub, identify, mpub, pub, sub
 from tests.kit.wire.session import FRAME_ERROR, FRAME_RESPONSE, OK, Connect
+from tests.kit.wire.web import ask, ask_on
 
 EVERYTHING = {"topic": ".*", "channels": [".*"], "permissions": ["publish", "subscribe"]}
 
@@ -201,3 +204,72 @@ def test_permission_is_asked_for_again_when_it_has_expired(
     wait_until(publish_until_refused)
     assert frames[-1] == (FRAME_ERROR, b"E_AUTH_FAILED AUTH failed")
     assert len(auth_server.queries["once"]) == 2
+
+
+# -- reading the log over HTTP ----------------------------------------------------------------
+
+
+LOG_ROUTES = [
+    ("GET", "/log/offsets"),
+    ("GET", "/log/offsets?topic=t"),
+    ("GET", "/log/peek?topic=t"),
+    ("GET", "/log/tail?topic=t"),
+    ("GET", "/log/raw?topic=t&from=0&to=1"),
+    ("GET", "/log/files?topic=t&from=0&to=1&machine=x"),
+    ("POST", "/hold/create?topic=t&hold=h"),
+    ("POST", "/hold/commit?topic=t&hold=h&offset=1"),
+    ("POST", "/hold/delete?topic=t&hold=h"),
+    ("GET", "/hold/list?topic=t"),
+]
+
+
+@pytest.mark.deviation
+@pytest.mark.parametrize(("method", "target"), LOG_ROUTES)
+def test_with_auth_and_no_access_tokens_nobody_reads_the_log_over_http(
+    nsqd: Nsqd, method: str, target: str
+) -> None:
+    assert ask(nsqd, "POST", "/pub?topic=t", b"of another tenant").status == 200
+    answer = ask(nsqd, method, target)
+    assert (answer.status, answer.code) == (403, "ACCESS_TOKEN_REQUIRED")
+    assert "HTTP: /log and /hold are closed" in nsqd.log_text()
+
+
+@pytest.mark.deviation
+def test_with_auth_an_access_token_opens_the_log(auth_server: AuthServer, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("reader-0123456789abcdef read\nwriter-0123456789abcdef\n")
+    flags = [
+        f"--auth-http-address=127.0.0.1:{auth_server.server_port}",
+        f"--http-token-file={tokens}",
+    ]
+    reader, writer = (
+        {"Authorization": f"Bearer {word}-0123456789abcdef"} for word in ("reader", "writer")
+    )
+    with Nsqd(tmp_path / "data", flags) as nsqd:
+        assert ask(nsqd, "POST", "/pub?topic=t", b"x", headers=writer).status == 200
+        assert ask(nsqd, "GET", "/log/peek?topic=t").status == 401
+        assert ask(nsqd, "GET", "/log/peek?topic=t", headers=reader).status == 200
+
+
+@pytest.mark.deviation
+def test_with_auth_a_certificate_opens_the_log(
+    auth_server: AuthServer, tmp_path: Path, authority: Authority
+) -> None:
+    flags = [
+        f"--auth-http-address=127.0.0.1:{auth_server.server_port}",
+        *authority.issue("server").flags(),
+        "--https-address=127.0.0.1:0",
+        "--tls-client-auth-policy=require-verify",
+        f"--tls-root-ca-file={authority.path}",
+        "--tls-required=false",
+    ]
+    with Nsqd(tmp_path / "data", flags) as nsqd:
+        assert ask(nsqd, "GET", "/log/offsets").status == 403
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1",
+            nsqd.listening_port("HTTPS"),
+            timeout=IO_TIMEOUT_S,
+            context=client_context(identity=authority.issue("friend")),
+        )
+        assert ask_on(connection, "GET", "/log/offsets").status == 200
+        connection.close()

@@ -1,16 +1,25 @@
-"""Whether to send clients here, and to stop doing so: GET /ready and POST /drain."""
+"""Whether to send clients here, and to stop doing so: GET /ready and POST /drain.
+
+NSQ has no way to stop it from afar, and a drop-in must not open one. So without access tokens and
+certificates only a program on this machine may drain, which asks us directly and under a host of
+ours. The address of the socket is not enough: it is that of a proxy, or of a browser.
+"""
 
 from pumpline.core.text.durations import format_duration, parse_duration
 from pumpline.nsqd.broker import Broker
+from pumpline.web.origins import OwnHosts
 from pumpline.web.replies import HttpError, Reply, json_reply, plain_reply
 from pumpline.web.request import Request
 
+_OF_PROXIES = ("X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via")
+
 
 class DrainEndpoints:
-    def __init__(self, broker: Broker, *, guarded: bool) -> None:
+    def __init__(self, broker: Broker, *, guarded: bool, own_hosts: OwnHosts) -> None:
         """`guarded`: whoever may not drain does not come here."""
         self._broker = broker
         self._guarded = guarded
+        self._own_hosts = own_hosts
 
     def ready(self, request: Request) -> Reply:
         fault = self._broker.unready()
@@ -19,8 +28,7 @@ class DrainEndpoints:
         )
 
     def drain(self, request: Request) -> Reply:
-        if not self._guarded and not request.client.is_local:
-            # NSQ has no way to stop it from afar, and a drop-in must not open one.
+        if not self._guarded and not self._is_from_here(request):
             raise HttpError(403, "FORBIDDEN")
         draining = self._broker.draining
         text = request.query().get("timeout")
@@ -36,3 +44,8 @@ class DrainEndpoints:
         draining.wanted.set()
         shown = format_duration(draining.timeout_ns)
         return json_reply({"in_flight": draining.in_flight, "timeout": shown})
+
+    def _is_from_here(self, request: Request) -> bool:
+        if not request.client.is_local or any(request.headers(name) for name in _OF_PROXIES):
+            return False
+        return all(self._own_hosts.has(host) for host in request.headers("Host"))

@@ -22,12 +22,14 @@ from pumpline.nsqd.http.peek import PeekEndpoints
 from pumpline.nsqd.http.publish import PublishEndpoints
 from pumpline.nsqd.http.settings import BODY_BYTES_MAX, SettingsEndpoints
 from pumpline.nsqd.ports import Ports
+from pumpline.nsqd.security.http_tokens import require_certificate
 from pumpline.nsqd.stats.memory import Memory
 from pumpline.nsqd.stats.oldest import OldestTimes
 from pumpline.nsqd.stats.prometheus import Metrics
 from pumpline.nsqd.stats.stats import Selection, Stats, gather
 from pumpline.nsqd.stats.text import text_lines
 from pumpline.web.endpoint import Access, BodyLimit, Endpoint, Handler
+from pumpline.web.origins import OwnHosts
 from pumpline.web.pprof import command_line, pprof_index
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import Reply, json_reply, plain_reply, text_reply
@@ -46,20 +48,54 @@ def nsqd_routes(
     metrics: Metrics,
     lookupds_changed: Callable[[], None],
     guarded: bool,
+    log_is_closed: bool,
+    own_hosts: OwnHosts,
 ) -> Routes[Endpoint]:
-    """All of nsqd's endpoints. `lookupds_changed`: see `http_config`; `guarded`: there is a gate.
+    """All of nsqd's endpoints. `lookupds_changed`: see `http_config`; `guarded`: there is a gate;
+    `log_is_closed`: there is none, and yet not everybody may see messages.
 
     An endpoint that shows messages says so by its `access`; see `broker.access`.
     """
     options = broker.options
     figures = FigureEndpoints(broker, ports, memory)
-    publish = PublishEndpoints(broker)
     config = ConfigEndpoints(options, lookupds_changed=lookupds_changed)
     table = {
         ("GET", "/ping"): Endpoint(figures.ping),
         ("GET", "/info"): Endpoint(figures.info),
         ("GET", "/stats"): Endpoint(figures.stats),
         ("GET", "/metrics"): Endpoint(metrics.get),
+        ("GET", "/config/:opt"): Endpoint(config.get),
+        ("PUT", "/config/:opt"): Endpoint(
+            config.put, body=BodyLimit(options.max_msg_size, "INVALID_VALUE")
+        ),
+    }
+    table |= _publish_endpoints(broker)
+    drain = DrainEndpoints(broker, guarded=guarded, own_hosts=own_hosts)
+    table["GET", "/ready"] = Endpoint(drain.ready, quiet=True)
+    table["POST", "/drain"] = Endpoint(drain.drain)
+    settings = SettingsEndpoints(broker)
+    table["GET", "/topic/settings"] = Endpoint(settings.get)
+    table["POST", "/topic/settings"] = Endpoint(
+        settings.post, body=BodyLimit(BODY_BYTES_MAX, "BODY_TOO_BIG")
+    )
+    log = LogEndpoints(broker)
+    for method, path, handler in _log_paths(broker, log):
+        table[method, path] = Endpoint(
+            handler,
+            access=Access.READ_LOG,
+            check=require_certificate if log_is_closed else None,
+        )
+    for path, handler in _admin_paths(AdminEndpoints(broker, log)).items():
+        table["POST", path] = Endpoint(handler)
+    for method, path, handler in _debug_paths():
+        table[method, path] = Endpoint(handler, access=Access.MUTATE)
+    return Routes(table)
+
+
+def _publish_endpoints(broker: Broker) -> dict[tuple[str, str], Endpoint]:
+    options = broker.options
+    publish = PublishEndpoints(broker)
+    return {
         ("POST", "/pub"): Endpoint(
             publish.pub,
             quiet=True,
@@ -72,27 +108,7 @@ def nsqd_routes(
             body=BodyLimit(options.max_body_size, "BODY_TOO_BIG"),
             check=publish.check_mpub,
         ),
-        ("GET", "/config/:opt"): Endpoint(config.get),
-        ("PUT", "/config/:opt"): Endpoint(
-            config.put, body=BodyLimit(options.max_msg_size, "INVALID_VALUE")
-        ),
     }
-    drain = DrainEndpoints(broker, guarded=guarded)
-    table["GET", "/ready"] = Endpoint(drain.ready, quiet=True)
-    table["POST", "/drain"] = Endpoint(drain.drain)
-    settings = SettingsEndpoints(broker)
-    table["GET", "/topic/settings"] = Endpoint(settings.get)
-    table["POST", "/topic/settings"] = Endpoint(
-        settings.post, body=BodyLimit(BODY_BYTES_MAX, "BODY_TOO_BIG")
-    )
-    log = LogEndpoints(broker)
-    for method, path, handler in _log_paths(broker, log):
-        table[method, path] = Endpoint(handler, access=Access.READ_LOG)
-    for path, handler in _admin_paths(AdminEndpoints(broker, log)).items():
-        table["POST", path] = Endpoint(handler)
-    for method, path, handler in _debug_paths():
-        table[method, path] = Endpoint(handler, access=Access.MUTATE)
-    return Routes(table)
 
 
 def _admin_paths(admin: AdminEndpoints) -> dict[str, Handler]:

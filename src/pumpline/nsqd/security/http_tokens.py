@@ -1,7 +1,8 @@
 """Who may use the HTTP API: access tokens from a file, and client certificates on the HTTPS port.
 
-Off unless an option turns it on: NSQ has nothing of the kind, and its tools can show neither. When
-it is on, every endpoint that is not open to all requires one of the two:
+Off unless an option turns it on: NSQ has nothing of the kind, and its tools can show neither. Only
+reading the log, which NSQ has not, is closed by AUTH alone (`require_certificate`). When it is on,
+every endpoint that is not open to all requires one of the two:
 
 | shown                                      | open | reading the log | changing anything        |
 |--------------------------------------------|------|-----------------|--------------------------|
@@ -96,6 +97,13 @@ class Gate:
             raise HttpError(401, "UNAUTHORIZED", headers=_CHALLENGE)
         if found.read_only and access is not Access.READ_LOG:
             raise HttpError(403, "FORBIDDEN")
+
+
+def require_certificate(request: Request) -> None:
+    """For reading the log where TCP clients must AUTH, and there are no access tokens. AUTH grants
+    single topics, and HTTP clients do not AUTH: without this they would see every topic."""
+    if not request.client.has_certificate:
+        raise HttpError(403, "ACCESS_TOKEN_REQUIRED")
 
 
 def read_access_tokens(path: str) -> tuple[AccessToken, ...]:

@@ -1,22 +1,53 @@
 """The pumpline command: every tool under one name, as `pumpline <command> [arguments]`.
 
-A command is a module beside this one with a `main(argv) -> int`; it is imported only when called.
+A command is a module below this package with a `main(argv) -> int`; it is imported only when
+called.
 """
 
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from typing import NamedTuple
 
 from pumpline import NSQ_VERSION, __version__
 from pumpline.tools.daemon import EXIT_OK, EXIT_USAGE
 
-COMMANDS = {
-    "demo": "see it work: brokers, a kill -9, consumers and a Spark table",
-    "pipeline": "archive, query, transform and replay topics on Spark",
-    "nsqd": "the broker: takes, keeps and delivers messages",
-    "nsqlookupd": "the directory: tells consumers which nsqd has a topic",
+
+class Command(NamedTuple):
+    module: str  # below pumpline.tools
+    summary: str
+
+
+GROUPS = {
+    "Begin": {
+        "demo": Command(
+            "demo.command", "see it work: brokers, a kill -9, consumers, a Spark table"
+        ),
+    },
+    "Look": {
+        "topics": Command("verbs.topics", "list topics, with depth and channels"),
+        "channels": Command("verbs.channels", "list channels, with depth, lag and consumers"),
+        "holds": Command("verbs.holds", "list the places that readers such as Spark keep"),
+        "deadletters": Command("verbs.deadletters", "list, show and publish again dead letters"),
+    },
+    "Change": {
+        "pub": Command("verbs.pub", "publish messages"),
+        "create": Command("verbs.create", "make a topic, or a channel of it"),
+        "pause": Command("verbs.pause", "stop delivering new messages of a topic or channel"),
+        "unpause": Command("verbs.unpause", "deliver again after a pause"),
+        "seek": Command("verbs.seek", "move a channel to another place of the log"),
+        "settings": Command("verbs.settings", "show or change the settings of a topic"),
+        "empty": Command("verbs.empty", "drop what waits in a topic or channel"),
+        "delete": Command("verbs.delete", "delete a topic or channel"),
+    },
+    "Run": {
+        "nsqd": Command("nsqd", "the broker: takes, keeps and delivers messages"),
+        "nsqlookupd": Command("nsqlookupd", "the directory: which nsqd has a topic"),
+        "pipeline": Command("pipeline", "archive, query, transform and replay topics on Spark"),
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,30 +70,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {command:<{width}}  {text}" for command, text in COMMANDS.items()]
-    return "\n".join(
-        [
-            "pumpline: NSQ rebuilt on a log",
-            "",
-            "Usage: pumpline <command> [arguments]",
-            "",
-            "Commands:",
-            *lines,
-            "",
-            "Examples:",
-            "  pumpline demo",
-            "  pumpline nsqd --data-path=/var/lib/nsqd",
-            "  pumpline pipeline archive --nsqd 127.0.0.1:4151 --topic orders --table orders",
-            "",
-            "Each command but demo and pipeline is also installed under its own name.",
-            "`pumpline <command> --help` tells its flags.",
-            "",
-        ]
-    )
+    lines = ["pumpline: NSQ rebuilt on a log", "", "Usage: pumpline <command> [arguments]"]
+    for group, commands in GROUPS.items():
+        lines += ["", f"{group}:"]
+        lines += [f"  {name:<{width}}  {each.summary}" for name, each in commands.items()]
+    lines += [
+        "",
+        "Examples:",
+        "  pumpline demo",
+        "  pumpline nsqd --data-path=/var/lib/nsqd",
+        "  pumpline channels orders --nsqd 127.0.0.1:4151",
+        "  pumpline pipeline archive --nsqd 127.0.0.1:4151 --topic orders --table orders",
+        "",
+        "`pumpline <command> --help` tells its flags.",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def module_of(command: str) -> str:
-    return f"pumpline.tools.{command}" + (".command" if command == "demo" else "")
+    return f"pumpline.tools.{COMMANDS[command].module}"
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def test_an_unknown_command_is_a_usage_error(
     assert pumpline.main([given]) == pumpline.EXIT_USAGE
     shown = capsys.readouterr()
     assert shown.err.startswith(said + "\n" if "(" in said else said)
-    assert "Commands:" in shown.err
+    assert "Usage:" in shown.err
     assert shown.out == ""
 
 

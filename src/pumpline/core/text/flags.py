@@ -199,11 +199,11 @@ def attribute_of(options_class: type[Any], key: str) -> tuple[str, Flag]:
     raise KeyError(key)
 
 
-def usage(program: str, flags: Sequence[Flag], *, examples: str = "") -> str:
-    """The help text: every flag by name, then the tool's examples."""
+def usage(program: str, flags: Sequence[Flag], *, head: str = "", examples: str = "") -> str:
+    """The help text: a head, every flag by name, then the tool's examples."""
     import textwrap  # 2 ms of a start, for those who ask for help
 
-    lines = [f"Usage of {program}:"]
+    lines = [head or f"Usage of {program}:"]
     for flag in sorted(flags, key=lambda each: each.name):
         lines.append(f"  --{flag.name} {flag.kind.label}".rstrip())
         text = flag.help

@@ -1,0 +1,116 @@
+"""All nsqds that a command works with, asked side by side; what failed is kept by node.
+
+Nodes come from flags, or from nsqlookupds: all that any of them knows. A failing node or
+nsqlookupd never hides the answers of the others.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pumpline.core.text.durations import NS_PER_S
+from pumpline.core.text.flags import OptionsError
+from pumpline.tools.cluster.node import ClusterNode, NodeFailure, is_address
+from pumpline.tools.cluster.options import ClusterOptions
+
+THREADS_MAX = 32
+
+T = TypeVar("T")
+
+
+class Answers(NamedTuple, Generic[T]):
+    """What nodes said, in the order they were asked."""
+
+    by_node: dict[str, T]
+    failures: dict[str, str]  # why, by node
+
+
+class ClusterClient:
+    """A context manager: it has sockets and threads."""
+
+    def __init__(self, options: ClusterOptions) -> None:
+        """OptionsError if an address, a file or a certificate cannot be used."""
+        options.with_environment()
+        for name, addresses in (("nsqd", options.nsqd), ("lookupd", options.lookupd)):
+            for address in addresses:
+                if not is_address(address):
+                    raise OptionsError(f"--{name} {address}: this is no <host>:<port>")
+        if options.nsqd and options.lookupd:
+            raise OptionsError("use --nsqd or --lookupd, not both")
+        context = options.tls()
+        self._timeout_s = options.timeout_ns / NS_PER_S
+        self._token = options.access_token()
+        self._tls = lambda: context
+        self._nodes = {each: self._node(each) for each in options.nsqd}
+        self.lookupds = [self._node(each) for each in options.lookupd]
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "nodes")
+
+    def __enter__(self) -> "ClusterClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for node in (*self._nodes.values(), *self.lookupds):
+            node.close()
+
+    def discover(self) -> Answers[list[ClusterNode]]:
+        """The nsqds: `by_node` is by nsqlookupd, or one entry for those given by flags."""
+        if not self.lookupds:
+            return Answers({"": list(self._nodes.values())}, {})
+        answers = self.each(self.lookupds, _addresses)
+        found = {address: self._known(addresses) for address, addresses in answers.by_node.items()}
+        return Answers(found, answers.failures)
+
+    def each(self, nodes: Iterable[ClusterNode], ask: Callable[[ClusterNode], T]) -> Answers[T]:
+        """Ask all nodes at once."""
+
+        def answer(node: ClusterNode) -> T | NodeFailure:
+            try:
+                return ask(node)
+            except NodeFailure as failure:
+                return failure
+
+        asked = list(nodes)
+        answers: Answers[T] = Answers({}, {})
+        for node, said in zip(asked, self._threads.map(answer, asked), strict=True):
+            if isinstance(said, NodeFailure):
+                answers.failures[node.address] = str(said)
+            else:
+                answers.by_node[node.address] = said
+        return answers
+
+    def _known(self, addresses: list[str]) -> list[ClusterNode]:
+        for address in addresses:
+            if address not in self._nodes:
+                self._nodes[address] = self._node(address)
+        return [self._nodes[address] for address in addresses]
+
+    def _node(self, address: str) -> ClusterNode:
+        return ClusterNode(address, timeout_s=self._timeout_s, tls=self._tls, token=self._token)
+
+
+def _addresses(lookupd: ClusterNode) -> list[str]:
+    """The HTTP addresses of the nsqds that an nsqlookupd knows."""
+    answer: Any = lookupd.get_json("/nodes")
+    try:
+        answer = answer.get("data", answer)  # NSQ before 1.0
+        pairs = [
+            (node["broadcast_address"], int(node["http_port"])) for node in answer["producers"]
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise NodeFailure("it answers /nodes as no nsqlookupd does") from None
+    joined = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in pairs]
+    return [each for each in joined if is_address(each)]
+
+
+def unique(found: Answers[list[ClusterNode]]) -> list[ClusterNode]:
+    """The nodes that any nsqlookupd knows, each once, by address."""
+    nodes = {node.address: node for each in found.by_node.values() for node in each}
+    return (
+        [nodes[address] for address in sorted(nodes)]
+        if "" not in found.by_node
+        else list(nodes.values())
+    )

@@ -1,0 +1,147 @@
+"""One nsqd or nsqlookupd, asked over HTTP.
+
+Answers are JSON or text, whole and bounded. A node that wants TLS and says where is asked again
+there, as NSQ's tools do. Blocks; a node is used by one thread at a time. Must not know what the
+answers mean.
+"""
+
+import json
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from urllib.parse import urlencode
+
+from pumpline.client.http_connection import HttpClientConnection, HttpFailure
+
+ANSWER_BYTES_MAX = 256 << 20
+TLS_REQUIRED = "TLS_REQUIRED"
+HINTS = {
+    "UNAUTHORIZED": "it wants an access token: --token-file",
+    "FORBIDDEN": "this access token may only read",
+    "CERTIFICATE_REQUIRED": "it wants a client certificate: --tls-cert and --tls-key",
+}
+
+Query = Mapping[str, object]
+NO_QUERY: Query = {}
+
+_ADDRESS = re.compile(r"(https?://)?(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?")
+
+
+class NodeFailure(Exception):
+    """A node gives no answer, or refuses; the text says why, without its address."""
+
+    def __init__(self, text: str, *, status: int = 0, code: str = "") -> None:
+        super().__init__(text)
+        self.status = status  # 0: no answer
+        self.code = code
+
+
+class ClusterNode:
+    def __init__(
+        self, address: str, *, timeout_s: float, tls: Callable[[], ssl.SSLContext], token: str = ""
+    ) -> None:
+        """`address` is one that `is_address` takes."""
+        self.address = address.removeprefix("http://").rstrip("/")
+        self._timeout_s = timeout_s
+        self._tls = tls
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = self._connection(self.address)
+
+    def get(self, path: str, query: Query = NO_QUERY) -> bytes:
+        """The answer; NodeFailure if its status is not 200. None in a query is left out."""
+        return self._ask("GET", path, query, None)
+
+    def get_json(self, path: str, query: Query = NO_QUERY) -> object:
+        return _decoded(self.get(path, query))
+
+    def post(self, path: str, query: Query = NO_QUERY, body: bytes = b"") -> bytes:
+        return self._ask("POST", path, query, body)
+
+    def post_json(self, path: str, query: Query = NO_QUERY, body: bytes = b"") -> object:
+        return _decoded(self.post(path, query, body))
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _ask(self, method: str, path: str, query: Query, body: bytes | None) -> bytes:
+        given = {name: value for name, value in query.items() if value is not None}
+        target = f"{path}?{urlencode(given)}" if given else path
+        try:
+            return self._exchange(method, target, body)
+        except NodeFailure as failure:
+            port = _https_port(failure)
+            if not port:
+                raise
+        self._http.close()
+        host = self.address.rpartition(":")[0]
+        self._http = self._connection(f"https://{host}:{port}")
+        return self._exchange(method, target, body)
+
+    def _exchange(self, method: str, target: str, body: bytes | None) -> bytes:
+        """A kept connection may be stale, so what only reads is tried once more on a new one."""
+        retries = 1 if self._http.is_open and method == "GET" else 0
+        if self._http.is_open and method != "GET":
+            self._http.close()
+        while True:
+            try:
+                status, answer = self._http.ask(
+                    method, target, bytes_max=ANSWER_BYTES_MAX, headers=self._headers, body=body
+                )
+                break
+            except HttpFailure as failure:
+                self._http.close()
+                if not retries:
+                    raise NodeFailure(_said(failure)) from None
+                retries -= 1
+        if status != 200:
+            raise _refusal(status, answer)
+        return answer
+
+    def _connection(self, address: str) -> HttpClientConnection:
+        origin = address if address.startswith("https://") else f"http://{address}"
+        return HttpClientConnection(origin, timeout_s=self._timeout_s, tls=self._tls)
+
+
+def _decoded(answer: bytes) -> object:
+    try:
+        return json.loads(answer)
+    except ValueError:
+        raise NodeFailure("it answers with something that is not JSON") from None
+
+
+class _Refusal(NodeFailure):
+    https_port = 0
+
+
+def is_address(text: str) -> bool:
+    """Whether `text` is <host>:<port>, or a URL of that."""
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and 0 < int(match[3]) < 1 << 16
+
+
+def _refusal(status: int, answer: bytes) -> NodeFailure:
+    try:
+        details = json.loads(answer)
+    except ValueError:
+        details = {}
+    if not isinstance(details, dict):
+        details = {}
+    code = str(details.get("message", ""))
+    said = code or answer.decode(errors="replace").strip()[:200]
+    why = str(details.get("detail") or HINTS.get(code, ""))
+    failure = _Refusal(f"{status} {said}" + (f": {why}" if why else ""), status=status, code=code)
+    port = details.get("https_port")
+    if code == TLS_REQUIRED and isinstance(port, int) and 0 < port < 1 << 16:
+        failure.https_port = port
+    return failure
+
+
+def _https_port(failure: NodeFailure) -> int:
+    return failure.https_port if isinstance(failure, _Refusal) else 0
+
+
+def _said(failure: HttpFailure) -> str:
+    cause = failure.__cause__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({cause.verify_message}): --tls-ca-file"
+    return str(failure).lower() if str(failure).isascii() else str(failure)

@@ -1,0 +1,1 @@
+"""The everyday verbs of the pumpline command, one module each."""

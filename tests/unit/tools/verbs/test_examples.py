@@ -1,0 +1,34 @@
+"""Every example that the help of a verb shows runs as it stands."""
+
+from importlib import import_module
+
+import pytest
+
+from pumpline.testing import LocalNsqd
+from pumpline.tools.pumpline import COMMANDS, module_of
+from tests.kit.daemons import wait_until
+from tests.kit.tools.verbs import Pumpline, examples_of, give_up, in_shell
+from tests.unit.tools.verbs.conftest import Fleet
+
+VERBS = [name for name, command in COMMANDS.items() if command.module.startswith("verbs.")]
+
+
+def prepare(nsqd: LocalNsqd) -> None:
+    give_up(nsqd, "orders", b"one", b"two")
+    nsqd.post("/channel/create?topic=orders&channel=billing")
+    nsqd.post("/hold/create?topic=orders&hold=archive&to=beginning")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS)
+def test_examples_run(fleet: Fleet, pumpline: Pumpline, verb: str) -> None:
+    prepare(fleet.one)
+    wait_until(lambda: b"billing" in fleet.lookupd.get("/channels?topic=orders"))
+    usage = pumpline(verb, "--help")
+    assert usage.code == 0
+    assert usage.out.startswith(f"pumpline {verb}: {import_module(module_of(verb)).VERB.summary}\n")
+    for example in examples_of(usage.out):
+        command = example.replace("127.0.0.1:4161", fleet.lookupd.http_address)
+        said = in_shell(command, PUMPLINE_LOOKUPD=fleet.lookupd.http_address)
+        assert said.code == 0, (command, said)
+        said.json()

@@ -145,7 +145,7 @@ class FakeBroker:
 
     def publish(self, topic: Topic, *bodies: bytes, delay_ns: int = 0) -> Ticket:
         for body in bodies:
-            topic.put(body, delay_ns=delay_ns)
+            topic.put(body, 0, len(body), delay_ns=delay_ns)
         ticket = topic.ticket()
         self.run()
         return ticket

@@ -75,6 +75,40 @@ def frames_and_ends(
     return frames, ends
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+@given(
+    data=st.binary(max_size=30),
+    data_pos=st.integers(-2, 32),
+    size=st.integers(-2, 32),
+    message_id=first_ids,
+    timestamp_ns=timestamps,
+    earlier=st.binary(max_size=5),
+)
+def test_message(
+    form: ModuleType,
+    kind: type[bytes | bytearray],
+    data: bytes,
+    data_pos: int,
+    size: int,
+    message_id: int,
+    timestamp_ns: int,
+    earlier: bytes,
+) -> None:
+    frames, ends = bytearray(earlier), bytearray()
+    whole = kind(data)
+    end = data_pos + size
+    if 0 <= data_pos < end <= len(data):
+        form.message(whole, data_pos, end, frames, ends, message_id, timestamp_ns)
+        expected = frames_and_ends(earlier, [data[data_pos:end]], message_id, timestamp_ns)
+        assert (frames, ends) == expected
+    else:
+        with pytest.raises(ValueError, match="no message"):
+            form.message(whole, data_pos, end, frames, ends, message_id, timestamp_ns)
+        assert (frames, ends) == (earlier, b"")
+    assert whole == data
+
+
 def take_sized(data: bytes, limit: int) -> bytes | None:
     """The body after a size, if it is whole and its size allowed."""
     if len(data) < 4:

@@ -242,9 +242,9 @@ class HttpConnection(asyncio.BufferedProtocol):
             exchange = due[0]
             answer = exchange.answer
             if isinstance(answer, Settling):
-                if not answer.done:
+                answer = answer.reply
+                if answer is None:
                     break
-                answer = exchange.answer = self._site.settled(exchange, answer)
             if not isinstance(answer, Reply):
                 assert answer is not None
                 self._task = self._shared.spawn(self._work(exchange, answer))
@@ -271,7 +271,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _is_settling(self) -> bool:
         """Whether the first in line waits for its outcome, after which `flush` is called."""
         first = self._due[0].answer if self._due else None
-        return isinstance(first, Settling) and not first.done
+        return isinstance(first, Settling) and first.reply is None
 
     def _write(self, data: bytes) -> None:
         now_s = self._loop.time()
@@ -331,7 +331,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._phase is CLOSED:
             exchange.discard()
             return
-        if isinstance(result, Settling) and not result.done:
+        if isinstance(result, Settling) and result.reply is None:
             result.wait(self)
         self.flush()
 

@@ -29,18 +29,21 @@ class Waiting(Protocol):
 class Settling:
     """A reply that is still to come, maybe to several requests."""
 
-    __slots__ = ("done",)
+    __slots__ = ("_waiting", "reply")
 
     def __init__(self) -> None:
-        self.done = False
+        self.reply: Reply | None = None  # until it is settled
+        self._waiting: list[Waiting] = []
 
     def wait(self, waiting: Waiting) -> None:
-        """Have `flush` called soon after it is done, which it is not yet."""
-        raise NotImplementedError
+        """Have `flush` called once there is a reply, which there is not yet."""
+        self._waiting.append(waiting)
 
-    def reply(self) -> Reply:
-        """HttpError instead, if that is what came of it."""
-        raise NotImplementedError
+    def settle(self, reply: Reply) -> list[Waiting]:
+        """That is the reply; returns whom to `flush`."""
+        self.reply = reply
+        waiting, self._waiting = self._waiting, []
+        return waiting
 
 
 Work = Coroutine[Any, Any, Reply] | Coroutine[Any, Any, Reply | Settling]

@@ -135,12 +135,6 @@ class Site:
         except Exception as error:
             return self._failure(request, error)
 
-    def settled(self, request: Request, answer: Settling) -> Reply:
-        try:
-            return answer.reply()
-        except Exception as error:
-            return self._failure(request, error)
-
     def note(self, plan: RequestPlan, request: Request, reply: Reply, started_ns: int) -> None:
         """The reply is about to be sent."""
         self.replies[reply.status] += 1

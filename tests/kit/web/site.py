@@ -6,8 +6,8 @@ A `Site` notes what was asked of it. Answers to /put are held back until the tes
 
 import asyncio
 
-from pumpline.web.endpoint import BodyLimit, Endpoint, Settling, Waiting
-from pumpline.web.replies import OK, HttpError, Reply, json_reply
+from pumpline.web.endpoint import BodyLimit, Endpoint, Settling
+from pumpline.web.replies import OK, HttpError, Reply, error_reply, json_reply
 from pumpline.web.request import Request
 from pumpline.web.routes import Routes
 from pumpline.web.server import HttpServer
@@ -20,23 +20,8 @@ BODY_BYTES_MAX = 3 << 20
 class Promise(Settling):
     """An answer that comes when the test says so."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.error = ""
-        self._waiting: list[Waiting] = []
-
-    def wait(self, waiting: Waiting) -> None:
-        assert not self.done
-        self._waiting.append(waiting)
-
-    def reply(self) -> Reply:
-        if self.error:
-            raise HttpError(503, self.error)
-        return OK
-
-    def settle(self, error: str = "") -> None:
-        self.done, self.error = True, error
-        for waiting in self._waiting:
+    def keep(self, error: str = "") -> None:
+        for waiting in self.settle(error_reply(503, error) if error else OK):
             waiting.flush()
 
 
@@ -89,7 +74,7 @@ class TestSite:
         if self.promise is not None:
             return self.promise
         soon = Promise()
-        asyncio.get_running_loop().call_soon(soon.settle)
+        asyncio.get_running_loop().call_soon(soon.keep)
         return soon
 
     async def task(self, request: Request) -> Reply:

@@ -94,7 +94,7 @@ async def test_answers_that_come_later_keep_their_order() -> None:
         for _ in range(10):
             await asyncio.sleep(0)
         assert not receiving.done()
-        first.settle()
+        first.keep()
         assert await receiving == b"H"
         bodies_read = [(await read_reply(reader))[2] for _ in range(4)]
     assert bodies_read == [b"OK", b'{"word":"a"}', b"OK", b'{"word":"b"}']
@@ -109,7 +109,7 @@ async def test_a_task_begins_when_all_before_it_are_answered_and_nothing_behind_
         for _ in range(10):
             await asyncio.sleep(0)
         assert site.asked == ["put"]
-        promise.settle()
+        promise.keep()
         await site.until(2)
         assert (await read_reply(reader))[2] == b"OK"
         assert site.asked == ["put", "slow"]
@@ -123,7 +123,7 @@ async def test_a_failure_is_told_to_all_it_concerns_and_replies_are_counted() ->
         promise = site.hold()
         reader, _ = await talk(post(b"1") * 2 + get("a"))
         await site.until(3)
-        promise.settle("FULL")
+        promise.keep("FULL")
         for _ in range(2):
             status, headers, body = await read_reply(reader)
             assert (status, body) == (503, b'{"message":"FULL"}')
@@ -141,7 +141,7 @@ async def test_no_more_than_the_limit_stand_in_line() -> None:
         await read_reply(other)  # whoever could be served was
         assert site.asked.count("put") == connection.DUE_MAX
         site.promise = None
-        promise.settle()
+        promise.keep()
         for _ in range(connection.DUE_MAX + 5):
             assert (await read_reply(reader))[0] == 200
 
@@ -207,7 +207,7 @@ async def test_a_client_that_leaves_is_not_waited_for() -> None:
         writer.transport.abort()
         reader, _ = await talk(get("a"))
         await read_reply(reader)
-        promise.settle()
+        promise.keep()
         reader, _ = await talk(get("a"))
         assert (await read_reply(reader))[0] == 200
 
@@ -224,7 +224,7 @@ async def test_a_client_found_gone_when_it_is_answered_costs_nothing() -> None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
         await writer.wait_closed()
-        promise.settle()
+        promise.keep()
         reader, _ = await talk(get("a"))
         await read_reply(reader)
     gc.collect()  # of tasks and coroutines that nobody waited for
@@ -282,7 +282,7 @@ async def test_who_closes_in_the_middle_gets_the_answers_to_what_was_whole() -> 
         (served,) = site.server._shared.connections
         while not served._ended:
             await asyncio.sleep(0)
-        promise.settle()
+        promise.keep()
         assert (await read_reply(reader))[2] == b"OK"
         assert await reader.read() == b""
     assert site.kept == [b"whole"]
@@ -339,7 +339,7 @@ async def test_a_stopping_server_sends_what_is_due_and_begins_nothing() -> None:
         promise = site.hold()
         reader, _ = await talk(post(b"1") + post(b"2", "Expect: 100-continue")[:-1])
         await site.until(1)
-        asyncio.get_running_loop().call_later(SHORT_S, promise.settle)
+        asyncio.get_running_loop().call_later(SHORT_S, promise.keep)
     assert (await reader.read()).endswith(b"OK")
     assert site.kept == [b"1"]
 

@@ -177,7 +177,7 @@ async def test_a_client_that_waits_to_go_on_is_told_to_after_the_replies_before(
         await asyncio.sleep(0)
     assert not waiting.done()
     client.site.promise = None
-    promise.settle()
+    promise.keep()
     await waiting
     assert (await read_reply(reader))[2] == b"OK"
     assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"

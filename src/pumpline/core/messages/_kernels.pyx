@@ -103,6 +103,22 @@ def skip_messages(bytearray buf, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t coun
     return i, pos
 
 
+def message(buf, Py_ssize_t pos, Py_ssize_t end, bytearray frames, bytearray ends,
+            uint64_t message_id, uint64_t timestamp):
+    cdef const unsigned char* p
+    cdef Py_ssize_t size
+    if isinstance(buf, bytearray):
+        p = <const unsigned char*>PyByteArray_AS_STRING(buf)
+        size = PyByteArray_GET_SIZE(buf)
+    else:
+        p = <const unsigned char*>PyBytes_AS_STRING(<bytes?>buf)
+        size = PyBytes_GET_SIZE(buf)
+    if not 0 <= pos < end <= size or end - pos > SIZE_MAX:
+        raise ValueError("no message")
+    put_frame(grow(frames, end - pos + FRAME_OVERHEAD), message_id, timestamp, p + pos, end - pos)
+    put_u32(grow(ends, 4), PyByteArray_GET_SIZE(frames))
+
+
 def mpub(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint32_t count, bytearray frames,
          bytearray ends, uint64_t first_id, uint64_t timestamp, Py_ssize_t limit):
     cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)

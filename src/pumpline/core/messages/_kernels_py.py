@@ -56,6 +56,23 @@ def skip_messages(buf: bytearray, pos: int, end: int, count: int, limit: int) ->
     return count, pos
 
 
+def message(
+    buf: bytes | bytearray,
+    pos: int,
+    end: int,
+    frames: bytearray,
+    ends: bytearray,
+    message_id: int,
+    timestamp: int,
+) -> None:
+    if not 0 <= pos < end <= len(buf) or end - pos > _SIZE_MAX:
+        raise ValueError("no message")
+    frames += _FRAME_HEAD.pack(end - pos + 30, 2, timestamp, 1)
+    frames += b"%016x" % (message_id & _ID_MASK)
+    frames += buf[pos:end]
+    ends += _U32.pack(len(frames))
+
+
 def mpub(
     buf: bytearray,
     pos: int,

@@ -7,6 +7,13 @@
 | `mpub`          | the messages of one MPUB body             | message frames and their ends     |
 | `fins`          | a run of `FIN <id>` commands              | spans of finished offsets         |
 | `fin_commands`  | a run of message frames (client side)     | the FIN commands that answer them |
+| kernel         | turns                                     | into                               |
+|----------------|-------------------------------------------|------------------------------------|
+| `pubs`         | a run of `PUB <topic>` commands           | message frames and their ends      |
+| `message`      | one message body                          | a message frame and its end        |
+| `mpub`         | the messages of one MPUB body             | message frames and their ends      |
+| `fins`         | a run of `FIN <id>` commands              | spans of finished offsets          |
+| `fin_commands` | a run of message frames (client side)     | the FIN commands that answer them  |
 
 Both forms live side by side (`_kernels` compiled, `_kernels_py` plain) and are tested against each
 other. The environment variable PUMPLINE_KERNELS chooses: `auto` (default), `require` (fail when
@@ -17,6 +24,8 @@ the compiled form is missing) or `python` (use the plain form).
   stops before the first that is not.
 * `skip_messages(buf, pos, end, count, limit) -> (number, pos)` goes over at most `count` messages,
   whole and of 1..limit bytes, each with its size before it; stops before the first that is not.
+* `message(buf, pos, end, frames, ends, message_id, timestamp)` takes buf[pos:end], bytes or
+  bytearray; ValueError if that is empty or beyond the buffer.
 * `mpub(buf, pos, end, count, frames, ends, first_id, timestamp, limit) -> index`
   takes all `count` messages and returns -1, or takes none and returns the index of the first
   message that is too short, empty or over `limit`.
@@ -62,6 +71,9 @@ pubs: Callable[
     [bytearray, int, int, bytes, bytearray, bytearray, int, int, int], tuple[int, int]
 ] = _form.pubs
 skip_messages: Callable[[bytearray, int, int, int, int], tuple[int, int]] = _form.skip_messages
+message: Callable[[bytes | bytearray, int, int, bytearray, bytearray, int, int], None] = (
+    _form.message
+)
 mpub: Callable[[bytearray, int, int, int, bytearray, bytearray, int, int, int], int] = _form.mpub
 fins: Callable[[bytearray, int, int, int, dict[int, int], list[tuple[int, int]]], int] = _form.fins
 fin_commands: Callable[[bytearray, int, int, bytearray], tuple[int, int]] = _form.fin_commands

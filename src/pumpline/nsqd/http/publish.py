@@ -20,7 +20,7 @@ from pumpline.nsqd.queue.backlog import BACKLOG_FULL
 from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
-from pumpline.web.endpoint import Answer, Handler, Settling, Waiting
+from pumpline.web.endpoint import Answer, Handler, Settling
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import OK, HttpError, Reply
 from pumpline.web.request import Request, printable
@@ -52,11 +52,11 @@ class PublishEndpoints:
         delay_ns = _delay_ns(query, self._broker.options.max_req_timeout_ns)
         return Publisher(self, topic, delay_ns, token).pub
 
-    def put_once(self, topic: Topic, body: bytes, delay_ns: int, token: bytes) -> Answer:
+    def put_once(self, topic: Topic, request: Request, delay_ns: int, token: bytes) -> Answer:
         """One message, unless its token was there before."""
         earlier = self._earlier(topic, token)
         if earlier is None:
-            topic.put(body, delay_ns=delay_ns)
+            topic.put(request.buffer, request.start, request.end, delay_ns=delay_ns)
             topic.tokens.put(token)
         return self.published(topic, earlier or topic.ticket())
 
@@ -153,41 +153,30 @@ class Publisher:
             self._topic = self._endpoints.topic(request.query())  # another one of that name
         topic = self._topic
         if self._token:
-            return self._endpoints.put_once(topic, request.body, self._delay_ns, self._token)
-        topic.put(request.body, delay_ns=self._delay_ns)
+            return self._endpoints.put_once(topic, request, self._delay_ns, self._token)
+        topic.put(request.buffer, request.start, request.end, delay_ns=self._delay_ns)
         return self._endpoints.published(topic, topic.ticket())
 
 
 class Published(Settling):
     """The outcome of what a topic was given in one tick."""
 
-    __slots__ = ("_tick", "_topic", "_waiting", "ticket")
+    __slots__ = ("_tick", "_topic", "ticket")
 
     def __init__(self, topic: Topic, ticket: Ticket, tick: Tick) -> None:
         super().__init__()
         self.ticket = ticket
         self._topic = topic
         self._tick = tick
-        self._waiting: list[Waiting] = []
         ticket.wait(self._on_done)
 
-    def wait(self, waiting: Waiting) -> None:
-        self._waiting.append(waiting)
-
-    def reply(self) -> Reply:
-        return publish_reply(self._topic, self.ticket)
-
     def _on_done(self) -> None:
-        self.done = True
-        for waiting in self._waiting:
+        for waiting in self.settle(publish_reply(self._topic, self.ticket)):
             self._tick.write(waiting)
-        self._waiting.clear()  # the last outcome is kept, and must not keep closed connections
 
 
 def publish_reply(topic: Topic, ticket: Ticket) -> Reply:
-    if ticket.error is not None:
-        raise publish_failure(topic, ticket.error)
-    return OK
+    return OK if ticket.error is None else publish_failure(topic, ticket.error).reply()
 
 
 def publish_failure(topic: Topic, reason: str) -> HttpError:

@@ -41,8 +41,8 @@ def text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def message_body(buf: bytearray, pos: int, end: int, verb: str, size_max: int) -> tuple[bytes, int]:
-    """The body of PUB or DPUB, and the position after it."""
+def message_body(buf: bytearray, pos: int, end: int, verb: str, size_max: int) -> tuple[int, int]:
+    """Where the body of PUB or DPUB begins and ends."""
     if end - pos < SIZE.size:
         raise Incomplete(
             pos + SIZE.size, f"{E_BAD_MESSAGE} {verb} failed to read message body size"
@@ -55,4 +55,4 @@ def message_body(buf: bytearray, pos: int, end: int, verb: str, size_max: int) -
     after = pos + SIZE.size + size
     if after > end:
         raise Incomplete(after, f"{E_BAD_MESSAGE} {verb} failed to read message body")
-    return bytes(buf[pos + SIZE.size : after]), after
+    return pos + SIZE.size, after

@@ -26,9 +26,9 @@ _NS_PER_MS = 1_000_000
 def pub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     _require(params, 2, "PUB")
     name = _topic_name(params[1], "PUB")
-    body, after = message_body(buf, pos, end, "PUB", protocol.options.max_msg_size)
+    start, after = message_body(buf, pos, end, "PUB", protocol.options.max_msg_size)
     topic = _topic(protocol, name, "PUB")
-    topic.put(body)
+    topic.put(buf, start, after)
     protocol.connection.reply_published(topic, 1, "PUB")
     protocol.remember_publish(b"PUB " + params[1] + b"\n", topic)
     return after
@@ -44,9 +44,9 @@ def dpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, en
     max_ms = options.max_req_timeout_ns // _NS_PER_MS
     if delay_ms > max_ms:
         raise ProtocolError(E_INVALID, f"DPUB timeout {delay_ms} out of range 0-{max_ms}")
-    body, after = message_body(buf, pos, end, "DPUB", options.max_msg_size)
+    start, after = message_body(buf, pos, end, "DPUB", options.max_msg_size)
     topic = _topic(protocol, name, "DPUB")
-    topic.put(body, delay_ns=delay_ms * _NS_PER_MS)
+    topic.put(buf, start, after, delay_ns=delay_ms * _NS_PER_MS)
     protocol.connection.reply_published(topic, 1, "DPUB")
     return after
 

@@ -118,7 +118,7 @@ class DeadLetters:
             self._again(offsets, str(error))
             return
         for letter in letters:
-            target.put(letter)
+            target.put(letter, 0, len(letter))
         ticket = target.ticket()
         self._writing.update(offsets)
         ticket.wait(lambda: self._written(offsets, ticket.error))

@@ -18,7 +18,7 @@ from pumpline.nsqd.storage.disk import Disk
 class Letterbox(Protocol):
     """A topic that dead letters are published to."""
 
-    def put(self, body: bytes) -> None: ...
+    def put(self, buf: bytes | bytearray, pos: int, end: int) -> None: ...
 
     def ticket(self) -> Ticket:
         """The outcome of what was put in this tick."""

@@ -16,8 +16,7 @@ from typing import Protocol
 
 from pumpline.core.messages.batches import FULL_BYTES, Builder, LogBatch
 from pumpline.core.messages.delivery import Delivery
-from pumpline.core.messages.frame import encode_message
-from pumpline.core.messages.kernels import mpub, pubs
+from pumpline.core.messages.kernels import message, mpub, pubs
 from pumpline.core.text.names import is_ephemeral
 from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
 from pumpline.log.cursor import CursorFile
@@ -128,17 +127,19 @@ class Topic:
         builders.append(builder)
         return builder
 
-    def put(self, body: bytes, *, delay_ns: int = 0) -> None:
-        """Publish one message; `ticket` has the outcome."""
-        due_ns = self.tick.wall_ns + delay_ns if delay_ns else 0
-        builder = self.builder(due_ns)
-        frame = encode_message(
-            timestamp_ns=builder.timestamp_ns,
-            attempts=1,
-            message_id=self.log.base_id + builder.end,
-            body=body,
+    def put(self, buf: bytes | bytearray, pos: int, end: int, *, delay_ns: int = 0) -> None:
+        """Put one message, buf[pos:end]; `ticket` has the outcome."""
+        builder = self.builder(self.tick.wall_ns + delay_ns if delay_ns else 0)
+        ends = builder.ends
+        message(
+            buf,
+            pos,
+            end,
+            builder.frames,
+            ends,
+            self.log.base_id + builder.first + (len(ends) >> 2),
+            builder.timestamp_ns,
         )
-        builder.add(frame)
 
     def put_run(self, buf: bytearray, pos: int, end: int, line: bytes) -> tuple[int, int]:
         """Put the run of `PUB` commands in buf[pos:end] that begin with exactly `line`.

@@ -39,7 +39,7 @@ def publish(topic: Topic, name: str, *, delay_ns: int = 0) -> Ticket:
     earlier = topic.tokens.outcome(token)
     if earlier is not None:
         return earlier
-    topic.put(name.encode(), delay_ns=delay_ns)
+    topic.put(name.encode(), 0, len(name), delay_ns=delay_ns)
     topic.tokens.put(token)
     return topic.ticket()
 

@@ -35,10 +35,10 @@ def test_a_publish_is_settled_in_its_tick(broker: FakeBroker) -> None:
 def test_all_of_a_tick_is_one_batch_and_delays_are_batches_of_their_own(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.channel("c")
-    topic.put(b"a")
-    topic.put(b"b")
-    topic.put(b"c", delay_ns=NS_PER_S)
-    topic.put(b"d")
+    topic.put(b"a", 0, 1)
+    topic.put(b"b", 0, 1)
+    topic.put(b"c", 0, 1, delay_ns=NS_PER_S)
+    topic.put(b"d", 0, 1)
     broker.run()
     assert [(batch.first, batch.count) for batch in log_of(topic).tail] == [(0, 2), (2, 1), (3, 1)]
 
@@ -60,7 +60,8 @@ def test_hundreds_of_different_delays_in_one_tick_are_all_taken(broker: FakeBrok
     topic = broker.topic()
     _, sink = broker.consume(topic.channel("c"), rdy=500)
     for i in range(400):
-        topic.put(b"%d" % i, delay_ns=NS_PER_S + i)
+        body = b"%d" % i
+        topic.put(body, 0, len(body), delay_ns=NS_PER_S + i)
     ticket = topic.ticket()
     broker.run()
     assert (ticket.done, ticket.error, log_of(topic).end) == (True, None, 400)
@@ -186,7 +187,7 @@ def test_what_was_put_before_a_failed_fsync_came_back_is_refused_with_the_rest(
     channel = topic.channel("c")
     _, sink = grouped.consume(channel, rdy=50)
     refused = grouped.publish(topic, b"x", b"y")
-    topic.put(b"new")
+    topic.put(b"new", 0, 3)
     ticket = topic.ticket()
     with monkeypatch.context() as broken:
         refuse(broken, "fsync")
@@ -317,8 +318,8 @@ def test_watchers_are_called_once_a_batch_when_it_may_be_seen(grouped: FakeBroke
     topic = grouped.topic()
     seen: list[int] = []
     topic.watchers.add(lambda: seen.append(topic.visible_end))
-    topic.put(b"a")
-    topic.put(b"b")
+    topic.put(b"a", 0, 1)
+    topic.put(b"b", 0, 1)
     grouped.tick.run()
     assert seen == []  # it is not on the disk yet
     grouped.settle()

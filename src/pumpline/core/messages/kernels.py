@@ -3,17 +3,11 @@
 | kernel          | turns                                     | into                              |
 |-----------------|-------------------------------------------|-----------------------------------|
 | `pubs`          | a run of `PUB <topic>` commands           | message frames and their ends     |
+| `message`       | one message body                          | a message frame and its end       |
 | `skip_messages` | messages of an MPUB body                  | their number, and where they end  |
 | `mpub`          | the messages of one MPUB body             | message frames and their ends     |
 | `fins`          | a run of `FIN <id>` commands              | spans of finished offsets         |
 | `fin_commands`  | a run of message frames (client side)     | the FIN commands that answer them |
-| kernel         | turns                                     | into                               |
-|----------------|-------------------------------------------|------------------------------------|
-| `pubs`         | a run of `PUB <topic>` commands           | message frames and their ends      |
-| `message`      | one message body                          | a message frame and its end        |
-| `mpub`         | the messages of one MPUB body             | message frames and their ends      |
-| `fins`         | a run of `FIN <id>` commands              | spans of finished offsets          |
-| `fin_commands` | a run of message frames (client side)     | the FIN commands that answer them  |
 
 Both forms live side by side (`_kernels` compiled, `_kernels_py` plain) and are tested against each
 other. The environment variable PUMPLINE_KERNELS chooses: `auto` (default), `require` (fail when

@@ -6,10 +6,9 @@ Each is served by both event loops, in one piece and byte by byte.
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
-import uvloop
 
 from tests.kit.serving import Talk, serving
 from tests.kit.web.site import BODY_BYTES_MAX, TestSite, chunked, get, post, read_reply
@@ -17,15 +16,6 @@ from tests.kit.web.site import BODY_BYTES_MAX, TestSite, chunked, get, post, rea
 CLOSE = "Connection: close"
 LAST = get("last", CLOSE)
 LAST_BODY = b'{"word":"last"}'
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    policies: dict[str, Callable[[], asyncio.AbstractEventLoopPolicy]] = {
-        "asyncio": asyncio.DefaultEventLoopPolicy,
-        "uvloop": uvloop.EventLoopPolicy,
-    }
-    return policies[request.param]()
 
 
 class Client:

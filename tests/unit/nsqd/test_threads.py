@@ -1,4 +1,5 @@
-"""Two brokers in two threads of one process do not get into each other's way."""
+"""Threads: two brokers in two threads of one process do not get into each other's way, and neither
+do the disk and names that are looked up."""
 
 import asyncio
 import sys
@@ -13,6 +14,7 @@ from pumpline.nsqd.claim import Claim
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.server import Server
 from tests.kit.daemons import RawClient
+from tests.kit.fuzz.inprocess import InProcess
 
 SWITCH_S = 1e-6  # between threads: at every chance, so that what they share is shared
 ROUNDS = 40
@@ -81,3 +83,26 @@ def test_both_give_back_what_they_were_given(ports: list[int]) -> None:
     with ThreadPoolExecutor(2) as clients:
         for done in [clients.submit(load, *each) for each in zip(ports, (b"a", b"b"), strict=True)]:
             done.result()
+
+
+def test_an_fsync_does_not_wait_for_names_that_are_looked_up(tmp_path: Path) -> None:
+    """asyncio resolves host names in its default pool, where a dead DNS server keeps threads for
+    many seconds."""
+    answered = threading.Event()
+
+    async def publish(nsqd: InProcess) -> None:
+        loop = asyncio.get_running_loop()
+        lookups = [loop.run_in_executor(None, answered.wait) for _ in range(100)]
+        topic = nsqd.broker.topics.topic("t")
+        topic.put(b"x", 0, 1)
+        ticket, synced = topic.ticket(), asyncio.Event()
+        ticket.wait(synced.set)
+        try:
+            await asyncio.wait_for(synced.wait(), PATIENCE_S)
+        finally:
+            answered.set()
+            await asyncio.gather(*lookups)
+        assert ticket.succeeded
+
+    with InProcess(tmp_path, ["--sync-every=1"]) as nsqd:
+        nsqd.run(publish(nsqd))

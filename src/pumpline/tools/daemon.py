@@ -7,7 +7,7 @@ NSQ's are. Knows nothing of what a daemon serves.
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
 from pumpline import NSQ_VERSION, __version__
 from pumpline.core.text import flags
 from pumpline.core.text.flags import DaemonOptions, Flag, LogLevel, OptionsError, Parsed
-from pumpline.core.text.lines import Lines
+from pumpline.core.text.lines import Lines, escaped, one_line
 from pumpline.web.sockets import StartupError
 
 if TYPE_CHECKING:  # asyncio is imported after the addresses are bound
@@ -36,7 +36,8 @@ Options = TypeVar("Options", bound=DaemonOptions)
 
 
 class LineFormatter(logging.Formatter):
-    """NSQ's log line."""
+    """NSQ's log line. What clients say may be part of it: no line of ours has a control character,
+    so that nobody can forge a line or command a terminal."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
@@ -52,8 +53,8 @@ class LineFormatter(logging.Formatter):
         level = _LEVEL_WORDS.get(record.levelno, record.levelname)
         start = f"{self._start}.{int(record.created % 1 * 1_000_000):06d} {level}: "
         if isinstance(record.msg, Lines):
-            return "\n".join([start + line for line in record.msg])
-        text = start + record.getMessage()
+            return "\n".join([start + escaped(line) for line in record.msg])
+        text = start + escaped(record.getMessage())
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return text
@@ -99,6 +100,13 @@ def read_config(path: str) -> dict[str, object]:
     raise ConfigFileError(f"failed to load config file {path} - {cause}")
 
 
+def warn_of_unknown_keys(table: Sequence[Flag], config: Mapping[str, object]) -> None:
+    """NSQ ignores them and says nothing."""
+    for key, meant in flags.unknown_keys(table, config).items():
+        hint = f": did you mean {meant}?" if meant else ""
+        log.warning("config file: unknown key %s is ignored%s", one_line(key), hint)
+
+
 def log_to_stderr(prefix: str, level: LogLevel, *, stream: TextIO | None = None) -> None:
     """Send all log lines to stderr: ours from `level` on, the libraries' from WARNING on."""
     # Do not collect what no log line shows: that is a third of the cost of a line.
@@ -139,13 +147,17 @@ def run(program: Program[Options], argv: Sequence[str] | None) -> int:
         print(program.version_line())
         return EXIT_OK
     log_to_stderr(f"[{program.name}] ", LogLevel.INFO)
+    config: dict[str, object] = {}
     try:
-        options = program.options.from_sources(given, read_config(given.get("config", "")))
+        config = read_config(given.get("config", ""))
+        options = program.options.from_sources(given, config)
     except (ConfigFileError, OptionsError) as error:
+        warn_of_unknown_keys(program.flags, config)  # one of them may be the cause
         log.log(FATAL, "%s", error)
         return EXIT_FAILED
     log_to_stderr(options.log_prefix, options.log_level)
     log.info("%s", program.version_line())
+    warn_of_unknown_keys(program.flags, config)
     try:
         new_server = program.prepare(options)
     except StartupError as error:

@@ -138,6 +138,50 @@ def test_options_that_cannot_work_are_one_fatal_line(tmp_path: Path) -> None:
     ]
 
 
+def test_misspelt_keys_of_the_config_file_are_told_with_the_one_that_was_meant(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "nsqd.cfg").write_text(
+        "id = 2000\n"
+        "max_mgs_size = 1\n"
+        "max-body-size = 1\n"
+        "Snappy = true\n"
+        "node_id = 1\n"
+        "lookupd_tcp_address = []\n"
+        "verbose = true\n"
+        "mem_queue_size = 10\n"
+        '"x\\nFATAL: y" = 1\n'
+        "[nsqd]\nmem_queue_size = 1\n"
+    )
+    done = run_nsqd("--config=nsqd.cfg", cwd=tmp_path)
+    said = "config file: unknown key {} is ignored"
+    meant = {
+        "max_mgs_size": "max_msg_size",
+        "max-body-size": "max_body_size",
+        "Snappy": "snappy",
+        "node_id": "id",
+        "lookupd_tcp_address": "nsqlookupd_tcp_addresses",
+    }
+    assert lines_of(done.stderr) == [
+        *(
+            ("WARNING", f"{said.format(key)}: did you mean {better}?")
+            for key, better in meant.items()
+        ),
+        ("WARNING", said.format("x\\nFATAL: y")),
+        ("WARNING", said.format("nsqd")),
+        ("FATAL", "failed to instantiate nsqd - --node-id must be [0,1024)"),
+    ]
+
+
+def test_what_clients_say_cannot_forge_a_log_line() -> None:
+    formatter = LineFormatter("[nsqd] ")
+    evil = "x\n[nsqd] FATAL: bye\r\x1b[31m\u2028\x00 ü"
+    shown = r"x\n[nsqd] FATAL: bye\r\x1b[31m\u2028\x00 ü"
+    for message in (evil, Lines([evil])):
+        record = logging.makeLogRecord({"msg": message, "levelno": logging.INFO})
+        assert formatter.format(record).endswith(": " + shown)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_stop_ends_the_daemon_with_exit_code_0(number: signal.Signals) -> None:
     with start_daemon("print('up', file=sys.stderr, flush=True)") as daemon:

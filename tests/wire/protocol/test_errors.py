@@ -2,11 +2,12 @@
 
 import pytest
 
-from tests.kit.daemons import Nsqd
+from tests.kit.daemons import Nsqd, wait_until
 from tests.kit.wire.admin import topic_stats
 from tests.kit.wire.commands import dpub, identify, mpub, mpub_body, pub
 from tests.kit.wire.error_rows import LIMIT_FLAGS, ROWS, STAYS, Row
 from tests.kit.wire.session import OK, Connect
+from tests.kit.wire.web import ask
 
 NSQD_FLAGS = LIMIT_FLAGS
 
@@ -75,3 +76,18 @@ def test_bodies_at_the_limits_are_allowed(connect: Connect, topic: str) -> None:
 
 def test_dpub_delay_at_the_limit_is_allowed(connect: Connect, topic: str) -> None:
     assert connect().request(dpub(topic, 10000, b"x")) == OK
+
+
+@pytest.mark.deviation
+def test_no_client_forges_a_log_line(connect: Connect, nsqd: Nsqd) -> None:
+    for line in (b"forged\r[nsqd]\x1b[0m\n", b"forged\xff\x00\x7f\xe2\x80\xa8\n"):
+        connect().send(line)
+    put = ask(nsqd, "PUT", "/config/nsqlookupd_tcp_addresses", b'["forged\\n[nsqd] x:1"]')
+    assert put.status == 200
+    assert ask(nsqd, "PUT", "/config/nsqlookupd_tcp_addresses", b"[]").status == 200
+    connect().send(b"FORGED " + b"x" * 5000 + b"\n")
+    wait_until(lambda: "invalid command FORGED" in nsqd.log_text())
+    lines = [line for line in nsqd.log_text().split("\n") if "forged" in line.lower()]
+    assert len(lines) >= 4
+    assert all(line.startswith("[nsqd] 2") and line.isprintable() for line in lines)
+    assert max(map(len, lines)) < 500

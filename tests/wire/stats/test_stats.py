@@ -366,3 +366,16 @@ def test_latencies_are_told_in_both_forms(connect: Connect, tmp_path: Path) -> N
         assert 0 < latency["percentiles"][0]["value"] < 1.01 * elapsed_ns
         assert '"quantile":1,' in nsqd.http("GET", "/stats?format=json")[1].decode()
         assert len(re.findall(r"e2e%: [\d.]+(s|ms|us), [\d.]+(s|ms|us)\n", get_text(nsqd))) == 2
+
+
+@pytest.mark.deviation
+def test_what_a_client_says_of_itself_stays_in_its_line(
+    connect: Connect, nsqd: Nsqd, topic: str
+) -> None:
+    session = connect()
+    evil = "x\x1b[2J\n   [forged          ] depth: 0"
+    session.request(identify({"hostname": evil, "user_agent": f"ü\r{evil}"}))
+    session.request(sub(topic, "c"))
+    text = get_text(nsqd, f"topic={topic}")
+    assert r"[V2 x\x1b[2J\n   [forged" in text and r"ü\rx\x1b" in text
+    assert not re.search(r"[\x00-\x08\x0b-\x1f]|^ *\[forged", text, re.MULTILINE)

@@ -13,7 +13,7 @@ Pure: it prints nothing, opens nothing and exits nowhere.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -146,10 +146,8 @@ def parse(flags: Sequence[Flag], argv: Sequence[str]) -> Parsed:
         if flag is None:
             if name in ("h", "help"):
                 raise HelpRequested
-            from difflib import get_close_matches  # 1 ms of a start, for mistakes alone
-
-            meant = get_close_matches(name.lower().replace("_", "-"), by_name, 1, cutoff=0.7)
-            raise FlagError(f"flag provided but not defined: -{name}", meant="".join(meant))
+            meant = _meant(name.lower().replace("_", "-"), by_name)
+            raise FlagError(f"flag provided but not defined: -{name}", meant=meant)
         if text is None:
             text = _text_for(flag, rest)
         value = _parsed(flag, text)
@@ -168,6 +166,19 @@ def build(options_class: type[T], given: Mapping[str, Any], config: Mapping[str,
         elif flag.key in config:
             arguments[attribute] = _coerced(flag, config[flag.key])
     return options_class(**arguments)
+
+
+def unknown_keys(flags: Sequence[Flag], config: Mapping[str, object]) -> dict[str, str]:
+    """The keys of a config file that mean nothing, each with the one that was probably meant, or
+    with nothing."""
+    keys = {flag.name.replace("-", "_"): flag.key for flag in flags}
+    keys |= {flag.key: flag.key for flag in flags}
+    known = set(keys.values())
+    return {
+        key: keys.get(_meant(key.lower().replace("-", "_"), keys), "")
+        for key in config
+        if key not in known
+    }
 
 
 class DaemonOptions:
@@ -215,6 +226,13 @@ def usage(program: str, flags: Sequence[Flag], *, head: str = "", examples: str 
     if examples:
         lines += ["", "Examples:", textwrap.indent(textwrap.dedent(examples).strip("\n"), "  ")]
     return "\n".join(lines) + "\n"
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """What is like a misspelt name, or empty."""
+    from difflib import get_close_matches  # 1 ms of a start, for mistakes alone
+
+    return "".join(get_close_matches(name, known, 1, cutoff=0.7))
 
 
 def _attributes(options_class: type[Any]) -> dict[str, Flag]:

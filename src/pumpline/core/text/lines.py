@@ -14,7 +14,18 @@ class Lines(tuple[str, ...]):
 
 def one_line(text: str) -> str:
     """`text`, which a stranger chose, fit for a log line."""
-    text = text[:LOG_CHARS_MAX]
-    if text.isascii() and text.isprintable():
+    return escaped(text[:LOG_CHARS_MAX])
+
+
+def escaped(text: str) -> str:
+    """`text` on one line, and without what a terminal would obey: control characters, and what
+    else cannot be printed, as Python writes them in a string."""
+    if text.isprintable():
         return text
-    return text.encode("unicode_escape", "surrogateescape").decode("ascii")
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    if "\udc80" <= char <= "\udcff":  # a byte that was no UTF-8
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -21,6 +21,7 @@ from pumpline.core.protocol import frames
 from pumpline.core.protocol.errors import E_IDENTIFY_FAILED, ProtocolError
 from pumpline.core.protocol.layers import Layers
 from pumpline.core.protocol.permissions import Grant
+from pumpline.core.text.lines import one_line
 from pumpline.nsqd.protocol.arguments import Suspended
 from pumpline.nsqd.protocol.auth_waiting import AuthWaiting
 from pumpline.nsqd.protocol.connections import Connections
@@ -325,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def fail(self, error: ProtocolError) -> None:
         """Send the error, after the replies that are due before it, and close."""
-        _LOG.error("[%s] - %s", self.peer, error)
+        _LOG.error("[%s] - %s", self.peer, one_line(str(error)))
         self._connections.errors[error.code] += 1
         self.phase = CLOSING
         self.outbox.reply_last(frames.encode_frame(frames.ERROR, error.data))

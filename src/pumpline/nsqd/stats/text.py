@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from pumpline.core.text.durations import NS_PER_MS, NS_PER_S, NS_PER_US, format_duration
+from pumpline.core.text.lines import escaped
 from pumpline.nsqd.stats.stats import ChannelStats, ClientStats, LatencyStats, Stats, TopicStats
 
 
@@ -59,7 +60,7 @@ def _localities(channel: ChannelStats) -> str:
 
 def _client(client: ClientStats, now_s: int) -> str:
     port = client.remote_address.rpartition(":")[2]
-    who = f"{client.hostname}:{port} {client.user_agent}"
+    who = escaped(f"{client.hostname}:{port} {client.user_agent}")
     connected = format_duration((now_s - client.connect_ts) * NS_PER_S)
     if client.pub_counts:
         total = sum(each.count for each in client.pub_counts)

@@ -41,6 +41,9 @@ GROUPS = {
         "empty": Command("verbs.empty", "drop what waits in a topic or channel"),
         "delete": Command("verbs.delete", "delete a topic or channel"),
     },
+    "Move": {
+        "to-file": Command("nsq_to_file.command", "write topics into files"),
+    },
     "Run": {
         "nsqd": Command("nsqd", "the broker: takes, keeps and delivers messages"),
         "nsqlookupd": Command("nsqlookupd", "the directory: which nsqd has a topic"),
@@ -48,6 +51,10 @@ GROUPS = {
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+NSQ_NAMES = {
+    "nsq_to_file": "to-file",
+}
+"""NSQ's names of tools work as well: `pumpline nsq_to_file`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command in ("-version", "--version"):
         print(f"pumpline v{__version__} (speaks NSQ {NSQ_VERSION})")
         return EXIT_OK
+    command = NSQ_NAMES.get(command, command)
     if command not in COMMANDS:
         meant = get_close_matches(command, COMMANDS, 1)
         hint = f" (did you mean {meant[0]}?)" if meant else ""

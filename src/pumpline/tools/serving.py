@@ -41,7 +41,7 @@ class Drains(Protocol):
 
 def run_server(name: str, new_server: Callable[[], DaemonServer]) -> int:
     """Run a server until SIGINT or SIGTERM; returns the exit code."""
-    loop_factory, loop_name = _event_loop()
+    loop_factory, loop_name = event_loop()
     log.info("event loop: %s", loop_name)
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
@@ -55,7 +55,7 @@ def run_server(name: str, new_server: Callable[[], DaemonServer]) -> int:
     return EXIT_OK
 
 
-def _event_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
+def event_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
     """uvloop where it is installed: it takes a quarter of asyncio's CPU with many connections."""
     try:
         import uvloop

@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from pumpline import NSQ_VERSION
 from pumpline.tools import pumpline
 
 
@@ -17,7 +18,7 @@ def test_every_command_that_the_help_names_is_there(command: str) -> None:
     ("given", "said"),
     [
         ("nsqlookup", "unknown command: nsqlookup (did you mean nsqlookupd?)"),
-        ("nsq_tail", "unknown command: nsq_tail"),
+        ("kafka", "unknown command: kafka"),
     ],
 )
 def test_an_unknown_command_is_a_usage_error(
@@ -33,3 +34,9 @@ def test_an_unknown_command_is_a_usage_error(
 def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert pumpline.main([]) == pumpline.EXIT_OK
     assert capsys.readouterr().out == pumpline.usage()
+
+
+@pytest.mark.parametrize("tool", pumpline.NSQ_NAMES)
+def test_tools_have_nsqs_names_as_well(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pumpline.main([tool, "--version"]) == pumpline.EXIT_OK
+    assert capsys.readouterr().out.startswith(f"{tool} v{NSQ_VERSION} (pumpline ")

@@ -81,6 +81,12 @@ class Message:
         the new delivery can come a moment before this becomes true."""
         return self._arrival.is_over and not self.is_answered
 
+    @property
+    def ends_at(self) -> float:
+        """The event loop's time at which nsqd takes it back, however often it is touched
+        (--max-msg-timeout)."""
+        return self._arrival.ends_at
+
     def finish(self) -> bool:
         """Done: nsqd forgets it."""
         arrival = self._arrival

@@ -1,0 +1,217 @@
+"""One file that nsq_to_file writes: opened, synced, marked, closed, and moved when complete.
+
+A file is *marked* while it is open: an extended attribute has its size at the last sync. Messages
+are finished after the sync that covers them, so what lies beyond the mark after a kill will be
+delivered again. `mend` cuts it away at the next start; that also removes a torn record or member.
+Where the file system knows no extended attributes, only what is torn is cut away.
+
+| step of a sync          | killed after it, before the next                               |
+|-------------------------|----------------------------------------------------------------|
+| write                   | cut away, delivered again: once in the files                   |
+| mark                    | delivered again: twice                                         |
+| fsync, mark included    | the same                                                       |
+| FIN                     | once                                                           |
+
+A lock tells files of running processes from files that were left. Several processes may append to
+one file, as with NSQ's tool; such a file is only cut where it is torn.
+
+Blocking; knows nothing of messages and of the event loop.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pumpline.tools.nsq_to_file.encoding import Encoding
+
+MARK = "user.pumpline.synced"
+SHARED = "user.pumpline.shared"
+FILE_MODE = 0o666
+DIRECTORY_MODE = 0o770
+
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+
+
+class OutputFile:
+    def __init__(self, path: Path, *, is_exclusive: bool) -> None:
+        """FileExistsError if it is to be a new file and is not."""
+        _make_directory(path.parent)
+        flag = os.O_EXCL if is_exclusive else os.O_APPEND
+        self.path = path
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flag, FILE_MODE)
+        is_alone = _lock(self._fd, fcntl.LOCK_EX)
+        self.size_bytes = self.synced_bytes = os.fstat(self._fd).st_size
+        self._is_marked = False
+        if is_alone:
+            _remove_attribute(self._fd, SHARED)
+            self._is_marked = _set_attribute(self._fd, MARK, str(self.synced_bytes).encode())
+        else:
+            _set_attribute(self._fd, SHARED, b"1")
+        _lock(self._fd, fcntl.LOCK_SH)
+        _sync_directory(path.parent)
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.write(self._fd, view)
+            self.size_bytes += written
+            view = view[written:]
+
+    def rewind(self) -> bool:
+        """Take back what was written since the last sync; False if others write here, too."""
+        if self.size_bytes == self.synced_bytes:
+            return True
+        is_shared = _attribute(self._fd, SHARED) is not None
+        if is_shared or os.fstat(self._fd).st_size != self.size_bytes:
+            return False
+        os.ftruncate(self._fd, self.synced_bytes)
+        os.lseek(self._fd, self.synced_bytes, os.SEEK_SET)
+        self.size_bytes = self.synced_bytes
+        return True
+
+    def sync(self) -> None:
+        if self._is_marked:  # an old mark would have synced records cut away: raise if it fails
+            os.setxattr(self._fd, MARK, str(self.size_bytes).encode())
+        os.fsync(self._fd)
+        self.synced_bytes = self.size_bytes
+
+    def close(self) -> None:
+        """Of a file that is synced."""
+        _remove_attribute(self._fd, MARK)
+        os.close(self._fd)
+
+    def abandon(self) -> None:
+        """Close it as a kill would leave it, but without what was not synced."""
+        with suppress(OSError):
+            self.rewind()
+        os.close(self._fd)
+
+
+def mend(path: Path, encoding: Encoding, *, force: bool = False) -> int | None:
+    """Cut away what a kill has left in a file; return how many bytes.
+
+    None if the file was not left: it was closed, or a running process writes it. `force` looks at
+    files without a mark as well. A file of which nothing is left is deleted.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(fd, "r+b") as file:
+        marked = _attribute(fd, MARK)
+        if (marked is None and not force) or not _lock(fd, fcntl.LOCK_EX):
+            return None
+        before = size = os.fstat(fd).st_size
+        if marked is not None and marked.isdigit() and _attribute(fd, SHARED) is None:
+            size = min(size, int(marked))
+            os.ftruncate(fd, size)
+        size = encoding.whole_bytes(file)
+        os.ftruncate(fd, size)
+        os.fsync(fd)
+        if not size:
+            path.unlink()
+        _remove_attribute(fd, MARK)
+        return before - size
+
+
+def move(source: Path, destinations: Iterator[Path]) -> Path:
+    """Move a complete file to the first destination whose name is free; return which.
+
+    Also from one file system to another, where the copy appears under its name only when it is
+    whole and on the disk.
+    """
+    copy: Path | None = None
+    try:
+        for destination in destinations:
+            _make_directory(destination.parent)
+            try:
+                _link(copy or source, destination)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                copy = _copied(source, destination)
+                try:
+                    _link(copy, destination)
+                except FileExistsError:
+                    continue
+            _sync_directory(destination.parent)
+            source.unlink()
+            return destination
+    finally:
+        if copy is not None:
+            copy.unlink(missing_ok=True)
+    raise FileExistsError(errno.EEXIST, "no name is free", str(source))
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(path)) from None
+
+
+def _link(source: Path, destination: Path) -> None:
+    """Give a file a second name, which must be free."""
+    try:
+        os.link(source, destination)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # A file system without hard links: take the name first, then replace what has it.
+        os.close(os.open(destination, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+        shutil.copyfile(source, destination)
+
+
+def _copied(source: Path, destination: Path) -> Path:
+    """A whole copy beside the destination, under a hidden name."""
+    copy = destination.with_name(f".{destination.name}.{os.getpid()}.copy")
+    shutil.copyfile(source, copy)
+    shutil.copymode(source, copy)
+    with copy.open("rb") as file:
+        os.fsync(file.fileno())
+    return copy
+
+
+def _lock(fd: int, kind: int) -> bool:
+    """Whether we have the lock; False as well where there are none."""
+    try:
+        fcntl.flock(fd, kind if kind == fcntl.LOCK_SH else kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _attribute(fd: int, name: str) -> bytes | None:
+    try:
+        return os.getxattr(fd, name)
+    except OSError:
+        return None
+
+
+def _set_attribute(fd: int, name: str, value: bytes) -> bool:
+    try:
+        os.setxattr(fd, name, value)
+    except OSError:  # a file system without them
+        return False
+    return True
+
+
+def _remove_attribute(fd: int, name: str) -> None:
+    with suppress(OSError):
+        os.removexattr(fd, name)
+
+
+def _sync_directory(path: Path) -> None:
+    """So that a file's name survives a loss of power, as its contents do."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # some file systems cannot
+            os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -37,7 +37,7 @@ from typing import Any
 from pumpline.core.messages import _kernels_py
 
 _CHOICES = ("auto", "require", "python")
-_NAMES = ("pubs", "skip_messages", "mpub", "fins", "fin_commands")
+_NAMES = ("pubs", "message", "skip_messages", "mpub", "fins", "fin_commands")
 
 
 def _load(choice: str) -> tuple[Any, bool]:

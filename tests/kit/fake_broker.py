@@ -9,7 +9,7 @@ from typing import TypeVar
 from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.log.directory import Directory
 from pumpline.log.files import FilePool
-from pumpline.log.log import Log
+from pumpline.log.log import Log, Offload
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.consumer import Buffer, ChannelConsumer
@@ -111,7 +111,10 @@ class KnownIds(Topics):
 
 
 class FakeBroker:
-    def __init__(self, path: Path, options: Options | None = None) -> None:
+    def __init__(
+        self, path: Path, options: Options | None = None, *, offload: Offload | None = None
+    ) -> None:
+        """`offload` instead of threads that run when the test says so."""
         self.options = options or Options()
         self.clock = Clock()
         self.threads = Threads()
@@ -126,7 +129,7 @@ class FakeBroker:
             Directory(str(path)),
             self.options,
             clock=self.tick,
-            offload=self.threads,
+            offload=offload or self.threads,
             later=self.clock.later,
             files=FilePool(16),
         )

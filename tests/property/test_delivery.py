@@ -16,6 +16,7 @@ from pumpline.core.messages.delivery import NEVER_NS, Delivery, Journal, Leases,
 CONSUMERS = 3
 TIMEOUT_NS = 100
 TIMEOUT_MAX_NS = 250
+AHEAD = st.integers(0, 8)  # how many fresh offsets go out before one that comes back
 
 
 class Place(Enum):
@@ -53,6 +54,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.leases = [Leases() for _ in range(CONSUMERS)]
         self.messages: dict[int, Message] = {}
         self.ready: list[int] = []  # in the order they are to go out
+        self.behind: list[tuple[int, int]] = []  # (end, offset): after what is fresh below `end`
         self._snapshot()
 
     # -- the log and the clock --------------------------------------------------------------------
@@ -73,13 +75,16 @@ class DeliveryMachine(RuleBasedStateMachine):
     def deliver_fresh(self, consumer: int, count: int) -> None:
         until = self.state.fresh_until(self.end)
         start = self.state.next
+        self._let_pass(start)
         end = min(start + count, until)
         if start >= end:
             assert not self._at(Place.FRESH)
             return
         fresh = self._at(Place.FRESH)
         assert list(range(start, end)) == fresh[: end - start]
-        self.state.next = end
+        assert all(end <= turn for turn, _ in self.behind)
+        self.state.advance(end)
+        self._let_pass(end)
         self._lend(consumer, start, end)
 
     @rule(due_in_ns=st.integers(1, 300), count=st.integers(1, 4))
@@ -117,6 +122,14 @@ class DeliveryMachine(RuleBasedStateMachine):
         self._lend(consumer, offset, offset + 1)
         assert attempt == self.messages[offset].deliveries
 
+    @precondition(lambda self: self.behind)
+    @rule()
+    def let_pass(self) -> None:
+        """What is fresh is not in memory: the first that came back need not wait for it."""
+        end = self.behind[0][0]
+        assert self.state.let_pass()
+        self._let_pass(end)
+
     @precondition(lambda self: self.ready)
     @rule()
     def drop_ready(self) -> None:
@@ -142,12 +155,13 @@ class DeliveryMachine(RuleBasedStateMachine):
                 spans.append((offset, offset + 1))
         self.state.finish(spans)
 
-    @rule(consumer=st.integers(0, CONSUMERS - 1), which=st.integers(0, 5))
-    def requeue(self, consumer: int, which: int) -> None:
+    @rule(consumer=st.integers(0, CONSUMERS - 1), which=st.integers(0, 5), ahead=AHEAD)
+    def requeue(self, consumer: int, which: int, ahead: int) -> None:
         if (offset := self._leased(consumer, which)) is not None:
+            after = self._after(ahead)
             self.leases[consumer].remove(offset)
-            self.state.requeue(offset)
-            self._make_ready(offset)
+            self.state.requeue(offset, after)
+            self._come_back([offset], after)
 
     @rule(
         consumer=st.integers(0, CONSUMERS - 1),
@@ -174,34 +188,32 @@ class DeliveryMachine(RuleBasedStateMachine):
             latest_ns = message.delivered_ns + TIMEOUT_MAX_NS
             message.deadline_ns = min(self.now_ns + TIMEOUT_NS, latest_ns)
 
-    @rule(consumer=st.integers(0, CONSUMERS - 1))
-    def leave(self, consumer: int) -> None:
+    @rule(consumer=st.integers(0, CONSUMERS - 1), ahead=AHEAD)
+    def leave(self, consumer: int, ahead: int) -> None:
         offsets = self.leases[consumer].clear()
         assert sorted(offsets) == sorted(self._owned(consumer))
-        self.state.release(offsets)
-        for offset in offsets:
-            self._make_ready(offset)
+        self.state.release(offsets, self._after(ahead))
+        self._come_back(offsets, self._after(ahead))
 
     # -- what time does ---------------------------------------------------------------------------
 
-    @rule(consumer=st.integers(0, CONSUMERS - 1))
-    def expire(self, consumer: int) -> None:
+    @rule(consumer=st.integers(0, CONSUMERS - 1), ahead=AHEAD)
+    def expire(self, consumer: int, ahead: int) -> None:
         expired = self.leases[consumer].expire(self.now_ns)
         overdue = {o for o in self._owned(consumer) if self.messages[o].deadline_ns <= self.now_ns}
         assert set(expired) == overdue
-        self.state.release(expired)
-        for offset in expired:
-            self._make_ready(offset)
+        self.state.release(expired, self._after(ahead))
+        self._come_back(expired, self._after(ahead))
 
-    @rule()
-    def wake(self) -> None:
+    @rule(ahead=AHEAD)
+    def wake(self, ahead: int) -> None:
         due = [o for o in self._at(Place.DEFERRED) if self.messages[o].due_ns <= self.now_ns]
-        assert self.state.wake(self.now_ns) == len(due)
-        woken = list(self.state.ready)[len(self.ready) :]
+        before = {*self.state.ready, *_behind(self.state)}
+        assert self.state.wake(self.now_ns, self._after(ahead)) == len(due)
+        woken = [o for o in [*self.state.ready, *_behind(self.state)] if o not in before]
         assert sorted(woken) == due
         assert woken == sorted(woken, key=lambda o: (self.messages[o].due_ns, o))
-        for offset in woken:
-            self._make_ready(offset)
+        self._come_back(woken, self._after(ahead))
 
     # -- what the broker does ---------------------------------------------------------------------
 
@@ -221,6 +233,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             leases.clear()
         self.state.seek(self.end)  # the end is never behind: a journal will do
         self.ready.clear()
+        self.behind.clear()
         for message in self.messages.values():
             message.place = Place.DONE
 
@@ -233,6 +246,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.state.seek(offset)
         assert (self.state.low, self.state.next) == (offset, offset)
         self.ready.clear()
+        self.behind.clear()
         for each, message in self.messages.items():
             message.place = Place.FRESH if each >= offset else Place.DONE
             message.deliveries = 0
@@ -257,6 +271,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             if message.place is Place.LEASED:
                 message.place = Place.READY
         self.ready = list(self.state.ready)
+        self.behind = []
         assert set(self.ready) <= set(self._at(Place.READY))
         for offset in self._at(Place.READY):
             if offset not in self.ready:  # was woken since: its due time is over
@@ -269,7 +284,9 @@ class DeliveryMachine(RuleBasedStateMachine):
     @invariant()
     def every_message_is_in_its_place(self) -> None:
         state = self.state
+        self._let_pass(state.next)
         assert list(state.ready) == self.ready
+        assert _behind(state) == [offset for _, offset in self.behind]
         done = [o for o in range(self.start, self.end) if o in state.finished]
         assert done == self._at(Place.DONE)
         for consumer, leases in enumerate(self.leases):
@@ -284,11 +301,12 @@ class DeliveryMachine(RuleBasedStateMachine):
     @invariant()
     def what_waits_is_counted(self) -> None:
         fresh = self._at(Place.FRESH)
-        assert self.state.waiting(self.end) == len(self.ready) + len(fresh)
+        returned = len(self.ready) + len(self.behind)
+        assert self.state.waiting(self.end) == returned + len(fresh)
         limit = self.start + (self.end - self.start) // 2
         if limit >= self.state.next:
             below = [o for o in fresh if o < limit]
-            assert self.state.waiting(limit) == len(self.ready) + len(below)
+            assert self.state.waiting(limit) == returned + len(below)
 
     @invariant()
     def what_is_to_be_stepped_over_is_in_order_and_apart(self) -> None:
@@ -346,9 +364,21 @@ class DeliveryMachine(RuleBasedStateMachine):
             message.deliveries += 1
             message.delivered_ns, message.deadline_ns = self.now_ns, deadline_ns
 
-    def _make_ready(self, offset: int) -> None:
-        self.messages[offset].place = Place.READY
-        self.ready.append(offset)
+    def _after(self, ahead: int) -> int:
+        return min(self.state.next + ahead, self.end)
+
+    def _come_back(self, offsets: list[int], after: int) -> None:
+        self._let_pass(self.state.next)
+        for offset in offsets:
+            self.messages[offset].place = Place.READY
+            end = max(after, self.behind[-1][0]) if self.behind else after
+            self.behind.append((end, offset))
+        self._let_pass(self.state.next)
+
+    def _let_pass(self, end: int) -> None:
+        """What is fresh below `end` has gone out."""
+        while self.behind and self.behind[0][0] <= end:
+            self.ready.append(self.behind.pop(0)[1])
 
     def _snapshot(self) -> None:
         self.journals: list[Journal] = [self.state.snapshot()]
@@ -358,6 +388,10 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.written = {o: message.copy() for o, message in self.messages.items()}
         self.written_end = self.end
         self.written_ns = self.now_ns
+
+
+def _behind(state: Delivery) -> list[int]:
+    return [offset for _, offsets in state.behind for offset in offsets]
 
 
 def _deferred(state: Delivery) -> dict[int, int]:

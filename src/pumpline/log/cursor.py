@@ -81,15 +81,11 @@ def encode(journal: Journal, *, wall_ahead_ns: int) -> bytes:
     """One record; `wall_ahead_ns` turns due times of the steady clock into dates."""
     parts = [
         _FIXED.pack(journal.low, journal.next, len(journal.finished), len(journal.pending)),
-        *(_SPAN.pack(start, end) for start, end in journal.finished),
-        *(
-            _PENDING.pack(
-                item.offset,
-                item.attempts & 0xFFFF,
-                item.due_ns + wall_ahead_ns if item.due_ns else 0,
-            )
-            for item in journal.pending
-        ),
+        *[_SPAN.pack(start, end) for start, end in journal.finished],
+        *[
+            _PENDING.pack(offset, attempts & 0xFFFF, due_ns + wall_ahead_ns if due_ns else 0)
+            for offset, attempts, due_ns in journal.pending
+        ],
     ]
     payload = b"".join(parts)
     return _HEAD.pack(4 + len(payload), crc32(payload)) + payload

@@ -140,6 +140,23 @@ def test_backlog_of_a_topic_beyond_memory_loses_nothing(
     assert set(bodies(consumer.messages(50))) == set(sent)
 
 
+def test_a_message_that_always_comes_back_keeps_no_other_waiting(
+    connect: Connect, topic: str
+) -> None:
+    consumer = connect()
+    consumer.subscribe(topic, "ch", ready=1)
+    others = {b"%d" % n for n in range(19)}
+    assert connect().request(mpub(topic, [b"poison", *others])) == OK
+    delivered = 0
+    while others:
+        message = consumer.message()
+        others.discard(message.body)
+        poison = message.body == b"poison"
+        consumer.send(req(message.id, 0) if poison else fin(message.id))
+        delivered += 1
+        assert delivered < 100
+
+
 def test_deferral_is_counted_in_each_channel(nsqd: Nsqd, connect: Connect, topic: str) -> None:
     producer, consumer = connect(), connect()
     consumer.subscribe(topic, "one", ready=5)

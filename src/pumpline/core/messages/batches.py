@@ -126,10 +126,11 @@ class LogBatch:
         stop = max(self.first + index, start + 1)
         return stop, self.position(stop)
 
-    def redelivery(self, offset: int, attempts: int) -> bytearray:
-        frame = bytearray(self.cut(offset, offset + 1))
-        patch_attempts(frame, attempts)
-        return frame
+    def add_redelivery(self, frames: bytearray, offset: int, attempts: int) -> None:
+        """Append the frame of `offset` with these attempts to `frames`."""
+        at = len(frames)
+        frames += self.cut(offset, offset + 1)
+        patch_attempts(frames, attempts, at)
 
     def head(self) -> bytes:
         """The header as written to a segment, with the crc over all parts."""

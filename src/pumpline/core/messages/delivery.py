@@ -5,11 +5,16 @@ Every offset below `next` that is not finished is in exactly one place:
 | place      | meaning                                                                     |
 |------------|-----------------------------------------------------------------------------|
 | a lease    | in flight to one consumer until a deadline (`Leases`, one per consumer)     |
-| `ready`    | came back (requeued, timed out, owner gone, deferral over), to go out first |
+| `ready`    | came back (requeued, timed out, owner gone, deferral over), its turn is now |
+| `behind`   | came back, and waits for offsets that were never delivered                  |
 | `deferred` | waits for its due time                                                      |
 | withdrawn  | on its way to somewhere else; the owner finishes it when it is there        |
 
-Offsets from `next` on were never touched. The state knows no bytes, sockets or clocks: callers
+Offsets from `next` on are fresh: never touched. What comes back is told after which of them its
+turn is, so that a message that always comes back cannot keep the others from going out. A restart
+forgets the turns: then everything that came back is `ready`.
+
+The state knows no bytes, sockets or clocks: callers
 pass the time, in nanoseconds of one steady clock, and fetch frames from the log themselves.
 
 What consumers finish is added to `answered` as it comes, and counted as finished together: once a
@@ -21,7 +26,7 @@ is all a checkpoint has to write.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -76,6 +81,14 @@ class Leases:
         if deadline_ns < self.floor_ns:
             self.floor_ns = deadline_ns
 
+    def add_each(self, offsets: list[int], deadline_ns: int) -> None:
+        self.deadlines.update(dict.fromkeys(offsets, deadline_ns))
+        if self._caps:
+            for offset in offsets:
+                self._caps.pop(offset, None)
+        if deadline_ns < self.floor_ns:
+            self.floor_ns = deadline_ns
+
     def touch(self, offset: int, *, now_ns: int, timeout_ns: int, timeout_max_ns: int) -> None:
         """Move the deadline, never past first delivery + `timeout_max_ns`."""
         cap_ns = self._caps.get(offset)
@@ -119,6 +132,8 @@ class Delivery:
         "_finished_since",
         "answered",
         "attempts",
+        "behind",
+        "behind_count",
         "deferred_count",
         "next",
         "on_settled",
@@ -132,6 +147,9 @@ class Delivery:
         self.on_settled: Callable[[list[Span]], None] | None = None  # called with what was finished
         self._finished = Finished(start)
         self.ready: deque[int] = deque()
+        # (end, offsets): their turn is when `next` reaches `end`. Ends rise, and lie above `next`.
+        self.behind: deque[tuple[int, list[int]]] = deque()
+        self.behind_count = 0
         self.skips: deque[Span] = deque()  # spans above `next` to step over, in order, apart
         self.attempts: dict[int, int] = {}
         self.deferred_count = 0
@@ -165,17 +183,43 @@ class Delivery:
         return max(self.next, self.skips[-1][1]) if self.skips else self.next
 
     def waiting(self, limit: int) -> int:
-        """How many messages below `limit` could go out now."""
+        """How many messages below `limit` could go out now, one after another."""
+        return len(self.ready) + self.behind_count + self.fresh(limit)
+
+    def fresh(self, limit: int) -> int:
+        """How many of them were never delivered."""
         fresh = limit - self.next
         if self.skips:
             fresh -= sum(min(b, limit) - a for a, b in self.skips if a < limit)
-        return len(self.ready) + max(fresh, 0)
+        return max(fresh, 0)
 
     def fresh_until(self, limit: int) -> int:
-        """The end of the run of never-delivered offsets from `next`, after stepping over skips."""
+        """The end of the run of fresh offsets from `next`, after stepping over skips, that may go
+        out before anything that came back."""
         while self.skips and self.skips[0][0] <= self.next:
             self.next = max(self.next, self.skips.popleft()[1])
-        return min(limit, self.skips[0][0]) if self.skips else limit
+        if self.skips:
+            limit = min(limit, self.skips[0][0])
+        if self.behind:
+            self.advance(self.next)
+            if self.behind:
+                limit = min(limit, self.behind[0][0])
+        return limit
+
+    def advance(self, end: int) -> None:
+        """What was fresh below `end` is so no more: it may be the turn of what came back."""
+        self.next = end
+        while self.behind and self.behind[0][0] <= end:
+            self.let_pass()
+
+    def let_pass(self) -> bool:
+        """Let the first that wait for fresh offsets wait no longer; return whether any did."""
+        if not self.behind:
+            return False
+        _, offsets = self.behind.popleft()
+        self.behind_count -= len(offsets)
+        self.ready.extend(offsets)
+        return True
 
     def redeliver(self) -> tuple[int, int]:
         """The next message that came back, and which attempt this delivery is."""
@@ -195,15 +239,22 @@ class Delivery:
             if end > finished.low:
                 self._finished_since.append((start, end))
 
-    def requeue(self, offset: int) -> None:
-        """A leased offset is to go out again as soon as possible."""
+    def requeue(self, offset: int, after: int = 0) -> None:
+        """A leased offset is to go out again, once what is fresh below `after` has."""
         self.attempts.setdefault(offset, 1)
         self._changed[offset] = 0
-        self.ready.append(offset)
+        behind = self.behind
+        if behind and after <= behind[-1][0]:  # `_line_up`, without a call for most
+            behind[-1][1].append(offset)
+            self.behind_count += 1
+        elif after <= self.next:
+            self.ready.append(offset)
+        else:
+            self._line_up((offset,), after)
 
-    def release(self, offsets: Iterable[int]) -> None:
+    def release(self, offsets: Iterable[int], after: int = 0) -> None:
         for offset in offsets:
-            self.requeue(offset)
+            self.requeue(offset, after)
 
     def withdraw(self, offset: int) -> None:
         """A leased offset, or one taken from `ready`, goes elsewhere: finished when it is there,
@@ -219,7 +270,8 @@ class Delivery:
 
     def defer_fresh(self, end: int, due_ns: int) -> None:
         """[next, end) was published with a delay and is not delivered before `due_ns`."""
-        start, self.next = self.next, end
+        start = self.next
+        self.advance(end)
         span = range(start, end)
         self.attempts.update(dict.fromkeys(span, 0))
         self._changed.update(dict.fromkeys(span, due_ns))
@@ -250,12 +302,13 @@ class Delivery:
             if start <= offset < end and offset in offsets
         }
 
-    def wake(self, now_ns: int) -> int:
-        """Deferred messages that are due become ready; returns how many."""
+    def wake(self, now_ns: int, after: int = 0) -> int:
+        """Deferred messages that are due come back, to go out once what is fresh below `after` has;
+        returns how many."""
         woken = 0
         while self._deferred and self._deferred[0][0] <= now_ns:
             _, start, end = heappop(self._deferred)
-            self.ready.extend(range(start, end))
+            self._line_up(range(start, end), after)
             woken += end - start
         self.deferred_count -= woken
         return woken
@@ -274,15 +327,21 @@ class Delivery:
 
     def expire(self, end: int) -> int:
         """Finish what is below `end` and neither leased nor deferred; returns how many."""
-        old = sorted(offset for offset in self.ready if offset < end)
+        returned = [self.ready, *(offsets for _, offsets in self.behind)]
+        old = sorted(offset for offsets in returned for offset in offsets if offset < end)
         if old:
             self.ready = deque(offset for offset in self.ready if offset >= end)
+            left = [(after, [o for o in offsets if o >= end]) for after, offsets in self.behind]
+            self.behind = deque(left)
+            self.behind_count = sum(len(offsets) for _, offsets in left)
             self.finish((offset, offset + 1) for offset in old)
         return len(old) + self.skip(self.next, end)
 
     def drop(self, count: int, end: int) -> int:
         """Finish up to `count` messages below `end` that are not leased: those that came back
         first, then the oldest never delivered, then deferred ones. Returns how many."""
+        while len(self.ready) < count and self.let_pass():
+            pass
         returned = [self.ready.popleft() for _ in range(min(count, len(self.ready)))]
         self.finish((offset, offset + 1) for offset in returned)
         dropped = len(returned)
@@ -309,6 +368,8 @@ class Delivery:
         The caller clears the leases. A journal cannot tell of going back: a snapshot has to follow.
         """
         self.ready.clear()
+        self.behind.clear()
+        self.behind_count = 0
         self.skips.clear()
         self._deferred.clear()
         self.deferred_count = 0
@@ -345,6 +406,19 @@ class Delivery:
     def _pending(self, due_ns: dict[int, int]) -> list[Pending]:
         attempts = self.attempts
         return [Pending(o, attempts[o], due) for o, due in due_ns.items() if o in attempts]
+
+    def _line_up(self, offsets: Sequence[int], after: int) -> None:
+        """Put offsets that come back behind what is fresh below `after`, and what came before."""
+        if self.behind:
+            after = max(after, self.behind[-1][0])
+        if after <= self.next:
+            self.ready.extend(offsets)
+            return
+        if self.behind and self.behind[-1][0] == after:
+            self.behind[-1][1].extend(offsets)
+        else:
+            self.behind.append((after, list(offsets)))
+        self.behind_count += len(offsets)
 
     def _defer_span(self, start: int, end: int, due_ns: int) -> None:
         heappush(self._deferred, (due_ns, start, end))

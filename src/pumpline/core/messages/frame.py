@@ -30,5 +30,6 @@ def encode_message(*, timestamp_ns: int, attempts: int, message_id: int, body: b
     return b"%b%016x%b" % (head, message_id, body)
 
 
-def patch_attempts(frame: bytearray, attempts: int) -> None:
-    _ATTEMPTS.pack_into(frame, ATTEMPTS_AT, attempts & ATTEMPTS_MASK)
+def patch_attempts(frames: bytearray, attempts: int, at: int = 0) -> None:
+    """Set the attempts of the frame that begins at `at`."""
+    _ATTEMPTS.pack_into(frames, at + ATTEMPTS_AT, attempts & ATTEMPTS_MASK)

@@ -140,7 +140,7 @@ class Backlog:
         """Exact for what was never delivered, by the mean size for the rest."""
         log = self._log
         following = channel.delivery.next
-        fresh = channel.delivery.waiting(end) - len(channel.delivery.ready)
+        fresh = channel.delivery.fresh(end)
         others = max(_unfinished(channel, end) - fresh, 0)
         mean_bytes = log.size_bytes // max(log.end - log.first, 1)
         return log.bytes_from(following) + others * mean_bytes

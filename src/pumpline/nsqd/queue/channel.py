@@ -65,6 +65,7 @@ class Channel:
         self._counted_from = topic.pumped
         self.dealing = Dealing(self)
         self._line = self.dealing.line
+        self._line_max = max(topic.options.mem_queue_size, 1)
         self._tick = topic.tick
         self._announced = False  # `share` will be called in this tick
         self._timer: TimerHandle | None = None
@@ -217,15 +218,23 @@ class Channel:
             if due_ns < self.timer_ns:
                 self.arm(due_ns)
         else:
-            self.delivery.requeue(offset)
-        self.note_change()
-        self.offer(consumer)
+            self.delivery.requeue(offset, self._last_in_line)
+        if not self.changed:
+            self.note_change()
+        self.answered(consumer, 0)
 
     def _take_back(self, offsets: list[int]) -> None:
         """Requeue messages that were in flight and not answered, or write them as dead letters."""
         if self.topic.attempts_max:
             offsets = [offset for offset in offsets if not self.dead_letters.claim(offset)]
-        self.delivery.release(offsets)
+        self.delivery.release(offsets, self._last_in_line)
+
+    @property
+    def _last_in_line(self) -> int:
+        """What comes back now waits for the messages below this offset: those that are ready, but
+        at most `--mem-queue-size` of them, as in NSQ's memory queue."""
+        pumped, end = self.topic.pumped, self.delivery.next + self._line_max
+        return pumped if pumped < end else end
 
     def touch(self, consumer: ChannelConsumer, offset: int) -> None:
         self._check_owned(consumer, offset)
@@ -268,7 +277,7 @@ class Channel:
                 if expired:
                     self.note_change()
                     self.offer(consumer)
-        self.delivery.wake(now_ns)
+        self.delivery.wake(now_ns, self._last_in_line)
         self.announce()
         floors = (consumer.leases.floor_ns for consumer in self.consumers)
         due_ns = min(self.delivery.next_due_ns(), *floors, NEVER_NS)

@@ -2,8 +2,8 @@
 
 Consumers with credit stand in a line; each turn gives the first one at most its fair part,
 `max(1, waiting // consumers in line)`, and sends it to the back. A turn costs nothing for consumers
-without credit, so a thousand idle ones slow nobody down. What came back goes out before what was
-never delivered.
+without credit, so a thousand idle ones slow nobody down. What came back goes out when its turn is
+(`core.messages.delivery`), or while what is before it has to be read from disk.
 
 Frames are slices of the log's batches: a first delivery copies nothing; a redelivery is one frame,
 copied to set its attempts. Knows the log and the line; must not know when it is called.
@@ -64,7 +64,10 @@ class Dealing:
             waiting = delivery.waiting(limit)
             if waiting <= 0:
                 break
-            if not self._give_again(waiting) and not self._give_fresh(waiting, limit):
+            end = delivery.fresh_until(limit) if delivery.skips or delivery.behind else limit
+            if self._give_again(waiting) or self._give_fresh(waiting, end):
+                continue
+            if not self.line or not delivery.let_pass():
                 break  # nothing in memory: the reader or the timer calls `announce` later
 
     def release(self) -> None:
@@ -73,7 +76,7 @@ class Dealing:
         self._backward.release()
 
     def _give_again(self, waiting: int) -> int:
-        """Give the first in line its part of what came back, frame by frame: each has its own
+        """Give the first in line its part of what came back, a copy of each frame: it has its own
         attempts. Returns how many messages no longer wait."""
         delivery, line = self._delivery, self.line
         while delivery.ready and line and line[0].credit <= 0:
@@ -82,8 +85,11 @@ class Dealing:
             return 0
         consumer = line[0]
         count = min(consumer.credit, max(1, waiting // len(line)))
+        room_bytes = consumer.outlet.output_room_bytes
+        frames = bytearray()
+        lent: list[int] = []
         given = 0
-        while delivery.ready and given < count and consumer.outlet.output_room_bytes > 0:
+        while delivery.ready and given < count and len(frames) < room_bytes:
             offset = delivery.ready[0]
             batch = self._backward.batch(offset)
             if batch is None:
@@ -100,16 +106,18 @@ class Dealing:
             offset, attempts = delivery.redeliver()
             if self._latency is not None:
                 self._latency.delivered(offset, offset + 1, batch.timestamp_ns)
-            self._lend(consumer, offset, offset + 1)
-            consumer.outlet.send_messages(batch.redelivery(offset, attempts))
+            batch.add_redelivery(frames, offset, attempts)
+            lent.append(offset)
         line.rotate(-1)
+        if lent:
+            self._lend(consumer, lent)
+            consumer.outlet.send_messages(frames)
         return given
 
-    def _give_fresh(self, waiting: int, limit: int) -> int:
-        """Give out what was never delivered, as far as the next batch goes; returns how many
-        messages no longer wait."""
+    def _give_fresh(self, waiting: int, end: int) -> int:
+        """Give out what was never delivered, below `end` and as far as the next batch goes; returns
+        how many messages no longer wait."""
         delivery = self._delivery
-        end = delivery.fresh_until(limit) if delivery.skips else limit
         at = delivery.next
         if at >= end:
             return 0
@@ -164,6 +172,8 @@ class Dealing:
                     line.popleft().queued = False
                     outlet.send_last(frames[position:ends_at])
             at, position = stop, ends_at
+        if delivery.behind:
+            delivery.advance(at)
         if self._latency is not None:
             self._latency.delivered(start, at, batch.timestamp_ns)
         if not channel.changed:
@@ -193,15 +203,15 @@ class Dealing:
             if random.randrange(100) > consumer.sample_rate:
                 self._delivery.finish([(offset, offset + 1)])
             else:
-                self._lend(consumer, offset, offset + 1)
+                self._lend(consumer, [offset])
                 consumer.outlet.send_messages(batch.cut(offset, offset + 1))
         self._channel.note_change()
 
-    def _lend(self, consumer: ChannelConsumer, start: int, end: int) -> None:
+    def _lend(self, consumer: ChannelConsumer, offsets: list[int]) -> None:
         channel = self._channel
         deadline_ns = self._tick.steady_ns + consumer.msg_timeout_ns
-        consumer.leases.add(start, end, deadline_ns)
-        consumer.message_count += end - start
+        consumer.leases.add_each(offsets, deadline_ns)
+        consumer.message_count += len(offsets)
         if deadline_ns < channel.timer_ns:
             channel.arm(deadline_ns)
         if not channel.changed:

@@ -156,6 +156,125 @@ def test_a_requeued_message_waits_for_its_delay(broker: FakeBroker) -> None:
     assert sink.take() == [(0, 2, b"a")]
 
 
+def refuse_one(
+    broker: FakeBroker, *, refused: bytes, count: int, consumer_rdy: int = 1
+) -> list[int]:
+    """Publish `count` messages to a channel whose one consumer requeues `refused` each time and
+    finishes the others; returns the offsets in the order of delivery, until all were delivered."""
+    topic = broker.topic()
+    channel = topic.channel("c")
+    consumer, sink = broker.consume(channel, rdy=consumer_rdy)
+    broker.publish(topic, *(b"%d" % i for i in range(count)))
+    order: list[int] = []
+    while len(set(order)) < count and len(order) < 10 * count:
+        for offset, _, body in sink.take():
+            order.append(offset)
+            if body == refused:
+                channel.requeue(consumer, offset, 0)
+            else:
+                channel.finish_one(consumer, offset)
+        broker.run()
+    return order
+
+
+def test_what_comes_back_waits_for_what_was_ready(broker: FakeBroker) -> None:
+    assert refuse_one(broker, refused=b"0", count=20) == list(range(20))
+
+
+def test_what_comes_back_waits_for_as_many_as_memory_may_hold(tmp_path: Path) -> None:
+    broker = FakeBroker(tmp_path, Options(mem_queue_size=3))
+    assert refuse_one(broker, refused=b"0", count=7) == [0, 1, 2, 3, 0, 4, 5, 6]
+
+
+def test_what_comes_back_does_not_keep_others_waiting_without_a_memory_queue(
+    tmp_path: Path,
+) -> None:
+    broker = FakeBroker(tmp_path, Options(mem_queue_size=0))
+    assert refuse_one(broker, refused=b"0", count=4) == [0, 1, 0, 2, 0, 3]
+
+
+def test_what_times_out_waits_for_what_was_ready_and_not_for_what_came_later(
+    broker: FakeBroker,
+) -> None:
+    topic = broker.topic()
+    channel = topic.channel("c")
+    consumer, sink = broker.consume(channel, rdy=1, msg_timeout_ns=2 * NS_PER_S)
+    broker.publish(topic, b"a", b"b", b"c")
+    broker.advance(2)  # `a` times out
+    broker.publish(topic, b"d")
+    order = sink.take()
+    for _ in range(4):
+        broker.finish(consumer, order[-1][0])
+        order += sink.take()
+    assert order == [(0, 1, b"a"), (1, 1, b"b"), (2, 1, b"c"), (0, 2, b"a"), (3, 1, b"d")]
+
+
+def test_what_a_consumer_leaves_behind_waits_for_what_was_ready(broker: FakeBroker) -> None:
+    topic = broker.topic()
+    channel = topic.channel("c")
+    leaving, _ = broker.consume(channel, rdy=2)
+    broker.publish(topic, b"a", b"b", b"c", b"d")
+    channel.remove(leaving)
+    broker.run()
+    assert channel.depth == 4
+    _, sink = broker.consume(channel, rdy=9)
+    assert bodies(sink.take()) == [b"c", b"d", b"a", b"b"]
+
+
+def test_a_delay_that_is_over_goes_to_the_end_of_the_line(broker: FakeBroker) -> None:
+    topic = broker.topic()
+    channel = topic.channel("c")
+    consumer, sink = broker.consume(channel, rdy=1)
+    broker.publish(topic, *(b"%d" % i for i in range(4)))
+    channel.requeue(consumer, 0, NS_PER_S)
+    broker.run()
+    broker.advance(1)
+    for offset in (1, 2, 3):
+        broker.finish(consumer, offset)
+    assert bodies(sink.take()) == [b"0", b"1", b"2", b"3", b"0"]
+
+
+def test_the_order_of_what_came_back_does_not_survive_a_restart(tmp_path: Path) -> None:
+    broker = FakeBroker(tmp_path)
+    topic = broker.topic()
+    channel = topic.channel("c")
+    consumer, _ = broker.consume(channel, rdy=1)
+    broker.publish(topic, b"a", b"b", b"c")
+    channel.requeue(consumer, 0, 0)
+    broker.checkpoint()
+    again = FakeBroker(tmp_path)
+    _, sink = again.consume(again.load()["t"].channels["c"], rdy=9)
+    again.settle()
+    assert sorted(bodies(sink.take())) == [b"a", b"b", b"c"]
+
+
+def test_what_came_back_goes_out_while_others_cannot_be_read_from_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "_NOWAIT", 0)
+    broker = FakeBroker(tmp_path, Options(mem_queue_size=3, max_bytes_per_file=500))
+    topic = broker.topic()
+    channel = topic.channel("c")
+    for i in range(50):
+        broker.publish(topic, b"%d" % i)
+    second = Path(log_of(topic).segments[1].path)
+    last = log_of(topic).segments[1].first - 1  # message of the first segment
+    second.rename(second.with_suffix(".away"))
+    second.mkdir()  # which cannot be read
+    consumer, sink = broker.consume(channel, rdy=last + 1)
+    broker.settle()
+    assert [offset for offset, _, _ in sink.take()] == list(range(last + 1))
+    channel.requeue(consumer, last, 0)
+    broker.settle()
+    assert sink.take() == [(last, 2, b"%d" % last)]
+    second.rmdir()
+    second.with_suffix(".away").rename(second)
+    broker.finish(consumer, last)
+    broker.advance(10)
+    broker.settle()
+    assert sink.take()[0] == (last + 1, 1, b"%d" % (last + 1))
+
+
 def test_a_delayed_message_is_delivered_when_due_and_counts_one_attempt(broker: FakeBroker) -> None:
     topic = broker.topic()
     channel = topic.channel("c")

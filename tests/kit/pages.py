@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +47,8 @@ def steps_of(page: str) -> list[Step]:
 class Reader:
     """Somebody who types the commands of a page, in a directory of their own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, environment: Mapping[str, str] | None = None) -> None:
+        """The ports in the environment are replaced, too."""
         self._directory = directory
         self._ports: dict[str, HeldPort] = {}
         self._log = directory / "nsqd.stderr"
@@ -54,6 +56,8 @@ class Reader:
         self._others: list[subprocess.Popen[bytes]] = []
         scripts = str(Path(sys.executable).parent)
         self._environment = {**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}"}
+        for name, value in (environment or {}).items():
+            self._environment[name] = self._with_free_ports(value)
 
     def follow(self, page: str) -> int:
         """Every step of the page; returns how many there were."""

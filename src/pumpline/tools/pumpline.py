@@ -21,6 +21,7 @@ class Command(NamedTuple):
 
 GROUPS = {
     "Begin": {
+        "up": Command("up", "nsqlookupd, nsqd and nsqadmin on this machine, until Ctrl-C"),
         "demo": Command(
             "demo.command", "see it work: brokers, a kill -9, consumers, a Spark table"
         ),
@@ -85,7 +86,7 @@ def usage() -> str:
     lines += [
         "",
         "Examples:",
-        "  pumpline demo",
+        "  pumpline up",
         "  pumpline nsqd --data-path=/var/lib/nsqd",
         "  pumpline channels orders --nsqd 127.0.0.1:4151",
         "  pumpline pipeline archive --nsqd 127.0.0.1:4151 --topic orders --table orders",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pumpline.sync import Consumer
-from pumpline.testing import LocalNsqd
+from pumpline.testing import LocalNsqd, LocalNsqlookupd
 from pumpline.tools import pumpline
 
 SHELL_TIMEOUT_S = 120.0
@@ -30,6 +30,12 @@ class Said(NamedTuple):
     def words(self) -> list[list[str]]:
         """Of a table, without its head."""
         return [line.split() for line in self.out.splitlines()[1:]]
+
+
+class Fleet(NamedTuple):
+    lookupd: LocalNsqlookupd
+    one: LocalNsqd
+    two: LocalNsqd
 
 
 class Pumpline:

@@ -15,10 +15,11 @@ from typing import Any
 from pumpline.core.text.dates import parse_time
 from pumpline.core.text.flags import BOOL, DURATION, INT, STRING, STRINGS, option
 from pumpline.core.text.settings import DEAD_LETTER_SUFFIX, FORM_BODY
+from pumpline.tools.arguments import UsageError
 from pumpline.tools.cluster.figures import read_stats
 from pumpline.tools.cluster.node import ClusterNode, NodeFailure
 from pumpline.tools.verbs.output import Column, confirmed, shown_number, shown_time
-from pumpline.tools.verbs.verb import Call, ChangeOptions, Nothing, UsageError, Verb, run_verb
+from pumpline.tools.verbs.verb import Call, ChangeOptions, Nothing, Verb, run_verb
 
 PAGE = 1000  # letters asked for at once
 BODY_CHARS_SHOWN = 200  # of a body, in a table

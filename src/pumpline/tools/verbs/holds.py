@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pumpline.core.text.durations import NS_PER_S
+from pumpline.tools.arguments import UsageError
 from pumpline.tools.cluster.figures import read_stats
 from pumpline.tools.cluster.node import ClusterNode
 from pumpline.tools.verbs.changes import change
@@ -17,7 +18,7 @@ from pumpline.tools.verbs.output import (
     shown_seconds,
     shown_yes,
 )
-from pumpline.tools.verbs.verb import Call, ChangeOptions, Nothing, UsageError, Verb, run_verb
+from pumpline.tools.verbs.verb import Call, ChangeOptions, Nothing, Verb, run_verb
 
 COLUMNS = (
     Column("topic", "topic"),

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from pumpline.core.text.durations import NS_PER_MS
 from pumpline.core.text.flags import BOOL, DURATION, STRING, option
+from pumpline.tools.arguments import UsageError
 from pumpline.tools.cluster.node import ClusterNode, NodeFailure
 from pumpline.tools.verbs.output import note
-from pumpline.tools.verbs.verb import Call, Nothing, UsageError, Verb, VerbOptions, run_verb
+from pumpline.tools.verbs.verb import Call, Nothing, Verb, VerbOptions, run_verb
 
 BODY_BYTES_MAX = 1 << 20  # of one request; a longer message goes alone
 

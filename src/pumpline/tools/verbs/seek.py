@@ -12,13 +12,13 @@ from typing import Any
 
 from pumpline.core.text.dates import parse_time
 from pumpline.core.text.flags import BOOL, DURATION, INT, STRING, option
+from pumpline.tools.arguments import UsageError
 from pumpline.tools.cluster.node import ClusterNode, NodeFailure
 from pumpline.tools.verbs.output import Column, confirmed, shown_number, shown_yes
 from pumpline.tools.verbs.verb import (
     Call,
     ChangeOptions,
     Nothing,
-    UsageError,
     Verb,
     run_verb,
 )

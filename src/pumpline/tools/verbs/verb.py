@@ -1,33 +1,18 @@
-"""What a verb is, and how it runs: arguments, cluster, exit code.
+"""What a verb is, and how it runs: arguments, cluster, exit code (see `tools.arguments`)."""
 
-Flags may stand before, between and after the other arguments, which people expect of a verb; NSQ's
-tools stop at the first argument that is no flag, and their mains do not come by here.
-
-| exit code | when                                              |
-|-----------|---------------------------------------------------|
-| 0         | all that was asked for is done                    |
-| 1         | a node failed, or there was nothing to do it to   |
-| 2         | the command line cannot be understood             |
-| 130       | Ctrl-C                                            |
-"""
-
-import os
-import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pumpline.core.text import flags
-from pumpline.core.text.flags import BOOL, Flag, OptionsError, option
+from pumpline.core.text.flags import BOOL, Flag, option
+from pumpline.tools.arguments import CommandLine, run_command
 from pumpline.tools.cluster.cluster import Answers, ClusterClient, unique
 from pumpline.tools.cluster.figures import SeenNode, read_stats
 from pumpline.tools.cluster.node import ClusterNode
 from pumpline.tools.cluster.options import ClusterOptions
-from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK
 from pumpline.tools.verbs.output import Output, note
-
-EXIT_INTERRUPTED = 130
 
 T = TypeVar("T")
 
@@ -44,10 +29,6 @@ class ChangeOptions(VerbOptions):
 
 
 Given = TypeVar("Given", bound=VerbOptions)
-
-
-class UsageError(Exception):
-    """The arguments make no sense together; the text says why."""
 
 
 class Nothing(Exception):
@@ -68,12 +49,8 @@ class Verb(Generic[Given]):
         return flags.table(self.options)
 
     @property
-    def usage(self) -> str:
-        places = f" {self.places}" if self.places else ""
-        head = (
-            f"pumpline {self.name}: {self.summary}\n\nUsage: pumpline {self.name}{places} [flags]"
-        )
-        return flags.usage("", self.flags, head=f"{head}\n\nFlags:", examples=self.examples)
+    def line(self) -> CommandLine:
+        return CommandLine(self.name, self.summary, self.places, self.flags, self.examples)
 
 
 @dataclass(slots=True)
@@ -149,86 +126,15 @@ class Call(Generic[Given]):
 
 def run_verb(verb: Verb[Given], argv: Sequence[str] | None) -> int:
     """From the command line to the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        given, rest = read_arguments(verb.flags, arguments)
-        check_places(verb.places, rest)
-    except flags.HelpRequested:
-        print(verb.usage, end="")
-        return EXIT_OK
-    except flags.FlagError as error:
-        meant = f": did you mean --{error.meant}?" if error.meant else ""
-        return _misused(verb, f"{error}{meant}")
-    except UsageError as error:
-        return _misused(verb, str(error))
-    return quietly(lambda: _run(verb, flags.build(verb.options, given, {}), rest))
 
+    def work(given: dict[str, Any], arguments: list[str]) -> int:
+        options = flags.build(verb.options, given, {})
+        try:
+            with ClusterClient(options) as cluster:
+                out = Output(as_json=options.json, as_table=options.table)
+                return verb.run(Call(options, arguments, cluster, out))
+        except Nothing as error:
+            note(f"pumpline {verb.name}: {error}")
+            return EXIT_FAILED
 
-def _run(verb: Verb[Given], options: Given, arguments: list[str]) -> int:
-    try:
-        with ClusterClient(options) as cluster:
-            out = Output(as_json=options.json, as_table=options.table)
-            return verb.run(Call(options, arguments, cluster, out))
-    except OptionsError as error:
-        note(f"pumpline {verb.name}: {error}")
-        return EXIT_USAGE
-    except UsageError as error:
-        return _misused(verb, str(error))
-    except Nothing as error:
-        note(f"pumpline {verb.name}: {error}")
-        return EXIT_FAILED
-
-
-def quietly(work: Callable[[], int]) -> int:
-    """Ctrl-C, and a reader that closes the pipe, end a command without a traceback."""
-    try:
-        code = work()
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        # What Python still wants to flush at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-
-
-def read_arguments(
-    table: Sequence[Flag], argv: Sequence[str]
-) -> tuple[dict[str, object], list[str]]:
-    """Values by flag, and the other arguments; all after `--` are others."""
-    values: dict[str, object] = {}
-    others: list[str] = []
-    rest = list(argv)
-    while rest:
-        if rest[0] == "--":
-            others += rest[1:]
-            break
-        parsed = flags.parse(table, rest)
-        for name, value in parsed.values.items():
-            earlier = values.get(name)
-            values[name] = [*earlier, *value] if isinstance(earlier, list) else value
-        ended = len(parsed.rest) < len(rest) and rest[len(rest) - len(parsed.rest) - 1] == "--"
-        if ended:
-            others += parsed.rest
-            break
-        others += parsed.rest[:1]
-        rest = parsed.rest[1:]
-    return values, others
-
-
-def check_places(places: str, arguments: Sequence[str]) -> None:
-    """UsageError unless there are as many arguments as `places` has room for."""
-    names = re.findall(r"[<\[]([^>\]]+)[>\]]", places)
-    needed = places.count("<")
-    if len(arguments) < needed:
-        raise UsageError(f"<{names[len(arguments)]}> is missing")
-    if len(arguments) > len(names) and not places.endswith("..."):
-        raise UsageError(f"too many arguments: {' '.join(arguments[len(names) :])}")
-
-
-def _misused(verb: Verb[Given], why: str) -> int:
-    places = f" {verb.places}" if verb.places else ""
-    note(f"pumpline {verb.name}: {why}")
-    note(f"Usage: pumpline {verb.name}{places} [flags]; `pumpline {verb.name} --help` tells more.")
-    return EXIT_USAGE
+    return run_command(verb.line, argv, work)

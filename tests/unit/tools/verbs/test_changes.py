@@ -13,8 +13,7 @@ from pumpline.testing import LocalNsqd
 from tests.kit.certificates import Authority
 from tests.kit.daemons import wait_until
 from tests.kit.ports import HeldPort
-from tests.kit.tools.verbs import Pumpline, Said, in_shell
-from tests.unit.tools.verbs.conftest import Fleet
+from tests.kit.tools.verbs import Fleet, Pumpline, Said, in_shell
 
 
 def ready(nsqd: LocalNsqd, *bodies: bytes) -> None:

@@ -7,8 +7,7 @@ import pytest
 from pumpline.testing import LocalNsqd
 from pumpline.tools.pumpline import COMMANDS, module_of
 from tests.kit.daemons import wait_until
-from tests.kit.tools.verbs import Pumpline, examples_of, give_up, in_shell
-from tests.unit.tools.verbs.conftest import Fleet
+from tests.kit.tools.verbs import Fleet, Pumpline, examples_of, give_up, in_shell
 
 VERBS = [name for name, command in COMMANDS.items() if command.module.startswith("verbs.")]
 

@@ -5,8 +5,7 @@ import pytest
 from pumpline.testing import LocalNsqd
 from tests.kit.daemons import wait_until
 from tests.kit.ports import HeldPort
-from tests.kit.tools.verbs import Pumpline, in_shell
-from tests.unit.tools.verbs.conftest import Fleet
+from tests.kit.tools.verbs import Fleet, Pumpline, in_shell
 
 
 def test_topics_are_summed_over_nodes(fleet: Fleet, pumpline: Pumpline) -> None:

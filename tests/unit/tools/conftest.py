@@ -1,13 +1,12 @@
-"""Fixtures of the verbs: the command itself, and nsqds to try it on."""
+"""Fixtures of commands: pumpline itself, and nsqds to try it on."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import pytest
 
 from pumpline.testing import LocalNsqd, LocalNsqlookupd
 from tests.kit.daemons import wait_until
-from tests.kit.tools.verbs import Pumpline
+from tests.kit.tools.verbs import Fleet, Pumpline
 
 VARIABLES = ("PUMPLINE_NSQD", "PUMPLINE_LOOKUPD", "PUMPLINE_TOKEN_FILE")
 
@@ -25,12 +24,6 @@ def nsqd(monkeypatch: pytest.MonkeyPatch, pumpline: Pumpline) -> Iterator[LocalN
     with LocalNsqd() as daemon:
         monkeypatch.setenv("PUMPLINE_NSQD", daemon.http_address)
         yield daemon
-
-
-class Fleet(NamedTuple):
-    lookupd: LocalNsqlookupd
-    one: LocalNsqd
-    two: LocalNsqd
 
 
 @pytest.fixture

@@ -1,0 +1,112 @@
+"""The command line of pumpline's own commands: flags anywhere among the other arguments.
+
+People expect that of a verb. NSQ's tools stop at the first argument that is no flag; their mains do
+not come by here.
+
+| exit code | when                                              |
+|-----------|---------------------------------------------------|
+| 0         | all that was asked for is done                    |
+| 1         | something failed, or there was nothing to do      |
+| 2         | the command line cannot be understood             |
+| 130       | Ctrl-C                                            |
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pumpline.core.text import flags
+from pumpline.core.text.flags import Flag, OptionsError
+from pumpline.tools.daemon import EXIT_OK, EXIT_USAGE
+
+EXIT_INTERRUPTED = 130
+
+
+class UsageError(Exception):
+    """The arguments make no sense together; the text says why."""
+
+
+class CommandLine(NamedTuple):
+    name: str
+    summary: str  # in one line, without a full stop
+    places: str  # the arguments that are no flags, such as `<topic> [channel]`
+    flags: tuple[Flag, ...]
+    examples: str
+
+    @property
+    def pattern(self) -> str:
+        return " ".join(["pumpline", self.name, *self.places.split(), "[flags]"])
+
+    @property
+    def usage(self) -> str:
+        head = f"pumpline {self.name}: {self.summary}\n\nUsage: {self.pattern}\n\nFlags:"
+        return flags.usage("", self.flags, head=head, examples=self.examples)
+
+
+def run_command(
+    line: CommandLine,
+    argv: Sequence[str] | None,
+    work: Callable[[dict[str, Any], list[str]], int],
+) -> int:
+    """Read the arguments and do the work with them: flag values by name, and the others."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        given, others = read_arguments(line.flags, arguments)
+        check_places(line.places, others)
+        return quietly(lambda: work(given, others))
+    except flags.HelpRequested:
+        print(line.usage, end="")
+        return EXIT_OK
+    except flags.FlagError as error:
+        why = f"{error}: did you mean --{error.meant}?" if error.meant else str(error)
+    except UsageError as error:
+        why = str(error)
+    except OptionsError as error:
+        print(f"pumpline {line.name}: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    more = f"Usage: {line.pattern}; `pumpline {line.name} --help` tells more."
+    print(f"pumpline {line.name}: {why}\n{more}", file=sys.stderr)
+    return EXIT_USAGE
+
+
+def quietly(work: Callable[[], int]) -> int:
+    """Ctrl-C, and a reader that closes the pipe, end a command without a traceback."""
+    try:
+        code = work()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # What Python still wants to flush at exit must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def read_arguments(table: Sequence[Flag], argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Values by flag, and the other arguments; all after `--` are others."""
+    values: dict[str, Any] = {}
+    others: list[str] = []
+    rest = list(argv)
+    while rest:
+        parsed = flags.parse(table, rest)
+        for name, value in parsed.values.items():
+            earlier = values.get(name)
+            values[name] = [*earlier, *value] if isinstance(earlier, list) else value
+        taken = len(rest) - len(parsed.rest)
+        if taken and rest[taken - 1] == "--":
+            return values, others + parsed.rest
+        others += parsed.rest[:1]
+        rest = parsed.rest[1:]
+    return values, others
+
+
+def check_places(places: str, arguments: Sequence[str]) -> None:
+    """UsageError unless there are as many arguments as `places` has room for."""
+    names = re.findall(r"[<\[]([^>\]]+)[>\]]", places)
+    if len(arguments) < places.count("<"):
+        raise UsageError(f"<{names[len(arguments)]}> is missing")
+    if len(arguments) > len(names) and not places.endswith("..."):
+        raise UsageError(f"too many arguments: {' '.join(arguments[len(names) :])}")

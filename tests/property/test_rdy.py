@@ -6,9 +6,18 @@ import hypothesis.strategies as st
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pumpline.client.consuming.rdy import INTERVAL_S, PROBE_SLOTS, Credit, RdyPool, fill
+from pumpline.client.consuming.rdy import (
+    IDLE_ROUND_S,
+    INTERVAL_S,
+    PROBE_SLOTS,
+    Credit,
+    RdyPool,
+    fill,
+)
 
 CONNECTIONS_MAX = 8
+STEPS = 5  # of a turn
+IDLE_TURNS = int(IDLE_ROUND_S / INTERVAL_S)  # the longest that an idle consumer takes to go round
 
 
 class Node:
@@ -85,6 +94,32 @@ class FakeNodes:
                 self.answer(node, node.credit.in_flight)
         return delivered
 
+    def flow(
+        self, busy: list[Node], turns: int, *, after: int = 0, hold: int = STEPS
+    ) -> dict[Node, float]:
+        """Busy nodes always have messages, and each message is answered after `hold` steps.
+        Returns the average RDY of each, not counting the first `after` turns."""
+        used = dict.fromkeys(self.nodes, 0)
+        held: list[tuple[int, Node, int]] = []
+        for step in range((after + turns) * STEPS):
+            while held and held[0][0] <= step:
+                _, node, count = held.pop(0)
+                self.answer(node, count)
+            for node in busy:
+                # A part at a time, so that answers do not come all at once for ever.
+                if count := self.deliver(node, -(-node.room // 2)):
+                    held.append((step + hold, node, count))
+                if step >= after * STEPS:
+                    used[node] += node.rdy
+            self.pass_time(INTERVAL_S / STEPS)
+            assert self.pool.rdy <= self.pool.max_in_flight
+        return {node: count / (turns * STEPS) for node, count in used.items()}
+
+    def answer_all(self) -> None:
+        """What an earlier part of the test left in flight."""
+        for node in self.nodes:
+            self.answer(node, node.credit.in_flight)
+
     @property
     def taken(self) -> int:
         return sum(max(node.rdy, node.credit.in_flight) for node in self.nodes)
@@ -143,8 +178,7 @@ class RdyMachine(RuleBasedStateMachine):
     def settle(self) -> None:
         """Everything is answered and nothing comes: all of max_in_flight is given out again."""
         fake = self.fake
-        for node in fake.nodes:
-            fake.answer(node, node.credit.in_flight)
+        fake.answer_all()
         fake.pass_time(3 * INTERVAL_S)
         wanted = min(fake.pool.max_in_flight, sum(node.credit.rdy_max for node in fake.nodes))
         if self.mode == "open":
@@ -152,6 +186,21 @@ class RdyMachine(RuleBasedStateMachine):
             assert fake.pool.rdy == (wanted if slots == len(fake.nodes) else slots)
         elif self.mode == "probe":
             assert fake.pool.rdy == min(1, wanted)
+
+    def teardown(self) -> None:
+        """After any history, busy nodes have what they would have had from a fresh start."""
+        if not hasattr(self, "fake") or not self.has_nodes:
+            return
+        slots = self.fake.pool.max_in_flight
+        fresh = FakeNodes(slots)
+        for node in self.fake.nodes:
+            fresh.connect(node.credit.rdy_max)
+        self.set_mode("open")
+        here, there = (averages_of_every_other(fake) for fake in (self.fake, fresh))
+        assert sum(here) >= 0.9 * sum(there) - 0.2
+        if len(self.fake.nodes) <= slots:
+            assert all(mine >= 0.8 * other - 1 for mine, other in zip(here, there, strict=True))
+        assert not slots or all(average > 0 for average in here)
 
     @invariant()
     def rdy_never_adds_up_to_more_than_max_in_flight(self) -> None:
@@ -184,7 +233,8 @@ class RdyMachine(RuleBasedStateMachine):
     @invariant()
     def nobody_is_left_out_when_there_is_enough_for_all(self) -> None:
         pool = self.fake.pool
-        is_enough = self.has_nodes and len(self.fake.nodes) <= pool.max_in_flight
+        # A fifth is for all of them that are idle; those in use have more than 1 of the rest.
+        is_enough = self.has_nodes and PROBE_SLOTS * len(self.fake.nodes) <= pool.max_in_flight
         if is_enough and self.mode == "open" and not pool.is_waiting:
             assert all(node.rdy >= 1 for node in self.fake.nodes)
 
@@ -200,6 +250,14 @@ class RdyMachine(RuleBasedStateMachine):
         assert is_open or is_probed or is_full or pool.due_at < inf
 
 
+def averages_of_every_other(fake: FakeNodes) -> list[float]:
+    """RDY of every other node when those are busy, once shares have settled."""
+    busy = fake.nodes[::2]
+    fake.answer_all()
+    used = fake.flow(busy, 4 * PROBE_SLOTS, after=IDLE_TURNS + PROBE_SLOTS)
+    return [used[node] for node in busy]
+
+
 TestRdy = RdyMachine.TestCase
 
 
@@ -212,14 +270,89 @@ def test_fill_is_as_even_as_the_ceilings_allow(total: int, ceilings: list[int]) 
     assert not unfilled or min(unfilled) >= max(shares) - 1
 
 
+def unused(quiet: int, max_in_flight: int) -> int:
+    """The most that quiet connections keep beside a busy one."""
+    return min(quiet, -(-max_in_flight // PROBE_SLOTS))
+
+
 @given(st.integers(2, 8), st.integers(0, 200))
 def test_one_busy_connection_gets_all_but_one_message_each_of_the_others(
     nodes: int, spare: int
 ) -> None:
+    """Or all but a fifth, where that is more: quiet ones then take turns."""
     fake = FakeNodes(nodes + spare)
     busy, *_ = [fake.connect() for _ in range(nodes)]
     fake.work([busy], 4)
-    assert busy.rdy == fake.pool.max_in_flight - (nodes - 1)
+    kept = unused(nodes - 1, fake.pool.max_in_flight)
+    assert busy.rdy >= fake.pool.max_in_flight - kept
+    if nodes - 1 <= fake.pool.max_in_flight // PROBE_SLOTS:
+        assert busy.rdy == fake.pool.max_in_flight - (nodes - 1)
+
+
+@given(
+    st.integers(1, 60),
+    st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.7, 1.0, 3.0]), min_size=1, max_size=7),
+    st.integers(0, 7),
+    st.integers(0, 60),
+)
+def test_whatever_the_order_of_joins_a_busy_connection_has_what_others_do_not_use(
+    max_in_flight: int, turns_later: list[float], place: int, answered: int
+) -> None:
+    fake = FakeNodes(max_in_flight)
+    busy: list[Node] = []
+    for position, turns in enumerate(turns_later):
+        if position == place % len(turns_later):
+            busy.append(fake.connect())
+        for node in busy:
+            fake.deliver(node, node.room)
+        fake.pass_time(turns * INTERVAL_S)
+        fake.connect()
+    for node in busy:
+        fake.answer(node, answered)  # within the turn in which they came
+        fake.deliver(node, node.room)
+    fake.pass_time(INTERVAL_S)
+    fake.answer_all()
+    average = fake.flow(busy, 2 * PROBE_SLOTS, after=IDLE_TURNS + 8)[busy[0]]
+    assert average >= 0.7 * max_in_flight
+
+
+def test_a_connection_that_filled_up_before_others_joined_is_lent_what_they_do_not_use() -> None:
+    fake = FakeNodes(30)
+    busy = fake.connect()
+    fake.deliver(busy, 30)
+    fake.pass_time(0.3 * INTERVAL_S)
+    fake.connect()
+    fake.connect()
+    fake.answer(busy, 30)  # within the turn in which it came
+    fake.flow([busy], 4)
+    assert [node.rdy for node in fake.nodes] == [28, 1, 1]
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.sets(st.integers(0, 9), min_size=2, max_size=3),
+    st.integers(1, 11),
+)
+def test_nobody_starves_however_long_a_message_takes(
+    max_in_flight: int, more: int, busy: set[int], hold: int
+) -> None:
+    """Its slot may become free only in the middle of a turn, and always so."""
+    fake = FakeNodes(max_in_flight)
+    nodes = [fake.connect() for _ in range(max_in_flight + more)]
+    chosen = list({number % len(nodes): nodes[number % len(nodes)] for number in busy}.values())
+    used = fake.flow(chosen, 150, hold=hold)
+    assert all(used[node] for node in chosen)
+
+
+@given(st.integers(2, 8), st.integers(1, 3), st.integers(1, 40))
+def test_more_credit_is_never_slower(nodes: int, busy: int, max_in_flight: int) -> None:
+    def rate(credit: int) -> float:
+        fake = FakeNodes(credit)
+        everyone = [fake.connect() for _ in range(nodes)]
+        return sum(fake.flow(everyone[:busy], 8 * PROBE_SLOTS, after=4 * nodes).values())
+
+    assert rate(max_in_flight + 1) >= rate(max_in_flight) - 0.05
 
 
 @given(st.integers(2, 8), st.integers(0, 200))
@@ -241,7 +374,7 @@ def test_with_more_connections_than_messages_every_busy_one_is_served(
     fake = FakeNodes(max_in_flight)
     nodes = [fake.connect() for _ in range(max_in_flight + more)]
     busy = data.draw(st.lists(st.sampled_from(nodes), min_size=1, unique=True))
-    turns = PROBE_SLOTS * (len(nodes) + len(busy)) // max_in_flight + PROBE_SLOTS
+    turns = PROBE_SLOTS * (len(nodes) + len(busy)) // max_in_flight + PROBE_SLOTS + IDLE_TURNS
     delivered = fake.work(busy, turns)
     assert all(delivered[node] for node in busy)
 
@@ -309,7 +442,7 @@ def test_the_probe_goes_round_until_a_message_comes() -> None:
     probed = []
     for _ in range(6):
         probed += [nodes.index(node) for node in nodes if node.rdy]
-        fake.pass_time(INTERVAL_S)
+        fake.pass_time(fake.pool.due_at - fake.now)
     assert sorted(probed) == [0, 0, 1, 1, 2, 2]
     [last] = [node for node in nodes if node.rdy]
     fake.deliver(last, 1)

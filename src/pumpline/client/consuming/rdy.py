@@ -4,27 +4,31 @@ RDY is a ceiling in nsqd, not a credit that is used up: a connection is sent mes
 fewer in flight than its RDY, and a finished message makes room for the next one. So RDY is sent
 only when it changes, and all the work is in deciding who gets how much.
 
-| connections      | shares                                                                    |
-|------------------|---------------------------------------------------------------------------|
-| at most M        | even, until one runs low (1 or 25 % of its RDY left): it is refilled with |
-|                  | what the others do not use, and gives it back as soon as they want it     |
-| more than M      | busy ones keep four fifths of M, and the rest goes round the quiet ones,  |
-|                  | a turn each; with nobody busy all of it goes round                        |
-| while backing off| none; then room for one message, which goes round until one comes         |
+| what connections do | shares                                                                 |
+|---------------------|------------------------------------------------------------------------|
+| nobody runs low     | even; if there are more than M, M of them have 1, and it goes round    |
+| some run low (1 or  | an idle one keeps 1, all idle ones together a fifth of M, which then   |
+| 25 % of RDY left)   | goes round; those in use have twice what they use; the rest is shared  |
+|                     | by those that run low                                                  |
+| backing off         | none; then room for one message, which goes round until one comes      |
 
-(M is max_in_flight.) A turn is `interval_s`, also the time over which use is measured. A share is
-raised only when those that lost it have answered what they hold, so RDY never adds up to more than
-M, and neither do messages in flight, but for those already under way when a RDY is lowered.
+(M is max_in_flight.) So what a busy connection has among idle ones grows with M, and shrinks with
+nothing else. A turn is `interval_s`, also the time over which use is measured; while nothing at all
+comes, turns become longer, until a round of all connections takes IDLE_ROUND_S. A share is raised
+only when those that lost it have answered what they hold, so RDY never adds up to more than M, and
+neither do messages in flight, but for those already under way when a RDY is lowered.
 
 Sans-IO: connections are `Credit`s, time is an argument, and `changes` says which RDYs to send.
 """
 
 from collections.abc import Iterable
-from math import inf
+from math import ceil, inf
 
 INTERVAL_S = 0.05
 RDY_MAX = 2500  # nsqd's default of --max-rdy-count
-PROBE_SLOTS = 5  # of so many slots one goes to quiet connections while others are busy
+PROBE_SLOTS = 5  # of so many slots one goes to idle connections while others are busy
+IDLE_ROUND_S = 1.0  # for RDY to go round all connections when no message comes
+
 
 _OPEN, _PROBING, _BLOCKED = range(3)
 
@@ -53,9 +57,15 @@ class Credit:
         self.served_at = -inf  # the end of its last turn
         self.granted_at = -inf  # when its RDY last rose from 0
 
-    def runs_low(self) -> bool:
-        """Only one message, or a quarter of its RDY, is still to come."""
-        return self.peak > 0 and self.rdy - self.peak <= max(1, self.rdy // 4)
+    def is_low_with(self, in_flight: int) -> bool:
+        """Only one message, or a quarter of its RDY, would be still to come."""
+        return in_flight > 0 and self.rdy - in_flight <= max(1, self.rdy // 4)
+
+    @property
+    def wanted(self) -> int:
+        """All it can get if it runs low. Otherwise a power of two above its use, so that small
+        changes of use change nothing."""
+        return self.rdy_max if self.is_hungry else min(1 << self.peak.bit_length(), self.rdy_max)
 
 
 class RdyPool:
@@ -70,7 +80,9 @@ class RdyPool:
         self._mode = _OPEN
         self._turn = 0
         self._turn_at = -inf
+        self._turn_s = interval_s  # of this turn, if nothing comes
         self._must_share = False
+        self._is_uneven = False  # shares follow use, and so must be thought over again
         self._probed: Credit | None = None
 
     @property
@@ -114,16 +126,16 @@ class RdyPool:
 
     def received(self, credit: Credit, count: int, now: float) -> None:
         credit.in_flight += count
-        if credit.in_flight <= credit.peak:
+        if credit.in_flight > credit.peak:
+            credit.peak = credit.in_flight
+        # By what it holds now, not by the peak, which may be from before its RDY was lowered.
+        if credit.is_hungry or not credit.is_low_with(credit.in_flight):
             return
-        credit.peak = credit.in_flight
-        if self._mode != _OPEN or len(self.credits) == 1 or not credit.runs_low():
-            return
-        if not credit.is_hungry:
-            credit.is_hungry = True
+        credit.is_hungry = True  # also of the only connection: others may join at any time
+        if self._mode == _OPEN and len(self.credits) > 1:
             if credit.rdy < self.fair_share:  # it had lent what it now needs
                 self._share_at(now)
-        self.due_at = min(self.due_at, self._turn_at + self.interval_s)
+            self.due_at = min(self.due_at, self._turn_at + self.interval_s)
 
     def answered(self, credit: Credit, count: int, now: float) -> None:
         """Finished, requeued, or given up by nsqd, which makes room."""
@@ -139,7 +151,12 @@ class RdyPool:
             return []
         if self._must_share or now >= self._turn_at + self.interval_s:
             self._share(now)
+        was_waiting = self.is_waiting
         changed = self._apply(now)
+        if was_waiting and not self.is_waiting and self._mode == _OPEN:
+            # The turn begins anew when everyone has its share. Otherwise one that had to wait would
+            # never have a whole turn: it would be chosen again and again, and no other one ever.
+            self._turn_at = now
         self.due_at = self._next_turn(now)
         return changed
 
@@ -161,12 +178,19 @@ class RdyPool:
             probed = self._probed
             has_come = probed is not None and probed.in_flight >= probed.rdy > 0
             is_alone = len(self.credits) == 1 and not self.is_waiting
-            return inf if has_come or is_alone else self._turn_at + self.interval_s
+            return inf if has_come or is_alone else self._turn_end()
         must_rotate = len(self.credits) > self.max_in_flight
-        is_uneven = any(credit.is_hungry for credit in self.credits)
-        if must_rotate or (is_uneven and len(self.credits) > 1):
-            return self._turn_at + self.interval_s
+        if must_rotate or (self._is_uneven and len(self.credits) > 1):
+            return self._turn_end()
         return inf
+
+    def _turn_end(self) -> float:
+        """A longer turn ends at a multiple of its length, so that all idle consumers of an event
+        loop end theirs together: waking the loop costs more than a turn."""
+        end = self._turn_at + self.interval_s
+        if self._turn_s > self.interval_s:
+            return ceil(end / self._turn_s) * self._turn_s
+        return end
 
     def _share(self, now: float) -> None:
         """Sets every target. The end of a turn, unless it is cut short by an event."""
@@ -174,6 +198,8 @@ class RdyPool:
         self._must_share = False
         if is_turn and not self.is_waiting:  # those chosen last have their turn first
             self._turn += 1
+        if is_turn:
+            self._turn_s = self._next_turn_s()
         if self._mode == _BLOCKED or self.max_in_flight == 0:
             self._give((), ())
         elif self._mode == _PROBING:
@@ -181,62 +207,60 @@ class RdyPool:
         else:
             if is_turn:
                 self._end_turn(now)
-            if len(self.credits) <= self.max_in_flight:
-                self._share_all()
-            else:
-                self._share_slots()
+            self._share_open()
         if is_turn:
             self._turn_at = now
+
+    def _next_turn_s(self) -> float:
+        """Twice the last one if nothing has come, as long as a round does not take too long."""
+        if any(credit.peak or credit.in_flight for credit in self.credits):
+            return self.interval_s
+        slots = self.max_in_flight if self._mode == _OPEN else 1
+        turns_per_round = -(-len(self.credits) // max(1, slots))
+        longest_s = max(self.interval_s, IDLE_ROUND_S / max(1, turns_per_round))
+        return min(2 * self._turn_s, longest_s)
 
     def _end_turn(self, now: float) -> None:
         for credit in self.credits:
             if credit.rdy and credit.granted_at <= self._turn_at:  # it had a whole turn
                 credit.served_at = now
-                credit.is_hungry = credit.runs_low()
+                credit.is_hungry = credit.is_low_with(credit.peak)
             credit.peak = credit.in_flight
 
-    def _share_all(self) -> None:
-        """Everyone has at least 1, and the hungry have what the others do not use."""
-        if any(credit.is_hungry for credit in self.credits):
-            wanted = [
-                credit.rdy_max
-                if credit.is_hungry
-                # A power of two above its use, so that small changes of use change nothing.
-                else min(1 << credit.peak.bit_length(), credit.rdy_max)
-                for credit in self.credits
-            ]
-            shares = fill(self.max_in_flight, wanted)
-            left = self.max_in_flight - sum(shares)
-        else:
-            shares = [0] * len(self.credits)
-            left = self.max_in_flight
-        if left:  # more than the hungry can take, or nobody is
-            rooms = [c.rdy_max - share for c, share in zip(self.credits, shares, strict=True)]
-            more = fill(left, rooms)
-            shares = [share + extra for share, extra in zip(shares, more, strict=True)]
-        self._give(self.credits, shares)
-
-    def _share_slots(self) -> None:
-        """Slots for fewer connections than there are: those served longest ago come first."""
+    def _share_open(self) -> None:
+        """Idle connections first, up to their fifth; then those in use, then the hungry."""
+        fair = self.fair_share
+        if fair and all(not c.is_hungry and c.wanted <= fair for c in self.credits):
+            self._is_uneven = False
+            self._give(self.credits, fill(self.max_in_flight, [c.rdy_max for c in self.credits]))
+            return
+        self._is_uneven = True
         by_age = sorted(self.credits, key=lambda credit: credit.served_at)
-        hungry = [credit for credit in by_age if credit.is_hungry]
-        quiet = [credit for credit in by_age if not credit.is_hungry]
+        used = [credit for credit in by_age if credit.is_hungry or credit.peak]
+        idle = [credit for credit in by_age if not (credit.is_hungry or credit.peak)]
         slots = self.max_in_flight
         probes = slots
-        if hungry:
+        if used:
             # One fifth of the slots; of a few slots, all of them for one fifth of the turns.
             probes = slots * (self._turn + 1) // PROBE_SLOTS - slots * self._turn // PROBE_SLOTS
-        chosen = quiet[:probes]
-        left = slots - len(chosen)
-        eaters = hungry[:left]
-        shares = fill(left, [credit.rdy_max for credit in eaters])
-        self._give([*chosen, *eaters], [1] * len(chosen) + shares)
+        probes = min(probes, len(idle))
+        eaters = used[: slots - probes]
+        shares = fill(slots - probes, [credit.wanted for credit in eaters])
+        left = slots - probes - sum(shares)
+        probes += min(left, len(idle) - probes)  # nobody else can use it
+        chosen = [*idle[:probes], *eaters]
+        shares = [1] * probes + shares
+        if left := slots - sum(shares):
+            rooms = [c.rdy_max - share for c, share in zip(chosen, shares, strict=True)]
+            more = fill(left, rooms)
+            shares = [share + extra for share, extra in zip(shares, more, strict=True)]
+        self._give(chosen, shares)
 
     def _share_probe(self, now: float) -> None:
         probed = self._probed
         if probed is not None and probed.in_flight >= probed.rdy > 0:
             return  # its message has come: wait for the outcome
-        if probed is None or now >= probed.granted_at + self.interval_s:
+        if probed is None or now >= self._turn_at + self.interval_s:
             if probed is not None:
                 probed.served_at = now
             probed = min(self.credits, key=lambda credit: credit.served_at, default=None)

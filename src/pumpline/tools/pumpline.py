@@ -44,6 +44,7 @@ GROUPS = {
     },
     "Move": {
         "to-file": Command("nsq_to_file.command", "write topics into files"),
+        "to-nsq": Command("nsq_to_nsq.command", "publish topics to other nsqds"),
     },
     "Run": {
         "nsqd": Command("nsqd", "the broker: takes, keeps and delivers messages"),
@@ -54,6 +55,7 @@ GROUPS = {
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 NSQ_NAMES = {
     "nsq_to_file": "to-file",
+    "nsq_to_nsq": "to-nsq",
 }
 """NSQ's names of tools work as well: `pumpline nsq_to_file`."""
 

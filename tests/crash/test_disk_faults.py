@@ -4,6 +4,7 @@ RLIMIT_FSIZE stands in for a full disk: it can be set on a running process, and 
 fail at once. `test_full_disk` has the real thing.
 """
 
+import json
 import resource
 
 import pytest
@@ -21,6 +22,7 @@ from tests.kit.crash.killable_nsqd import (
 )
 from tests.kit.daemons import ErrorFrame, wait_until
 
+WRITE_FAILED = {"message": "WRITE_FAILED", "detail": EFBIG_REASON}
 SENT = [b"%d" % number for number in range(100)]
 
 
@@ -65,7 +67,7 @@ def test_http_publish_that_cannot_be_written_is_answered_503(
 ) -> None:
     with nsqd.failing_disk():
         status, body = nsqd.http("POST", path.format(topic), b"x")
-        assert (status, body) == (503, b'{"message":"EXITING"}')
+        assert (status, json.loads(body)) == (503, WRITE_FAILED)
     assert [message.body for message in drain(nsqd, "t", "c", len(SENT))] == SENT
 
 

@@ -3,7 +3,10 @@
 A small tmpfs is the disk; where none can be mounted the tests are skipped.
 """
 
+import json
+import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -225,3 +228,141 @@ def test_full_disk_and_a_lost_manifest_do_not_keep_the_daemon_from_starting(
 
 def topic_names(nsqd: KillableNsqd) -> list[str]:
     return sorted(topic["topic_name"] for topic in nsqd.stats()["topics"])
+
+
+# -- cures ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def one_segment(small_disk: Path, tmp_path: Path, new_nsqd: NewNsqd) -> Iterator[KillableNsqd]:
+    """A daemon on a small disk, with all that a topic has in the segment that is written to."""
+    nsqd = new_nsqd(data_path=small_disk / "data")
+    nsqd.log_path = tmp_path / "stderr"
+    yield nsqd.start()
+    if nsqd.is_running:
+        nsqd.kill()
+
+
+def free_bytes(nsqd: KillableNsqd) -> int:
+    status = os.statvfs(nsqd.data_path)
+    return status.f_bavail * status.f_frsize
+
+
+def fill_to_the_last_byte(nsqd: KillableNsqd, topic: str) -> int:
+    with nsqd.connect() as client:
+        count = fill(client, topic)
+    top_up(nsqd.data_path)
+    assert len(nsqd.segments(topic)) == 1
+    return count
+
+
+def assert_cured(nsqd: KillableNsqd) -> None:
+    """Publishing works, and after a kill nothing that had gone is there again."""
+    assert nsqd.http("POST", "/pub?topic=t", b"000000" + BODY) == (200, b"OK")
+    wait_until(lambda: ping(nsqd) == (200, b"OK"))
+    nsqd.kill()
+    nsqd.again()
+    assert numbers(nsqd, "t", "c", 1) == [0]
+
+
+def test_what_was_consumed_from_the_newest_segment_makes_room(one_segment: KillableNsqd) -> None:
+    create_channel(one_segment, "t", "c")
+    count = fill_to_the_last_byte(one_segment, "t")
+    assert numbers(one_segment, "t", "c", count) == list(range(count))
+    assert_cured(one_segment)
+
+
+def test_publish_tokens_of_what_made_room_are_known_after_a_kill(
+    one_segment: KillableNsqd,
+) -> None:
+    create_channel(one_segment, "t", "c")
+    tokens = [f"token-{number}" for number in range(200)]
+    for token in tokens:
+        assert one_segment.http("POST", f"/pub?topic=t&token={token}", b"000000")[0] == 200
+    count = fill_to_the_last_byte(one_segment, "t")
+    numbers(one_segment, "t", "c", len(tokens) + count)
+    assert one_segment.http("POST", "/pub?topic=t", b"000000" + BODY) == (200, b"OK")
+    one_segment.kill()
+    one_segment.again()
+    for token in tokens:
+        assert one_segment.http("POST", f"/pub?topic=t&token={token}", b"000000")[0] == 200
+    assert numbers(one_segment, "t", "c", 1) == [0]
+
+
+def test_a_restart_makes_room_of_what_was_consumed(one_segment: KillableNsqd) -> None:
+    create_channel(one_segment, "t", "c")
+    count = fill_to_the_last_byte(one_segment, "t")
+    assert numbers(one_segment, "t", "c", count) == list(range(count))
+    one_segment.stop()
+    one_segment.again()
+    assert free_bytes(one_segment) > TMPFS_BYTES // 2
+    assert_cured(one_segment)
+
+
+@pytest.mark.parametrize("path", ["/channel/empty", "/channel/delete"])
+def test_emptying_or_deleting_a_channel_makes_room_at_once(
+    one_segment: KillableNsqd, path: str
+) -> None:
+    create_channel(one_segment, "t", "c")
+    fill_to_the_last_byte(one_segment, "t")
+    one_segment.act(path, topic="t", channel="c")
+    assert free_bytes(one_segment) > TMPFS_BYTES // 2
+    create_channel(one_segment, "t", "c")
+    assert_cured(one_segment)
+
+
+def test_emptying_a_topic_makes_room_at_once(one_segment: KillableNsqd) -> None:
+    fill_to_the_last_byte(one_segment, "t")
+    one_segment.act("/topic/empty", topic="t")
+    assert free_bytes(one_segment) > TMPFS_BYTES // 2
+    assert_cured(one_segment)
+
+
+def test_deleting_a_hold_makes_room_at_once(one_segment: KillableNsqd) -> None:
+    create_channel(one_segment, "t", "c")
+    one_segment.act("/hold/create", topic="t", hold="job")
+    count = fill_to_the_last_byte(one_segment, "t")
+    assert numbers(one_segment, "t", "c", count) == list(range(count))
+    one_segment.act("/hold/delete", topic="t", hold="job")
+    assert free_bytes(one_segment) > TMPFS_BYTES // 2
+    assert_cured(one_segment)
+
+
+def test_retention_can_be_set_on_a_full_disk_and_makes_room_at_once(
+    one_segment: KillableNsqd,
+) -> None:
+    create_channel(one_segment, "t", "c")
+    count = fill_to_the_last_byte(one_segment, "t")
+    assert numbers(one_segment, "t", "c", count) == list(range(count))
+    status, body = one_segment.http("POST", "/topic/settings?topic=t", b'{"retention_bytes":0}')
+    assert status == 200, body
+    assert free_bytes(one_segment) > TMPFS_BYTES // 2
+    assert_cured(one_segment)
+
+
+def test_a_message_that_is_still_needed_keeps_the_newest_segment(
+    one_segment: KillableNsqd,
+) -> None:
+    create_channel(one_segment, "t", "c")
+    create_channel(one_segment, "t", "slow")
+    count = fill_to_the_last_byte(one_segment, "t")
+    one_segment.act("/channel/delete", topic="t", channel="c")
+    assert one_segment.http("POST", "/pub?topic=t", BODY)[0] == 503
+    assert numbers(one_segment, "t", "slow", count) == list(range(count))
+
+
+def test_ping_says_no_for_as_long_as_publishes_are_refused(one_segment: KillableNsqd) -> None:
+    """There is room for a small file, but not for what is published."""
+    create_channel(one_segment, "t", "c")
+    fill_to_the_last_byte(one_segment, "t")
+    top_up(one_segment.data_path, free_pages=3)
+    answers = set()
+    until_s = time.monotonic() + 3  # nsqd tries a write of its own every second
+    while time.monotonic() < until_s:
+        status, body = one_segment.http("POST", "/pub?topic=t", BODY)
+        assert status == 503
+        assert json.loads(body) == {"message": "WRITE_FAILED", "detail": ENOSPC_REASON}
+        answers.add(ping(one_segment)[0])
+        time.sleep(0.05)
+        answers.add(ping(one_segment)[0])
+    assert answers == {500}

@@ -1,5 +1,6 @@
 """Publishes with tokens, repeated after every crash and failure: each message is there once."""
 
+import json
 import random
 import time
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.crash.conftest import NewNsqd
 from tests.kit.crash.killable_nsqd import (
+    EFBIG_REASON,
     KillableNsqd,
     await_checkpoint,
     create_channel,
@@ -19,6 +21,7 @@ SEEDS = (1,)
 SOAK_SEEDS = range(100, 120)
 KILLS = 6
 PUBLISHERS = 3
+WRITE_FAILED = {"message": "WRITE_FAILED", "detail": EFBIG_REASON}
 
 
 def publish(nsqd: KillableNsqd, token: str, body: bytes = b"x") -> tuple[int, bytes]:
@@ -81,7 +84,8 @@ def test_a_publish_that_failed_is_published_when_it_is_repeated(new_nsqd: NewNsq
     assert publish(nsqd, "before", b"before")[0] == 200
     with nsqd.failing_disk():
         for _ in range(2):
-            assert publish(nsqd, "a", b"a") == (503, b'{"message":"EXITING"}')
+            status, body = publish(nsqd, "a", b"a")
+            assert (status, json.loads(body)) == (503, WRITE_FAILED)
         assert publish(nsqd, "before", b"before") == (200, b"OK")
     for _ in range(2):
         assert publish(nsqd, "a", b"a") == (200, b"OK")

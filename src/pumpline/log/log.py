@@ -191,6 +191,9 @@ class Log:
         """Take back everything appended since `mark` was taken."""
         first, size_bytes, end = mark or (-1, 0, self.first)
         while self.segments and self.segments[-1].first > first:
+            if mark is not None and len(self.segments) == 1 and self.segments[0].first == end:
+                size_bytes = 0  # the mark's segment was retired: this one says where the log is
+                break
             _unlink(self.files, self.segments[-1])
             del self.segments[-1]
         if self.segments:
@@ -318,10 +321,12 @@ class Log:
 
     def roll(self) -> None:
         """Start a new segment, so that the newest one can be retired when consumed."""
-        if self.segments and self.segments[-1].size_bytes:
-            self.segments.append(Segment(self.directory, self.end))
+        if self.segments and self.segments[-1].first < self.end:
+            segment = Segment(self.directory, self.end)
+            self.files.get(segment.path)  # creates the file, which alone will say where the log is
+            self.files.forget(self.segments[-1].path)
+            self.segments.append(segment)
             self._dirty.add(self.directory)
-            self.files.get(self.segments[-1].path)
 
     def close(self) -> None:
         for segment in self.segments:

@@ -11,6 +11,7 @@ from pumpline.nsqd.discovery.lookupds import Lookups
 from pumpline.nsqd.draining import Draining
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.protocol.connections import Connections
+from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topics import Topics
 from pumpline.nsqd.storage.disk import Disk
@@ -26,6 +27,7 @@ class Broker:
         self.disk = disk
         self.loop = asyncio.get_running_loop()
         self.topics = Topics(options, tick, disk)
+        self.retention = Retention(self.topics)
         self.connections = Connections(self.topics, self.loop)
         self.started_at_s = tick.wall_ns // 1_000_000_000
         self.metadata = MetadataWriter(

@@ -20,7 +20,6 @@ from pumpline.nsqd.http.routes import nsqd_routes, tls_refusal
 from pumpline.nsqd.options import Options, TlsRequired
 from pumpline.nsqd.ports import Ports
 from pumpline.nsqd.protocol.connection import Connection
-from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.security.access import Authorities
 from pumpline.nsqd.security.http_tokens import AccessTokenError, Gate
@@ -88,7 +87,8 @@ class Server:
         except OSError as error:
             # A full disk must not keep consumers from draining it.
             disk.health.failed(error, "metadata")
-        Retention(broker.topics).start()
+            broker.retention.run()
+        broker.retention.start()
         auth_servers = self._auth_servers
         self.ports.tcp = await self._listen(
             "TCP",

@@ -275,7 +275,7 @@ def test_everything_can_be_taken_back_from_a_new_log(disk: Disk) -> None:
     assert disk.read(log) == {0: b"a"}
 
 
-def test_a_log_whose_every_segment_is_gone_still_knows_its_end(disk: Disk) -> None:
+def test_a_log_that_has_no_message_left_still_knows_its_end(disk: Disk) -> None:
     """The marked segment was retired; what came after it was taken back."""
     disk.segment_bytes_max = 1
     log = disk.open()
@@ -285,8 +285,9 @@ def test_a_log_whose_every_segment_is_gone_still_knows_its_end(disk: Disk) -> No
     log.retire(1)
     log.cut_back(mark)
     forget_tail(log)
-    assert (log.end, log.segments) == (1, [])
+    assert (log.end, [(each.first, each.size_bytes) for each in log.segments]) == (1, [(1, 0)])
     assert disk.find(log.reader(lambda: None), 0) is None
+    assert disk.open().end == 1
     append(log, b"b")
     assert disk.read(log) == {1: b"b"}
 

@@ -17,6 +17,7 @@ from pumpline.nsqd.http.log import LogEndpoints
 from pumpline.nsqd.http.publish import topic_name
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.topic import NameTaken, Topic
+from pumpline.nsqd.storage.disk_health import lacks_room
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
 from pumpline.web.request import Request
@@ -50,8 +51,13 @@ class AdminEndpoints:
 
     def empty_topic(self, request: Request) -> Reply:
         topic_name(request.query())
-        self._topic_unchecked(request).empty()
-        self._broker.disk.checkpoints.write_now()
+        topic = self._topic_unchecked(request)
+        try:
+            topic.empty()
+        except OSError as error:
+            raise self._failed(error, f"topic {topic.name}") from None
+        self._broker.retention.let_go(topic)
+        self._checkpointed(*topic.channels.values())
         return NOTHING
 
     async def pause_topic(self, request: Request) -> Reply:
@@ -80,11 +86,14 @@ class AdminEndpoints:
             channel.topic.delete_channel(channel.name)
         except OSError as error:
             raise self._failed(error, f"channel {channel.name}") from None
+        self._let_go(channel.topic.name)
         return await self._persisted()
 
     def empty_channel(self, request: Request) -> Reply:
-        self._channel(request).empty()
-        self._broker.disk.checkpoints.write_now()
+        channel = self._channel(request)
+        channel.empty()
+        self._let_go(channel.topic.name)
+        self._checkpointed(channel)
         return NOTHING
 
     async def seek_channel(self, request: Request) -> Reply:
@@ -150,22 +159,44 @@ class AdminEndpoints:
             raise HttpError(404, "TOPIC_NOT_FOUND")
         return topic
 
+    def _let_go(self, name: str) -> None:
+        """Something of the topic is needed no more; an ephemeral topic may have gone with it."""
+        topic = self._broker.topics.get(name)
+        if topic is not None:
+            self._broker.retention.let_go(topic)
+
+    def _checkpointed(self, *channels: Channel) -> None:
+        """The state of these channels is in their files when this returns: it survives a kill. What
+        cannot be written now is answered with 500, and written once it can be."""
+        checkpoints = self._broker.disk.checkpoints
+        checkpoints.write_now()
+        if any(channel.unwritten for channel in channels) and self._broker.topics.drop_history():
+            checkpoints.write_now()
+        for channel in channels:
+            if channel.unwritten:
+                error = OSError("see the log line before")
+                raise self._failed(error, f"cursor of channel {channel.name}")
+
     async def _written(self, channel: Channel) -> None:
-        """The state of a channel is on disk when this returns."""
-        self._broker.disk.checkpoints.write_now()
+        """The state of a channel is on disk when this returns: it survives a loss of power."""
+        self._checkpointed(channel)
         file = channel.cursor_file
         if file is None or channel.deleted:
             return
         try:
-            if channel.changed:
-                raise OSError("see the log line before")
             await asyncio.to_thread(sync_paths, [file.path, os.path.dirname(file.path)])
         except OSError as error:
             raise self._failed(error, f"cursor of channel {channel.name}") from None
 
     async def _persisted(self) -> Reply:
+        persist = self._broker.metadata.persist
         try:
-            await self._broker.metadata.persist()
+            try:
+                await persist()
+            except OSError as error:
+                if not lacks_room(error) or not self._broker.topics.drop_history():
+                    raise
+                await persist()
         except OSError as error:
             raise self._failed(error, "metadata") from None
         return NOTHING

@@ -59,6 +59,7 @@ class HoldEndpoints:
         query = request.query()
         topic = self._log.durable(query)
         topic.holds.delete(_existing(topic, query).name)
+        self._broker.retention.let_go(topic)
         await self._save(topic)
         return NOTHING
 

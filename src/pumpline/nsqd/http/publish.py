@@ -17,7 +17,7 @@ from pumpline.core.text.names import is_valid_name
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.options import BODY_SIZE_MAX
 from pumpline.nsqd.queue.backlog import BACKLOG_FULL
-from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.queue.outcome import EXITING, Ticket
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.web.endpoint import Answer, Handler, Settling
@@ -109,16 +109,16 @@ class PublishEndpoints:
         try:
             return self._broker.topics.to_publish(name)
         except OSError as error:
-            self._broker.disk.health.failed(error, f"topic {name}")
-            raise HttpError(503, "EXITING") from None
+            reason = self._broker.disk.health.failed(error, f"topic {name}")
+            raise publish_failure(name, reason) from None
 
     def _earlier(self, topic: Topic, token: bytes) -> Ticket | None:
         """The outcome of an earlier publish with this token, if there was one."""
         try:
             return topic.tokens.outcome(token) if token else None
         except OSError as error:
-            self._broker.disk.health.failed(error, f"tokens of topic {topic.name}")
-            raise HttpError(503, "EXITING") from None
+            reason = self._broker.disk.health.failed(error, f"tokens of topic {topic.name}")
+            raise publish_failure(topic.name, reason) from None
 
     def published(self, topic: Topic, ticket: Ticket) -> Reply | Settling:
         """The reply to a publish, once its outcome is known: in this tick, as a rule. Publishes of
@@ -176,15 +176,16 @@ class Published(Settling):
 
 
 def publish_reply(topic: Topic, ticket: Ticket) -> Reply:
-    return OK if ticket.error is None else publish_failure(topic, ticket.error).reply()
+    return OK if ticket.error is None else publish_failure(topic.name, ticket.error).reply()
 
 
-def publish_failure(topic: Topic, reason: str) -> HttpError:
+def publish_failure(topic: str, reason: str) -> HttpError:
     """What to answer when a topic did not take a message."""
-    _LOG.error("TOPIC(%s): HTTP publish failed - %s", topic.name, reason)
-    if reason.startswith(BACKLOG_FULL):
-        return HttpError(503, "BACKLOG_FULL", details={"detail": reason})
-    return HttpError(503, "EXITING")  # NSQ's answer whatever the reason
+    _LOG.error("TOPIC(%s): HTTP publish failed - %s", topic, reason)
+    if reason == EXITING:
+        return HttpError(503, "EXITING")
+    code = "BACKLOG_FULL" if reason.startswith(BACKLOG_FULL) else "WRITE_FAILED"
+    return HttpError(503, code, details={"detail": reason})
 
 
 def topic_name(query: Mapping[str, str]) -> str:

@@ -41,6 +41,7 @@ class SettingsEndpoints:
         except OSError as error:
             disk.health.failed(error, f"settings of topic {topic.name}")
             raise HttpError(500, "INTERNAL_ERROR") from None
+        self._broker.retention.let_go(topic)
         return _described(topic)
 
     def _topic(self, request: Request) -> Topic:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
-from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.queue.outcome import EXITING, Ticket
 from pumpline.nsqd.storage.disk import Disk
 
 _LOG = logging.getLogger(__name__)
@@ -57,7 +57,6 @@ class GroupCommit:
             self._topic.show(log.end)
             ticket.settle(None)
             return
-        disk.health.succeeded()
         if disk.fsyncs.group_commit:
             self._waiting.append(ticket)
         else:
@@ -76,7 +75,7 @@ class GroupCommit:
         topic = self._topic
         mark, end, tickets = self._under_way
         if topic.exiting:
-            reason: str | None = "exiting"
+            reason: str | None = EXITING
         elif error is None:
             reason = None
             self._mark = mark
@@ -96,7 +95,7 @@ class GroupCommit:
         """The topic is deleted."""
         self._disk.fsyncs.forget(self)
         for ticket in self._waiting:
-            ticket.settle("exiting")
+            ticket.settle(EXITING)
 
     def _take_back(self) -> list[Ticket]:
         """The fsync failed: truncate the log to the last synced mark; return the tickets of all

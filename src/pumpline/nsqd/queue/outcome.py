@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Callable
 
+EXITING = "exiting"  # the error of what came too late: the topic is deleted, or nsqd stops
+
 _LOG = logging.getLogger(__name__)
 
 

@@ -145,16 +145,20 @@ class PublishTokens:
         if rolled or len(self._unfiled) >= FILED_AT_ONCE:
             self._write(end)
 
-    def retiring(self, end: int) -> None:
-        """All messages below `end`, every one of them acknowledged, are about to be deleted."""
+    def retiring(self, end: int) -> OSError | None:
+        """All messages below `end`, every one of them acknowledged, are about to be deleted;
+        returns why their tokens could not be filed, if so."""
         if self._file is not None and end > self._upto:
-            self._write(end)
+            return self._write(end)
+        return None
 
     def close(self) -> bool:
         """Whether the newest segment needs no reading on the next start."""
         if self._pending:
             return False
-        return not self._unfiled if self._file is None else self._write(self._topic.log.end)
+        if self._file is None:
+            return not self._unfiled
+        return self._write(self._topic.log.end) is None
 
     def _create_file(self) -> None:
         """From now on the log has tokens: the file says from where on it is to be read on start."""
@@ -169,18 +173,19 @@ class PublishTokens:
         self._upto, self._file = upto, file
         self._sync(file)
 
-    def _write(self, upto: int) -> bool:
-        """File what came with messages below `upto`."""
+    def _write(self, upto: int) -> OSError | None:
+        """File what came with messages below `upto`; returns why that could not be, if so."""
         entries: list[Entry] = []
         while self._unfiled and self._unfiled[0][0] <= upto:
             entries.append(self._unfiled.popleft())
-        if (entries or upto > self._upto) and not self._append(upto, entries):
+        error = self._append(upto, entries) if entries or upto > self._upto else None
+        if error is None:
+            self._upto = max(self._upto, upto)
+        else:
             self._unfiled.extendleft(reversed(entries))
-            return False
-        self._upto = max(self._upto, upto)
-        return True
+        return error
 
-    def _append(self, upto: int, entries: list[Entry]) -> bool:
+    def _append(self, upto: int, entries: list[Entry]) -> OSError | None:
         file = self._file
         assert file is not None
         try:
@@ -188,9 +193,9 @@ class PublishTokens:
         except OSError as error:
             # They are in the log, and will be filed with the next.
             self._topic.disk.health.failed(error, f"tokens of topic {self._topic.name}")
-            return False
+            return error
         self._sync(file)
-        return True
+        return None
 
     def _sync(self, file: PublishTokenFile) -> None:
         log = self._topic.log

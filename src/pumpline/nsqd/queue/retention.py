@@ -3,12 +3,14 @@
 A segment may go when every channel and every hold is past it, and goes when it is older than
 `--retention-time`, when its topic's history exceeds `--retention-bytes`, or when the disk runs low.
 A topic's settings come before the options.
-A fully consumed newest segment is closed once it is old enough, so that idle topics let go too.
+A fully consumed newest segment may go as well: once nothing was written to it for a minute, at once
+when somebody empties a channel or the topic, and when the disk is full.
 """
 
 import logging
 import os
 import time
+from contextlib import suppress
 from itertools import pairwise
 
 from pumpline.nsqd.queue.topic import Topic
@@ -16,7 +18,7 @@ from pumpline.nsqd.queue.topics import Topics
 
 PASS_S = 10.0
 FREE_SHARE_MIN = 0.10
-_IDLE_NS_MIN = 60_000_000_000  # a newest segment is left alone for this long at least
+_IDLE_NS_MIN = 60_000_000_000  # a newest segment that was written to since is left alone
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,14 +32,26 @@ class Retention:
 
     def run(self) -> None:
         """One pass over all topics."""
-        low_disk = self._topics.disk.directory.free_share() < FREE_SHARE_MIN
+        disk = self._topics.disk
+        is_full = disk.health.error is not None
+        is_low = is_full or disk.directory.free_share() < FREE_SHARE_MIN
         now_ns = time.time_ns()
         for topic in self._topics.values():
             if not topic.ephemeral and not topic.exiting:
                 topic.holds.drop_excess()
-                if low_disk:
-                    topic.drop_history()
-                self._retire(topic, now_ns)
+                if is_low:
+                    topic.drop_history(newest=is_full)
+                self._retire(topic, now_ns, idle_ns=_IDLE_NS_MIN)
+
+    def let_go(self, topic: Topic) -> None:
+        """Somebody emptied the topic or a channel of it, or said what to keep: delete at once what
+        that leaves to nobody."""
+        if topic.ephemeral or topic.exiting:
+            return
+        disk = self._topics.disk
+        if disk.health.error is not None or disk.directory.free_share() < FREE_SHARE_MIN:
+            topic.drop_history(newest=True)
+        self._retire(topic, time.time_ns(), idle_ns=0)
 
     def _on_timer(self) -> None:
         try:
@@ -46,7 +60,9 @@ class Retention:
             _LOG.error("RETENTION: %s", error)
         self.start()
 
-    def _retire(self, topic: Topic, now_ns: int) -> None:
+    def _retire(self, topic: Topic, now_ns: int, *, idle_ns: int) -> None:
+        """Delete history that is too old or too much; the newest segment if it is left alone for
+        so long."""
         log = topic.log
         settings, options = topic.settings, self._topics.options
         time_ns = _first(settings.retention_time_ns, options.retention_time_ns)
@@ -54,6 +70,11 @@ class Retention:
         if topic.ttl_ns and (expired := _expire_segments(topic, now_ns)):
             _LOG.info("TOPIC(%s): passed over %d messages that are too old", topic.name, expired)
         low = topic.low
+        if low >= log.end and log.segments:
+            age_ns = _age_ns(log.segments[-1].path, now_ns)
+            if age_ns >= idle_ns and (age_ns >= time_ns or log.size_bytes > bytes_max):
+                with suppress(OSError):  # a full disk: there is always a next pass
+                    log.roll()
         consumed = log.consumed(low)
         history_bytes = sum(segment.size_bytes for segment in consumed)
         count = 0
@@ -66,10 +87,6 @@ class Retention:
         if count:
             _LOG.info("TOPIC(%s): retiring %d consumed segments", topic.name, count)
             topic.retire(count)
-        if low >= log.end and log.segments and log.segments[-1].size_bytes:
-            age_ns = _age_ns(log.segments[-1].path, now_ns)
-            if age_ns >= max(time_ns, _IDLE_NS_MIN):
-                log.roll()
 
 
 def _expire_segments(topic: Topic, now_ns: int) -> int:

@@ -9,6 +9,7 @@ channels that it has on other nodes, as a new one does. Else `pumped` stands sti
 is the topic's own depth, kept for whichever channels there are when it moves on.
 """
 
+import errno
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +21,6 @@ from pumpline.core.messages.kernels import message, mpub, pubs
 from pumpline.core.text.names import is_ephemeral
 from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
 from pumpline.log.cursor import CursorFile
-from pumpline.log.directory import Manifest
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
@@ -28,11 +28,12 @@ from pumpline.nsqd.queue.backlog import Backlog
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.group_commit import GroupCommit
 from pumpline.nsqd.queue.holds import Holds
-from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.queue.outcome import EXITING, Ticket
 from pumpline.nsqd.queue.publish_tokens import PublishTokens
 from pumpline.nsqd.queue.tick import Tick
-from pumpline.nsqd.storage.checkpoints import CHECKPOINT_S
 from pumpline.nsqd.storage.disk import Disk
+from pumpline.nsqd.storage.disk_health import write_with_room
+from pumpline.nsqd.storage.manifest import ManifestWriter
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,7 +59,8 @@ class TopicOwner(Protocol):
     def delete(self, name: str) -> None: ...
 
     def drop_history(self) -> bool:
-        """Delete the consumed segments of all topics; return whether there were any."""
+        """Delete the consumed segments of all topics, the newest included; return whether there
+        were any."""
 
     def registration_changed(self, topic: str, channel: str | None) -> None:
         """A topic, or a channel of it, came or went."""
@@ -83,7 +85,7 @@ class Topic:
         self.holds = Holds(self)
         self.tokens = PublishTokens(self, count_max=owner.options.max_publish_tokens)
         self.pumped = pumped
-        self.clean_mark: tuple[int, int, int] | None = None  # in the manifest on disk
+        self.manifest = ManifestWriter(self)
         self.message_count = 0
         self.message_bytes = 0
         self.refused_count = 0  # messages, by a full backlog
@@ -96,7 +98,6 @@ class Topic:
         self._visible = log.end  # of the log; behind its end while a group commit is under way
         self._builders: list[Builder] = []
         self._deferred: list[LogBatch] = []  # published with a delay, not pumped yet
-        self._manifest_due = False
         self._ticket: Ticket | None = None
         self.group_commit = GroupCommit(self)
 
@@ -204,15 +205,17 @@ class Topic:
             ticket.settle(None)
             return
         if self.exiting:
-            ticket.settle("exiting")
+            ticket.settle(EXITING)
             return
         if self._backlog is not None and (refusal := self._backlog.refusal(batches)):
             ticket.settle(refusal)
             return
         try:
-            self._append(batches)
+            write_with_room(self.make_room, self.log.append, batches)
         except OSError as error:
-            ticket.settle(self.disk.health.failed(error, f"topic {self.name}"))
+            size_bytes = sum(batch.size_bytes for batch in batches)
+            what = f"topic {self.name}"
+            ticket.settle(self.disk.health.failed(error, what, size_bytes=size_bytes))
             self._drop_if_unused()
             return
         self.provisional = False
@@ -229,15 +232,6 @@ class Topic:
         if self.provisional and not used:
             with suppress(OSError):
                 self.owner.delete(self.name)
-
-    def _append(self, batches: list[LogBatch]) -> None:
-        try:
-            self.log.append(batches)
-        except OSError:
-            # The disk may be full: delete the consumed segments of all topics, and try once more.
-            if not self.owner.drop_history():
-                raise
-            self.log.append(batches)
 
     def show(self, end: int) -> None:
         """Messages below `end` may be delivered."""
@@ -266,19 +260,8 @@ class Topic:
             share(channel)
             remembered = remembered or channel.cursor_file is not None
         if not remembered:
-            self._remember_pumped()
+            self.manifest.write_soon()  # ephemeral channels have no cursor that says it
         self.tick.share(self)
-
-    def _remember_pumped(self) -> None:
-        """Write `pumped` to the manifest soon: ephemeral channels have no cursor that says it."""
-        if not self.ephemeral and not self._manifest_due:
-            self._manifest_due = True
-            self.tick.later(CHECKPOINT_S, self._write_pumped)
-
-    def _write_pumped(self) -> None:
-        self._manifest_due = False
-        if not self.exiting:
-            self.write_manifest()
 
     def _note_deferred(self) -> None:
         shown = [batch for batch in self._deferred if batch.end <= self.pumped]
@@ -329,7 +312,7 @@ class Topic:
         channel = Channel(self, name, Delivery(self.pumped), paused=False)
         if not self.ephemeral and not channel.ephemeral:
             file = CursorFile(self.disk.directory.cursor_path(self.name, name))
-            self.disk.checkpoints.write_first(channel, file)
+            write_with_room(self.make_room, self.disk.checkpoints.write_first, channel, file)
             channel.cursor_file = file
         self.adopt(channel)
         _LOG.info("TOPIC(%s): new channel(%s)", self.name, name)
@@ -348,11 +331,11 @@ class Topic:
         if channel is None:
             raise KeyError(name)
         _LOG.info("TOPIC(%s): deleting channel %s", self.name, name)
-        if len(self.channels) == 1:
-            self.write_manifest()
         del self.channels[name]
         channel.close()
         self.disk.checkpoints.forget(channel)
+        if not self.channels:
+            self.manifest.try_write()  # what the channel was given is not for the next one
         self.owner.registration_changed(self.name, name)
         if self.ephemeral and not self.channels:
             self.owner.delete(self.name)
@@ -361,7 +344,7 @@ class Topic:
 
     def pause(self) -> None:
         self.paused = True
-        self.write_manifest()
+        self.manifest.try_write()
 
     def unpause(self) -> None:
         self.paused = False
@@ -375,42 +358,22 @@ class Topic:
         """The channels that other nodes have are created: move on."""
         self.awaits_channels = False
         if not self.exiting:
-            self.write_manifest()
+            self.manifest.try_write()
             self.show(self._visible)
 
     def empty(self) -> None:
-        """Drop what no channel has been given."""
+        """Drop what no channel has been given; OSError when that cannot be written yet."""
         for channel in self.channels.values():
             channel.skip(self.pumped, self._visible)
         self.pumped = self._visible
-        self.write_manifest()
-
-    def write_manifest(self, *, clean: bool = False) -> None:
-        if self.ephemeral:
-            return
-        self.clean_mark = self.log.mark() if clean else None
-        manifest = self._manifest(self.settings)
-        try:
-            self.disk.directory.write_manifest(self.name, manifest)
-        except OSError as error:
-            self.disk.health.failed(error, f"manifest of topic {self.name}")
-
-    def _manifest(self, settings: TopicSettings) -> Manifest:
-        return Manifest(
-            base_id=self.log.base_id,
-            pumped=self.pumped,
-            clean=self.clean_mark,
-            settings=None if settings == NO_SETTINGS else settings,
-            awaits_channels=self.awaits_channels,
-        )
+        self.manifest.write()
 
     def store_settings(self, settings: TopicSettings) -> None:
         """Write settings to disk, then use them; OSError if they cannot be written.
 
         They survive a kill from here on, and a loss of power after `Directory.sync_manifest`.
         """
-        self.clean_mark = None
-        self.disk.directory.write_manifest(self.name, self._manifest(settings))
+        self.manifest.write_settings(settings)
         self.use(settings)
         if self._backlog is not None:
             self._backlog.make_room()
@@ -428,8 +391,8 @@ class Topic:
         """Stop, with everything on disk; the caller writes the checkpoints first."""
         self.exiting = True
         self._wake_watchers()
-        if not self.ephemeral and self.log.mark() != self.clean_mark:
-            self.write_manifest(clean=self.tokens.close())
+        if not self.ephemeral and self.log.mark() != self.manifest.clean_mark:
+            self.manifest.try_write(clean=self.tokens.close())
         self.log.close()
 
     def delete(self) -> None:
@@ -478,13 +441,33 @@ class Topic:
         forgotten = max(min(end, self._visible) - self.pumped, 0)
         if forgotten:
             self.pumped += forgotten
-            self._remember_pumped()
+            self.manifest.write_soon()
         return forgotten
 
-    def drop_history(self) -> bool:
-        """Delete all consumed segments; return whether there were any."""
+    def make_room(self) -> bool:
+        """The disk is full: delete the consumed history of all topics; return whether there was
+        any."""
+        return self.owner.drop_history()
+
+    def drop_history(self, *, newest: bool) -> bool:
+        """Delete all consumed segments; return whether there were any. `newest`: the one that is
+        written to as well, if everything in it is consumed."""
+        dropped = self._drop_consumed()
+        if newest and self.low >= self.log.end and self._may_drop_newest():
+            with suppress(OSError):  # no file can be created
+                self.log.roll()
+            dropped += self._drop_consumed()
+        if dropped:
+            _LOG.warning("TOPIC(%s): dropped %d consumed segments to free disk", self.name, dropped)
+        return bool(dropped)
+
+    def _may_drop_newest(self) -> bool:
+        """Whether its publish tokens are filed, or can be as soon as it is gone."""
+        error = self.tokens.retiring(self.log.end)
+        return error is None or error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+    def _drop_consumed(self) -> int:
         count = len(self.log.consumed(self.low))
         if count:
-            _LOG.warning("TOPIC(%s): dropping %d consumed segments to free disk", self.name, count)
             self.retire(count)
-        return bool(count)
+        return count

@@ -21,6 +21,7 @@ from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.storage.disk import Disk
+from pumpline.nsqd.storage.disk_health import write_with_room
 from pumpline.nsqd.storage.go_import import import_queues
 from pumpline.nsqd.storage.loading import StoredTopic, stored_topics
 
@@ -92,8 +93,9 @@ class Topics(Mapping[str, Topic]):
         self.registration_changed(name, None)
 
     def drop_history(self) -> bool:
-        """Delete the consumed segments of all topics; whether there were any."""
-        dropped = [topic.drop_history() for topic in self._by_name.values()]
+        """Delete the consumed segments of all topics, the newest included; return whether there
+        were any."""
+        dropped = [topic.drop_history(newest=True) for topic in self._by_name.values()]
         return any(dropped)
 
     def registration_changed(self, topic: str, channel: str | None) -> None:
@@ -125,7 +127,7 @@ class Topics(Mapping[str, Topic]):
         else:
             asks = self.discovery is not None and self.discovery.has_any
             manifest = Manifest(base_id=base_id, awaits_channels=asks)
-            self.disk.directory.create_topic(name, manifest)
+            write_with_room(self.drop_history, self.disk.directory.create_topic, name, manifest)
             log = self.disk.open_log(name, base_id)
             log.sync_also(self.disk.directory.topics_path)
             topic = Topic(self, name, log, pumped=0, paused=False)
@@ -165,7 +167,7 @@ class Topics(Mapping[str, Topic]):
         topic = Topic(self, entry.name, log, pumped=pumped, paused=entry.paused)
         topic.holds.restore(holds)
         topic.tokens.restore(tokens)
-        topic.clean_mark = manifest.clean
+        topic.manifest.clean_mark = manifest.clean
         topic.awaits_channels = manifest.awaits_channels
         if manifest.settings is not None:
             topic.use(manifest.settings)

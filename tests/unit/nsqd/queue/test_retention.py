@@ -130,3 +130,41 @@ def test_a_message_in_flight_holds_its_segment(tmp_path: Path) -> None:
     assert log.first <= held
     assert any(segment.first <= held for segment in log.segments)
     assert log.first > 0
+
+
+def test_what_was_emptied_goes_at_once_if_nothing_is_to_be_kept(tmp_path: Path) -> None:
+    broker = make_broker(tmp_path, retention_bytes=0, retention_s=0)
+    topic = broker.topic()
+    channel = topic.channel("c")
+    fill(broker, topic, 2)
+    channel.empty()
+    Retention(broker.topics).let_go(topic)
+    log = log_of(topic)
+    assert (log.first, log.size_bytes) == (log.end, 0)
+    broker.publish(topic, b"and on it goes")
+    _, sink = broker.consume(channel, rdy=1)
+    assert [body for _, _, body in sink.take()] == [b"and on it goes"]
+    assert broker.load()["t"].log.end == log.end
+
+
+def test_what_was_emptied_stays_readable_if_it_is_to_be_kept(tmp_path: Path) -> None:
+    broker = make_broker(tmp_path)
+    topic = broker.topic()
+    channel = topic.channel("c")
+    fill(broker, topic, 2)
+    channel.empty()
+    Retention(broker.topics).let_go(topic)
+    assert log_of(topic).first == 0
+
+
+def test_an_idle_newest_segment_counts_as_history(tmp_path: Path) -> None:
+    broker = make_broker(tmp_path, retention_bytes=0)
+    topic = broker.topic()
+    topic.channel("c")
+    broker.publish(topic, BODY)
+    consume_all(broker, topic, "c")
+    retire(broker, topic)
+    assert log_of(topic).first == 0  # it was written to a moment ago
+    age(topic, 100)
+    retire(broker, topic)
+    assert (log_of(topic).first, log_of(topic).size_bytes) == (1, 0)

@@ -263,7 +263,7 @@ def test_a_topic_that_awaited_channels_when_it_was_killed_still_does(tmp_path: P
     broker = FakeBroker(tmp_path)
     topic = broker.topic()
     topic.await_channels()
-    topic.write_manifest()
+    topic.manifest.write()
     topic.channel("early")
     broker.publish(topic, b"a")
     again = FakeBroker(tmp_path)

@@ -1,0 +1,94 @@
+"""Keeps a topic's manifest up to date: what of its state is not in the log or a cursor.
+
+A manifest that cannot be written is written again every second until it can be: a kill must not
+undo a change for longer than that. Knows the file (`log.directory`) and sees a topic as a small
+protocol; must not know channels.
+"""
+
+from contextlib import suppress
+from typing import Protocol
+
+from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
+from pumpline.log.directory import Manifest
+from pumpline.log.log import Log
+from pumpline.log.ring import Ring
+from pumpline.nsqd.storage.checkpoints import CHECKPOINT_S
+from pumpline.nsqd.storage.disk import Disk
+from pumpline.nsqd.storage.disk_health import write_with_room
+
+_RETRY_S = 1.0
+
+
+class DescribedTopic(Protocol):
+    """A topic, as seen from here."""
+
+    name: str
+    log: Log | Ring
+    disk: Disk
+    ephemeral: bool
+    exiting: bool
+    pumped: int
+    settings: TopicSettings
+    awaits_channels: bool
+
+    def make_room(self) -> bool:
+        """Delete consumed history; return whether there was any."""
+
+
+class ManifestWriter:
+    __slots__ = ("_due", "_topic", "clean_mark")
+
+    def __init__(self, topic: DescribedTopic) -> None:
+        self.clean_mark: tuple[int, int, int] | None = None  # in the manifest on disk
+        self._topic = topic
+        self._due = False
+
+    def write_soon(self) -> None:
+        """With the next checkpoint of channels."""
+        self._write_after(CHECKPOINT_S)
+
+    def try_write(self, *, clean: bool = False) -> None:
+        """Write it; if that fails it is noted, and written later."""
+        with suppress(OSError):
+            self.write(clean=clean)
+
+    def write(self, *, clean: bool = False) -> None:
+        """Write it; OSError when it cannot be written now. `clean`: nothing is appended to the log
+        any more, and its newest segment needs no check on the next start."""
+        topic = self._topic
+        if topic.ephemeral:
+            return
+        self.clean_mark = topic.log.mark() if clean else None
+        try:
+            self._replace(topic.settings)
+        except OSError as error:
+            topic.disk.health.failed(error, f"manifest of topic {topic.name}")
+            self._write_after(_RETRY_S)
+            raise
+
+    def write_settings(self, settings: TopicSettings) -> None:
+        """Write it with settings that are not the topic's yet; OSError when it cannot be."""
+        self.clean_mark = None
+        self._replace(settings)
+
+    def _replace(self, settings: TopicSettings) -> None:
+        topic = self._topic
+        manifest = Manifest(
+            base_id=topic.log.base_id,
+            pumped=topic.pumped,
+            clean=self.clean_mark,
+            settings=None if settings == NO_SETTINGS else settings,
+            awaits_channels=topic.awaits_channels,
+        )
+        write_with_room(topic.make_room, topic.disk.directory.write_manifest, topic.name, manifest)
+
+    def _write_after(self, delay_s: float) -> None:
+        topic = self._topic
+        if not topic.ephemeral and not topic.exiting and not self._due:
+            self._due = True
+            topic.disk.later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._due = False
+        if not self._topic.exiting:
+            self.try_write()

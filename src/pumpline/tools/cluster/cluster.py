@@ -4,8 +4,8 @@ Nodes come from flags, or from nsqlookupds: all that any of them knows. A failin
 nsqlookupd never hides the answers of the others.
 """
 
+import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pumpline.core.text.durations import NS_PER_S
@@ -26,7 +26,7 @@ class Answers(NamedTuple, Generic[T]):
 
 
 class ClusterClient:
-    """A context manager: it has sockets and threads."""
+    """A context manager: it has sockets."""
 
     def __init__(self, options: ClusterOptions) -> None:
         """OptionsError if an address, a file or a certificate cannot be used."""
@@ -43,7 +43,6 @@ class ClusterClient:
         self._tls = lambda: context
         self._nodes = {each: self._node(each) for each in options.nsqd}
         self.lookupds = [self._node(each) for each in options.lookupd]
-        self._threads = ThreadPoolExecutor(THREADS_MAX, "nodes")
 
     def __enter__(self) -> "ClusterClient":
         return self
@@ -52,7 +51,6 @@ class ClusterClient:
         self.close()
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
         for node in (*self._nodes.values(), *self.lookupds):
             node.close()
 
@@ -66,20 +64,15 @@ class ClusterClient:
 
     def each(self, nodes: Iterable[ClusterNode], ask: Callable[[ClusterNode], T]) -> Answers[T]:
         """Ask all nodes at once."""
-
-        def answer(node: ClusterNode) -> T | NodeFailure:
-            try:
-                return ask(node)
-            except NodeFailure as failure:
-                return failure
-
         asked = list(nodes)
+        said = _side_by_side(asked, ask)
         answers: Answers[T] = Answers({}, {})
-        for node, said in zip(asked, self._threads.map(answer, asked), strict=True):
-            if isinstance(said, NodeFailure):
-                answers.failures[node.address] = str(said)
+        for index, node in enumerate(asked):
+            answer = said[index]
+            if isinstance(answer, NodeFailure):
+                answers.failures[node.address] = str(answer)
             else:
-                answers.by_node[node.address] = said
+                answers.by_node[node.address] = answer
         return answers
 
     def _known(self, addresses: list[str]) -> list[ClusterNode]:
@@ -90,6 +83,41 @@ class ClusterClient:
 
     def _node(self, address: str) -> ClusterNode:
         return ClusterNode(address, timeout_s=self._timeout_s, tls=self._tls, token=self._token)
+
+
+def _side_by_side(
+    nodes: list[ClusterNode], ask: Callable[[ClusterNode], T]
+) -> dict[int, T | NodeFailure]:
+    """What each says, by its place in the list.
+
+    In daemon threads, not those of an executor: nobody waits for a node that hangs when the
+    command ends.
+    """
+    said: dict[int, T | NodeFailure] = {}
+    errors: list[BaseException] = []
+    left = iter(range(len(nodes)))  # next() of it is atomic
+
+    def work() -> None:
+        for index in left:
+            try:
+                said[index] = ask(nodes[index])
+            except NodeFailure as failure:
+                said[index] = failure
+            except BaseException as error:  # the root of a thread: the one who waits gets it
+                errors.append(error)
+                return
+
+    threads = [
+        threading.Thread(target=work, name="node", daemon=True)
+        for _ in range(min(len(nodes), THREADS_MAX))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return said
 
 
 def _addresses(lookupd: ClusterNode) -> list[str]:

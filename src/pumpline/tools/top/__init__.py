@@ -1,0 +1,1 @@
+"""`pumpline top`: nodes, topics and channels, live in the terminal."""

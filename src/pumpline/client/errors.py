@@ -88,3 +88,9 @@ class Refused(PublishError):
 
 class Unconfirmed(PublishError):
     """The message was sent, and no answer came: it may have been published or not."""
+
+
+def less_certain(first: PublishError, another: PublishError) -> PublishError:
+    """The one to raise for both: an Unconfirmed must not hide behind what is certainly not sent."""
+    is_hidden = isinstance(another, Unconfirmed) and not isinstance(first, Unconfirmed)
+    return another if is_hidden else first

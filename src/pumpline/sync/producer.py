@@ -11,7 +11,7 @@ from typing import Self, TypedDict, Unpack
 from pumpline import client
 from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay
-from pumpline.client.errors import NotSent, PublishError
+from pumpline.client.errors import NotSent, PublishError, less_certain
 from pumpline.client.publishing.bodies import Body, blocks
 from pumpline.client.publishing.producer import BODY_BYTES_MAX
 from pumpline.sync.loop_thread import ClientClosed, LoopThread, PerProcess, result_of
@@ -86,14 +86,17 @@ class Producer:
                     confirmed += _count(under_way)
             while under_way:
                 confirmed += _count(under_way)
-        except PublishError as error:
-            error.confirmed += confirmed
+        except PublishError as first:
+            error = first
+            confirmed += first.confirmed
             while under_way:
                 try:
-                    error.confirmed += _count(under_way)
+                    confirmed += _count(under_way)
                 except PublishError as another:
-                    error.confirmed += another.confirmed
-            raise
+                    confirmed += another.confirmed
+                    error = less_certain(error, another)
+            error.confirmed = confirmed
+            raise error from error.__cause__
         except BaseException:
             for _, future in under_way:
                 future.cancel()

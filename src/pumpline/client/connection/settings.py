@@ -18,7 +18,7 @@ HEARTBEATS_OFF_S = -1.0
 MAX_RDY_COUNT_DEFAULT = 2500
 GRANTED_MAX = 1 << 53  # of a number in the answer; in milliseconds 285,000 years
 
-_COUNTED_ON = ("max_rdy_count", "max_msg_timeout_ms", "msg_timeout_ms")
+_COUNTED_ON = ("max_rdy_count", "max_msg_timeout_ms", "msg_timeout_ms", "max_msg_size")
 
 
 def _hostname() -> str:
@@ -135,6 +135,8 @@ class Negotiated:
     auth_required: bool = False
     output_buffer_size: int = 16_384
     output_buffer_timeout_ms: int = 250
+    max_msg_size: int = 0
+    """0: the server does not tell. NSQ's nsqd does not."""
 
     @classmethod
     def parse(cls, data: bytes) -> "Negotiated":

@@ -19,14 +19,13 @@ This file checks what users pass in; `publish_queue` sends it, over the connecti
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from types import TracebackType
 from typing import Self, cast
 
 from pumpline.client.connection.address import parse_address
 from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay, milliseconds
-from pumpline.client.errors import NotSent, PublishError
+from pumpline.client.errors import NotSent, PublishError, less_certain
 from pumpline.client.publishing.bodies import Body, blocks, bytes_of, check_topic, portions
 from pumpline.client.publishing.nsqds import Nsqds
 from pumpline.client.publishing.publication import MESSAGE_COST_BYTES, Waiter, cost_bytes
@@ -160,8 +159,9 @@ class Producer:
         """Publish messages by MPUB, in as few commands as nsqd's limits allow.
 
         Not all or nothing: `confirmed` of the exception is how many are known to be published.
-        The exception is the first failure; no more is taken from `bodies` after it. When a body
-        cannot be a message, or `bodies` raises, messages before it may have been published.
+        The exception is the first failure, or Unconfirmed if that is true of any of the messages;
+        no more is taken from `bodies` after it. When a body cannot be a message, or `bodies`
+        raises, messages before it may have been published.
         """
         budget, put = self._queue.budget, self._queue.put
         waiters: deque[tuple[int, Waiter]] = deque()
@@ -176,12 +176,15 @@ class Producer:
                     confirmed += await _outcome(*waiters.popleft())
             while waiters:
                 confirmed += await _outcome(*waiters.popleft())
-        except PublishError as error:
+        except PublishError as first:
+            error = first
             for count, waiter in waiters:
-                with suppress(PublishError):
+                try:
                     confirmed += await _outcome(count, waiter)
+                except PublishError as another:
+                    error = less_certain(error, another)
             error.confirmed = confirmed
-            raise
+            raise error from error.__cause__
         except BaseException:
             for _, waiter in waiters:
                 waiter.cancel()

@@ -14,6 +14,7 @@ from math import inf
 from pumpline.client.connection.connection import NsqdConnection
 from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import ConnectError, ConnectionClosed, ServerError, Stalled
+from pumpline.client.publishing.message_limit import limit_told
 from pumpline.client.publishing.publication import Publication
 
 RECONNECT_MIN_S = 0.1
@@ -40,6 +41,7 @@ class ProducerConnection:
         self.address = address
         self.failure: ConnectError | None = None  # of the last try to connect
         self.connection: NsqdConnection | None = None
+        self.message_bytes_max = 0  # nsqd's, if it has told; 0 if not
         self._settings = settings
         self._on_change = on_change
         self._on_publication_answer = on_answer
@@ -89,6 +91,7 @@ class ProducerConnection:
                 await self._connect()
             except ConnectError as error:
                 self.failure = error
+                self.message_bytes_max = 0
                 _LOG.warning("%s", error)
             except Exception as error:  # the root of a task: log it and go on trying
                 self.failure = ConnectError(f"{self.address}: {error!r}")
@@ -107,12 +110,16 @@ class ProducerConnection:
             on_writable=lambda _: self._on_change(),
         )
         self.failure = None
+        if told := self.connection.negotiated.max_msg_size:
+            self.message_bytes_max = told
         self._on_change()
         await self._lost.wait()
 
     def _on_close(self, connection: NsqdConnection, reason: Exception | None) -> None:
         self.connection = None
         self._lost.set()
+        if not isinstance(reason, ServerError):
+            self.message_bytes_max = 0  # it may start again with another limit
         if reason is not None:
             _LOG.warning("%s", reason)
 
@@ -126,6 +133,7 @@ class ProducerConnection:
         if failure is None:
             self._failures = 0
         elif isinstance(failure, ServerError):
+            self.message_bytes_max = limit_told(failure) or self.message_bytes_max
             self.drop(failure)  # nsqd closes it after any error to a publish: send no more on it
         self._on_publication_answer(publication, failure)
 

@@ -75,15 +75,31 @@ class Publication:
         return cost_before - self.cost_bytes
 
     def split(self) -> "list[Publication]":
-        """One publication for each message, so that nsqd refuses only the bad one."""
-        alone = []
-        for body, waiter in zip(self.bodies, self.waiters, strict=True):
-            publication = Publication(self.topic, self.deadline_s)
-            publication.add(body)
-            publication.waiters.append(waiter)
-            publication.unconfirmed = self.unconfirmed
-            alone.append(publication)
-        return alone
+        """One publication for each message, so that nsqd refuses only the bad one. The smallest
+        first: nsqd ends the connection at one that is too big."""
+        pairs = sorted(zip(self.bodies, self.waiters, strict=True), key=lambda pair: len(pair[0]))
+        return [self._alone(body, waiter) for body, waiter in pairs]
+
+    def take_larger_than(self, bytes_max: int) -> "list[Publication]":
+        """Remove messages that are too big, and return each alone; all of it if one waits for all
+        of it."""
+        if max(map(len, self.bodies)) <= bytes_max:
+            return []
+        if len(self.waiters) != len(self.bodies):
+            return [self]
+        pairs = list(zip(self.bodies, self.waiters, strict=True))
+        large = [self._alone(body, waiter) for body, waiter in pairs if len(body) > bytes_max]
+        self.bodies = [body for body, _ in pairs if len(body) <= bytes_max]
+        self.waiters = [waiter for body, waiter in pairs if len(body) <= bytes_max]
+        self.cost_bytes = cost_bytes(self.bodies)
+        return large
+
+    def _alone(self, body: bytes, waiter: Waiter) -> "Publication":
+        publication = Publication(self.topic, self.deadline_s, self.defer_ms)
+        publication.add(body)
+        publication.waiters.append(waiter)
+        publication.unconfirmed = self.unconfirmed
+        return publication
 
     def confirm(self) -> None:
         for waiter in self.waiters:

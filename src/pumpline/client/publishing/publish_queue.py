@@ -18,6 +18,7 @@ from collections import deque
 from pumpline.client.errors import ConnectError, ConnectionClosed, NotSent, ServerError
 from pumpline.client.publishing.bodies import BATCH_MESSAGES_MAX
 from pumpline.client.publishing.byte_budget import ByteBudget
+from pumpline.client.publishing.message_limit import limit_told, too_big
 from pumpline.client.publishing.nsqds import Nsqds
 from pumpline.client.publishing.producer_connection import ProducerConnection
 from pumpline.client.publishing.publication import Publication, Waiter
@@ -166,6 +167,10 @@ class PublishQueue:
                 if not publication.bodies:
                     self._settle(publication)
                     continue
+            if nsqd.message_bytes_max:
+                self._refuse_larger_than(nsqd.message_bytes_max, publication)
+                if publication not in self._pending:
+                    continue
             nsqd.send(publication)
             used.add(nsqd)
         for nsqd in used:
@@ -191,7 +196,7 @@ class PublishQueue:
             self._retries.append(publication)
             self._schedule(0.0)
         elif _is_about_one_message(failure) and len(publication.waiters) > 1:
-            self._split(publication)
+            self._split(publication, limit_told(failure))
         else:
             self._give_up(publication)
 
@@ -206,8 +211,26 @@ class PublishQueue:
             publication.unconfirmed = True
         return self._retry_unconfirmed or not publication.unconfirmed
 
-    def _split(self, publication: Publication) -> None:
-        """Send each message alone: nsqd refuses a whole MPUB for one bad message."""
+    def _refuse_larger_than(self, bytes_max: int, publication: Publication) -> bool:
+        """Fail the messages that nsqd would refuse; return whether there were any."""
+        large = publication.take_larger_than(bytes_max)
+        for each in large:
+            each.failure = too_big(max(map(len, each.bodies)), bytes_max)
+            each.fail()
+            if each is not publication:
+                self.budget.give_back(each.cost_bytes)
+        if publication in large or not publication.bodies:
+            self._settle(publication)
+        return bool(large)
+
+    def _split(self, publication: Publication, limit: int) -> None:
+        """nsqd refuses a whole MPUB for one bad message. If it names its limit, send the others
+        again; if not, send each message alone."""
+        if limit and self._refuse_larger_than(limit, publication):
+            if publication in self._pending:
+                self._retries.append(publication)
+                self._schedule(0.0)
+            return
         alone = publication.split()
         before, self._pending = self._pending, {}
         for each in before:  # at the same place, because `_expire` relies on the order

@@ -1,0 +1,81 @@
+"""What `publish_many` says when some of its parts failed, and some did so in another way."""
+
+import asyncio
+import threading
+
+import pytest
+
+from pumpline import sync
+from pumpline.client import Producer, PublishError, Unconfirmed
+from pumpline.core.protocol.frames import RESPONSE, encode_frame
+from tests.kit.client.scripted import Client, scripted
+
+BODY = b"x" * 1000
+MANY = [BODY] * 40
+
+
+async def swallow(client: Client) -> None:
+    """Take everything, and answer nothing."""
+    await client.gone()
+
+
+async def answer_one(client: Client) -> None:
+    await client.command()
+    client.send(encode_frame(RESPONSE, b"OK"))
+    await client.gone()
+
+
+def producer(address: str) -> Producer:
+    return Producer(address, timeout_s=0.3, body_bytes_max=5000, pending_bytes_max=8000)
+
+
+async def test_what_was_sent_is_unconfirmed_when_the_rest_found_no_room() -> None:
+    async with scripted(swallow) as address, producer(address) as many:
+        with pytest.raises(Unconfirmed) as failed:
+            await many.publish_many("t", MANY)
+        assert failed.value.confirmed == 0
+
+
+async def test_what_was_confirmed_is_counted_beside_what_is_unconfirmed() -> None:
+    async with scripted(answer_one) as address, producer(address) as many:
+        with pytest.raises(Unconfirmed) as failed:
+            await many.publish_many("t", MANY)
+        assert failed.value.confirmed == many.published > 0
+
+
+async def test_a_producer_closed_amid_publish_many_tells_what_was_sent() -> None:
+    taken = threading.Event()
+
+    async def swallow_one(client: Client) -> None:
+        await client.command()
+        taken.set()
+        await client.gone()
+
+    async with scripted(swallow_one) as address:
+        many = producer(address)
+        await many.start()
+        publishing = asyncio.create_task(many.publish_many("t", MANY))
+        async with asyncio.timeout(60):
+            while not taken.is_set():
+                await asyncio.sleep(0.001)
+        await many.close()
+        with pytest.raises(Unconfirmed):
+            await publishing
+
+
+async def test_it_is_the_same_without_asyncio() -> None:
+    def publish(address: str) -> PublishError:
+        with sync.Producer(
+            address, timeout_s=0.3, body_bytes_max=5000, pending_bytes_max=8000
+        ) as many:
+            with pytest.raises(PublishError) as failed:
+                many.publish_many("t", MANY)
+            assert failed.value.confirmed == many.published
+            return failed.value
+
+    async with scripted(swallow) as address:
+        assert isinstance(await asyncio.to_thread(publish, address), Unconfirmed)
+    async with scripted(answer_one) as address:
+        error = await asyncio.to_thread(publish, address)
+        assert isinstance(error, Unconfirmed)
+        assert error.confirmed > 0

@@ -343,3 +343,34 @@ async def test_a_handler_that_waits_for_its_own_end_is_told(
         await consumer.run(handle)
     assert "call stop_soon" in caplog.text
     assert left(nsqd, topic) == 1
+
+
+class Ends(BaseException):
+    """Neither an Exception nor a cancellation."""
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_handler_that_raises_a_base_exception_ends_the_run_at_once(
+    nsqd: Nsqd, topic: str, is_async: bool
+) -> None:
+    """Its message, and those of other handlers, are put back: nothing waits for a timeout."""
+    publish(nsqd, topic, numbered(3))
+    consumer = Consumer(
+        topic, CHANNEL, nsqd=nsqd.tcp_address, options=ConsumerOptions(stop_timeout_s=3600)
+    )
+
+    async def fail(message: Message) -> None:
+        if message.body != b"m-2":
+            await asyncio.get_running_loop().create_future()
+        raise Ends
+
+    def fail_at_once(message: Message) -> None:
+        raise Ends
+
+    async with asyncio.timeout(60):
+        with pytest.raises(BaseExceptionGroup) as ended:
+            handler = fail if is_async else fail_at_once
+            await consumer.run(handler, concurrency=3, threads=False)
+    assert ended.group_contains(Ends)
+    stats = nsqd.channel_stats(topic, CHANNEL)
+    assert (stats["in_flight_count"], left(nsqd, topic)) == (0, 3)

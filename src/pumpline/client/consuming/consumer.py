@@ -365,6 +365,9 @@ async def _call_giving_up(giving_up: GivingUp, message: Message) -> None:
     except Exception:  # a user's function: the message must not be lost by it
         logger.exception("giving_up failed on %r", message)
         message.requeue()
+    except BaseException:
+        message.requeue(0, backoff=False)
+        raise
     else:
         message.finish()
 

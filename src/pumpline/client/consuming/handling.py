@@ -5,6 +5,8 @@
 | returns                   | finished, unless the handler answered it   |
 | raises                    | requeued, and the consumer backs off       |
 | is cancelled at a stop    | put back at once                           |
+| raises a BaseException    | put back at once, and the run ends with it |
+|                           | (in a thread: as any other exception)      |
 
 Knows nothing of where messages come from: it is given a function to take the next one with.
 """
@@ -83,6 +85,9 @@ class Handling:
                 settle(message, error)  # something the handler waited for was cancelled
             except Exception as error:
                 settle(message, error)
+            except BaseException:  # SystemExit, for example: it ends the run
+                message.requeue(0, backoff=False)
+                raise
             else:
                 if not message.is_answered:
                     message.finish()

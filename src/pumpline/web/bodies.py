@@ -108,12 +108,19 @@ class ChunkedBody:
     """
 
     def __init__(self, bytes_max: int) -> None:
-        self.buffer = bytearray()
-        self.is_whole = False
         self._bytes_max = bytes_max
         self._last = b""  # the bytes before, of which an empty line may have begun
-        self._parser = HttpRequestParser(self)
+        self._decoded = _Decoded()
+        self._parser = HttpRequestParser(self._decoded)
         self._parser.feed_data(_CHUNKED_HEAD)
+
+    @property
+    def buffer(self) -> bytearray:
+        return self._decoded.buffer
+
+    @property
+    def is_whole(self) -> bool:
+        return self._decoded.is_whole
 
     @property
     def is_too_long(self) -> bool:
@@ -133,15 +140,24 @@ class ChunkedBody:
             at = end
         return at
 
-    def on_body(self, data: bytes) -> None:
-        self.buffer += data
-
-    def on_message_complete(self) -> None:
-        self.is_whole = True
-
     def _after_empty_line(self, data: bytes, at: int) -> int:
         start = (self._last + data[at : at + len(HEAD_END) - 1]).find(HEAD_END)
         if start >= 0:
             return at + start + len(HEAD_END) - len(self._last)
         found = data.find(HEAD_END, at)
         return len(data) if found < 0 else found + len(HEAD_END)
+
+
+class _Decoded:
+    """What llhttp reports. Not the body itself: it has the parser, which keeps whom it reports to,
+    and its buffer would stay until that cycle is collected."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+        self.is_whole = False
+
+    def on_body(self, data: bytes) -> None:
+        self.buffer += data
+
+    def on_message_complete(self) -> None:
+        self.is_whole = True

@@ -140,6 +140,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         elif self._stream is not None:
             self._task.cancel()
         self._due.clear()
+        self._unread.clear()
+        # They refer back. Without them the connection's memory is free at once, not at some
+        # collection.
+        del self._reader, self._transport
         self._shared.leave(self)
 
     # -- what the server wants ----------------------------------------------------------------
@@ -154,7 +158,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        self._transport.abort()
+        if self._phase is not CLOSED:
+            self._transport.abort()
 
     def is_late(self, now_s: float) -> bool:
         """Whether the client takes too long over a body or a reply."""
@@ -357,15 +362,15 @@ class HttpConnection(asyncio.BufferedProtocol):
             await stream.send(sink)
             sink.end()
         except ConnectionError:
-            self._transport.abort()  # nobody is there any more
+            self.abort()  # nobody is there any more
         except OSError as error:
             # What was announced cannot be sent: the client must not take the next reply for it.
             shown = printable(exchange.head.target)
             _LOG.error("HTTP: failed to send %s - %s", shown, error)
-            self._transport.abort()
+            self.abort()
         except Exception:
             _LOG.exception("HTTP: failed to send %s", printable(exchange.head.target))
-            self._transport.abort()
+            self.abort()
         finally:
             self._task = self._stream = None
             stream.close()

@@ -19,7 +19,7 @@ class EventStream:
 
     endless = True
 
-    def __init__(self, events: AsyncIterator[bytes], *, on_close: Callable[[], None]) -> None:
+    def __init__(self, events: AsyncIterator[bytes], *, on_close: "OnClose") -> None:
         self._events = events
         self._on_close = on_close
         self._woken = asyncio.Event()
@@ -58,4 +58,8 @@ class EventStream:
         self._woken.set()
 
     def close(self) -> None:
-        self._on_close()
+        self._on_close(self)
+
+
+OnClose = Callable[[EventStream], None]
+"""Is given the stream, so that it need not keep it, nor the stream itself."""

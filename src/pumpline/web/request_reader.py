@@ -181,6 +181,7 @@ class RequestReader:
     def _end_body(self) -> None:
         self._phase = _HEAD
         self.sized_body = self._chunked = None
+        del self._exchange  # its body may be large
 
     def _fail(self, reason: str) -> None:
         _LOG.error("failed to read request body from %s - %s", self._client.address, reason)

@@ -7,7 +7,7 @@ socket promises, and an exception anywhere in the broker fails the test that cau
 import asyncio
 import gc
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -15,6 +15,7 @@ from pumpline.core.text import flags
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.claim import Claim
 from pumpline.nsqd.options import FLAGS, Options
+from pumpline.nsqd.ports import Ports
 from pumpline.nsqd.protocol.connection import Connection
 from pumpline.nsqd.server import Server
 
@@ -29,14 +30,20 @@ class InProcess:
     Whatever the loop has to report as unhandled is raised by `run`.
     """
 
-    def __init__(self, data_path: Path, argv: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        data_path: Path,
+        argv: Sequence[str] = (),
+        *,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    ) -> None:
         given = [
             "--tcp-address=127.0.0.1:0",
             "--http-address=127.0.0.1:0",
             f"--data-path={data_path}",
         ]
         self._options = Options.from_sources(flags.parse(FLAGS, [*given, *argv]).values, {})
-        self._runner = asyncio.Runner()
+        self._runner = asyncio.Runner(loop_factory=loop_factory)
         self._unhandled: list[BaseException] = []
         self._server: Server
         self._log = logging.getLogger("pumpline")
@@ -47,6 +54,10 @@ class InProcess:
     def broker(self) -> Broker:
         assert self._server.broker is not None
         return self._server.broker
+
+    @property
+    def ports(self) -> Ports:
+        return self._server.ports
 
     def __enter__(self) -> Self:
         self._log.setLevel(logging.CRITICAL)  # pytest keeps all lines of a test in memory

@@ -38,7 +38,7 @@ class Source:
         self._ended = False
 
     async def get(self, request: Request) -> Reply:
-        self.stream = EventStream(self._events(), on_close=self.closed.set)
+        self.stream = EventStream(self._events(), on_close=lambda _: self.closed.set())
         return stream_reply(self.stream, {})
 
     async def slow(self, request: Request) -> Reply:

@@ -80,7 +80,8 @@ class Tls:
             server_hostname=server_name,
         )
         self._first_byte = -1
-        self._failure: Exception | None = None  # found while there was something to give
+        self._ended = False  # the peer's stream, seen while there was something to give
+        self._failed = ""  # why nothing more can be read
         self.established = False
 
     @property
@@ -120,24 +121,26 @@ class Tls:
         self._incoming.write(data)
 
     def read(self, bytes_max: int) -> bytes:
-        if self._failure is not None:
-            raise self._failure
-        pieces = []
-        while bytes_max > 0:
+        pieces: list[bytes] = []
+        while bytes_max > 0 and not self._failed and not self._ended:
             try:
                 piece = self._object.read(bytes_max)
             except ssl.SSLWantReadError:
                 break
             except ssl.SSLError as error:
-                self._failure = UpgradeError(_reason(error))
+                self._failed = _reason(error)
                 break
-            if not piece:
-                self._failure = EndOfStream()
-                break
-            pieces.append(piece)
-            bytes_max -= len(piece)
-        if self._failure is not None and not pieces:
-            raise self._failure
+            if piece:
+                pieces.append(piece)
+                bytes_max -= len(piece)
+            else:
+                self._ended = True
+        if not pieces:
+            # Raised anew each time: an exception that is kept keeps who called, too.
+            if self._failed:
+                raise UpgradeError(self._failed)
+            if self._ended:
+                raise EndOfStream
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def write(self, data: bytes) -> None:

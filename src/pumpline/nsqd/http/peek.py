@@ -109,9 +109,9 @@ class PeekEndpoints:
             raise HttpError(503, "TOO_MANY_TAILS")
         events = self._events(topic, start, Filter(_bytes(query.get("contains", ""))))
 
-        def close() -> None:
+        def close(closed: EventStream) -> None:
             self.tails -= 1
-            topic.watchers.discard(stream.wake)
+            topic.watchers.discard(closed.wake)
 
         stream = EventStream(events, on_close=close)
         self.tails += 1

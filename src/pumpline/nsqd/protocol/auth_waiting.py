@@ -47,3 +47,4 @@ class AuthWaiting:
             self._expiry.cancel()
         if self._call_off is not None:
             self._call_off()
+            self._call_off = None  # it knows who asked

@@ -32,6 +32,7 @@ from pumpline.nsqd.protocol.parser import Dropped, Protocol
 from pumpline.nsqd.protocol.phase import (
     ASKING,
     CLOSING,
+    GONE,
     HANDSHAKE,
     HOLDING,
     KEPT_WAITING,
@@ -147,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.phase = CLOSING
+        self.phase = GONE
         self.outbox.clear()
         self._heartbeat.stop()
         self._auth.stop()
@@ -158,10 +159,10 @@ class Connection(asyncio.BufferedProtocol):
         if self.consumer is not None:
             self.consumer.channel.remove(self.consumer)
         self._connections.dismiss(self)
-        # The connection is in a cycle with its protocol, and stays until it is collected; what is
-        # large must not: a deflate stream has 300 kB.
-        self.packing = None
-        self._pending = bytearray()
+        # These refer back to the connection. Without them nothing does, and its memory is free at
+        # once, not at some collection: what is left of an IDENTIFY can have 5 MB.
+        self.consumer = self.packing = None
+        del self.outbox, self.protocol, self._heartbeat
 
     def pause_writing(self) -> None:
         self.outbox.block()
@@ -271,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         tls = None if self.layers is None else self.layers.tls
 
         def on_answer(grant: Grant | None) -> None:
-            if self.phase is not CLOSING:
+            if self.phase is ASKING:
                 self._answered(answered, grant)
 
         self._auth.ask(secret, host=self._host, peer=self.peer, tls=tls, answered=on_answer)

@@ -12,7 +12,7 @@ import asyncio
 from typing import Protocol
 
 from pumpline.core.protocol import frames
-from pumpline.nsqd.protocol.phase import HANDSHAKE, PLAIN, Phase
+from pumpline.nsqd.protocol.phase import GONE, HANDSHAKE, PLAIN, Phase
 from pumpline.nsqd.protocol.replies import PendingReply, settle
 from pumpline.nsqd.queue.consumer import Buffer
 from pumpline.nsqd.queue.outcome import Ticket
@@ -114,8 +114,8 @@ class Outbox:
     def flush(self) -> None:
         """The connection's part of a tick: one write of all there is."""
         owner = self.owner
-        if owner.phase is HANDSHAKE:
-            return  # called again when it is done
+        if owner.phase is HANDSHAKE or owner.phase is GONE:
+            return  # called again when the handshake is done
         output = self._messages
         if self._replies:
             # Commands were parsed before anything was shared: their replies come first.

@@ -10,11 +10,12 @@ class Phase(Enum):
     HANDSHAKE = auto()  # they are TLS's
     LAYERED = auto()  # they are unpacked, and are commands then
     CLOSING = auto()  # nobody looks at them; the connection ends when its replies are sent
+    GONE = auto()  # there is no socket any more
 
 
 # `Phase.PLAIN` takes 60 ns in Python 3.11, a name of this module 2.
-PLAIN, ASKING, UPGRADING, HANDSHAKE, LAYERED, CLOSING = Phase
+PLAIN, ASKING, UPGRADING, HANDSHAKE, LAYERED, CLOSING, GONE = Phase
 
 WAITING = frozenset({ASKING, UPGRADING})  # no command is carried out for now
 KEPT_WAITING = WAITING | {HANDSHAKE}  # the client need not say anything
-HOLDING = WAITING | {CLOSING}  # input stays where it is
+HOLDING = WAITING | {CLOSING, GONE}  # input stays where it is

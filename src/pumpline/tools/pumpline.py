@@ -45,6 +45,7 @@ GROUPS = {
     },
     "Move": {
         "to-file": Command("nsq_to_file.command", "write topics into files"),
+        "from-stdin": Command("to_nsq.command", "publish what comes on stdin"),
         "to-nsq": Command("nsq_to_nsq.command", "publish topics to other nsqds"),
     },
     "Run": {
@@ -57,6 +58,7 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 NSQ_NAMES = {
     "nsq_to_file": "to-file",
     "nsq_to_nsq": "to-nsq",
+    "to_nsq": "from-stdin",
 }
 """NSQ's names of tools work as well: `pumpline nsq_to_file`."""
 

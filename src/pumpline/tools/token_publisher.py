@@ -11,6 +11,7 @@ import logging
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -60,21 +61,25 @@ class TokenPublisher:
         if status != 200:
             raise ToolFailure(f"{self.address} answered {status} to /log/offsets")
 
-    async def publish(self, topic: str, messages: Sequence[TokenMessage]) -> list[TokenMessage]:
-        """Returns when each is published or refused; returns those that were refused."""
+    async def publish(
+        self, topic: str, messages: Sequence[TokenMessage], *, many: bool = False
+    ) -> list[TokenMessage]:
+        """Returns when each is published or refused; returns those that were refused. With `many`
+        each is the body of an MPUB, and its token that of all its messages."""
+        path = f"/mpub?binary=true&topic={quote(topic)}" if many else f"/pub?topic={quote(topic)}"
         async with self._turn:
-            return await self._publish(quote(topic), list(messages))
+            return await self._publish(path, list(messages))
 
     async def close(self) -> None:
         if self._connection is not None:
             await self._connection.close()
 
-    async def _publish(self, topic: str, left: list[TokenMessage]) -> list[TokenMessage]:
+    async def _publish(self, path: str, left: list[TokenMessage]) -> list[TokenMessage]:
         refused: list[TokenMessage] = []
         pause_s = RETRY_FIRST_S
         while True:
             try:
-                statuses = await self._exchange([self._request(topic, each) for each in left])
+                statuses = await self._exchange([self._request(path, each) for each in left])
             except OSError as error:
                 log.warning("%s: %s; trying again", self.address, str(error) or repr(error))
                 statuses = []
@@ -90,9 +95,9 @@ class TokenPublisher:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
-    def _request(self, topic: str, message: TokenMessage) -> bytes:
-        return b"POST /pub?topic=%b&token=%b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (
-            topic.encode(),
+    def _request(self, path: str, message: TokenMessage) -> bytes:
+        return b"POST %b&token=%b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (
+            path.encode(),
             message.token.encode(),
             self._head,
             len(message.body),
@@ -154,3 +159,11 @@ class _Pipeline:
         self._writer.close()
         with suppress(OSError):
             await self._writer.wait_closed()
+
+
+def read_access_token(path: str) -> str:
+    """The access token in a file; empty for no file."""
+    try:
+        return Path(path).read_text().strip() if path else ""
+    except (OSError, ValueError) as error:
+        raise ToolFailure(f"--token-file: {error}") from None

@@ -66,17 +66,28 @@ def dpub(topic: str, defer_ms: int, body: bytes) -> bytes:
 def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
     sizes = list(map(len, bodies))
     count = len(sizes)
-    # Heads and bodies by turns. No step is taken for each message but in C: 0.13 us each.
-    pieces: list[bytes] = [b""] * (2 * count)
-    pieces[0::2] = _heads(sizes)
-    pieces[1::2] = bodies
+    pieces = _heads_and_bodies(sizes, bodies)
     size = MPUB_OVERHEAD_BYTES + count * MPUB_MESSAGE_OVERHEAD_BYTES + sum(sizes)
     return b"".join((b"MPUB %b\n" % topic.encode(), _MPUB_HEAD.pack(size, count), *pieces))
+
+
+def mpub_body(bodies: Sequence[bytes]) -> bytes:
+    """What follows the size of an MPUB; `/mpub?binary=true` takes it."""
+    sizes = list(map(len, bodies))
+    return b"".join((_SIZE.pack(len(sizes)), *_heads_and_bodies(sizes, bodies)))
 
 
 def mpub_count_max(body_bytes: int) -> int:
     """The largest number of messages that a body of `body_bytes` can hold: one byte in each."""
     return (body_bytes - MPUB_OVERHEAD_BYTES) // (MPUB_MESSAGE_OVERHEAD_BYTES + 1)
+
+
+def _heads_and_bodies(sizes: list[int], bodies: Sequence[bytes]) -> list[bytes]:
+    """By turns. No step is taken for each message but in C: 0.13 us each."""
+    pieces: list[bytes] = [b""] * (2 * len(sizes))
+    pieces[0::2] = _heads(sizes)
+    pieces[1::2] = bodies
+    return pieces
 
 
 def _heads(sizes: list[int]) -> list[bytes]:

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from pumpline.client import Batch, Consumer
 from pumpline.tools.go_nsq_options import client_settings
@@ -12,6 +11,7 @@ from pumpline.tools.nsq_to_nsq.json_filter import JsonFilter, MissingField, NotA
 from pumpline.tools.nsq_to_nsq.options import ToNsqOptions
 from pumpline.tools.sources import GO_NSQ_MAX_ATTEMPTS, check_reachable, user_agent
 from pumpline.tools.status_lines import StatusLines
+from pumpline.tools.token_publisher import read_access_token
 from pumpline.tools.tool import Signals, Tool, ToolFailure, log
 
 EXAMPLES = """
@@ -116,7 +116,7 @@ async def _new_destinations(options: ToNsqOptions) -> NsqdDestinations | TokenDe
     if options.tokens:
         addresses = options.destination_nsqd_http_address
         status = StatusLines(addresses, options.status_every)
-        access_token = _access_token(options.token_file)
+        access_token = read_access_token(options.token_file)
         found = TokenDestinations(addresses, access_token=access_token, status=status)
         await found.check()
         return found
@@ -127,13 +127,6 @@ async def _new_destinations(options: ToNsqOptions) -> NsqdDestinations | TokenDe
         raise ToolFailure(str(error)) from None
     status = StatusLines(addresses, options.status_every)
     return NsqdDestinations(addresses, settings, mode=options.mode, status=status)
-
-
-def _access_token(path: str) -> str:
-    try:
-        return Path(path).read_text().strip() if path else ""
-    except (OSError, ValueError) as error:
-        raise ToolFailure(f"--token-file: {error}") from None
 
 
 NSQ_TO_NSQ = Tool(options=ToNsqOptions, examples=EXAMPLES, work=work)

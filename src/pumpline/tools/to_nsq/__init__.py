@@ -1,0 +1,1 @@
+"""to_nsq: what comes on stdin into a topic."""

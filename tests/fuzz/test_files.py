@@ -18,6 +18,7 @@ from pumpline.core.messages.batches import LogBatch
 from pumpline.core.messages.crc import crc32
 from pumpline.core.messages.delivery import Journal, Pending, restore
 from pumpline.log import cursor
+from pumpline.log.cursor import Clocks
 from pumpline.log.directory import Directory, DirectoryError, Manifest, Metadata
 from pumpline.log.go_diskqueue import Record, find_queues
 from pumpline.log.log import Log
@@ -195,11 +196,11 @@ def same_until(first: bytes, second: bytes) -> int:
 def test_damaged_cursor_keeps_the_records_before_the_damage(rounds: Rounds) -> None:
     def play(rng: random.Random) -> None:
         journals = [a_journal(rng) for _ in range(rng.randint(1, 6))]
-        records = [cursor.encode(each, wall_ahead_ns=WALL_AHEAD_NS) for each in journals]
+        records = [cursor.encode(each, Clocks(0, WALL_AHEAD_NS)) for each in journals]
         data = b"".join(records)
         damaged = mutated(rng, data)
         with within(LIMIT_S):
-            decoded, used = cursor.decode(damaged, wall_ahead_ns=WALL_AHEAD_NS)
+            decoded, used = cursor.decode(damaged, Clocks(0, WALL_AHEAD_NS), delay_max_ns=1 << 62)
             restore(decoded)
         assert used <= len(damaged)
         ends = itertools.accumulate(map(len, records))
@@ -211,12 +212,14 @@ def test_damaged_cursor_keeps_the_records_before_the_damage(rounds: Rounds) -> N
 
 def test_cursor_record_whose_crc_fits_by_chance_is_no_trap(rounds: Rounds) -> None:
     def play(rng: random.Random) -> None:
-        payload = mutated(rng, cursor.encode(a_journal(rng), wall_ahead_ns=0)[8:])
+        payload = mutated(rng, cursor.encode(a_journal(rng), Clocks(0, 0))[8:])
         length = rng.choice((len(payload) + 4, rng.choice(NUMBERS) % (1 << 32)))
         checked = payload[: max(length - 4, 0)]
         data = length.to_bytes(4) + crc32(checked).to_bytes(4) + payload
         with within(LIMIT_S):
-            cursor.decode(data + bytes(rng.randint(0, 40)), wall_ahead_ns=WALL_AHEAD_NS)
+            cursor.decode(
+                data + bytes(rng.randint(0, 40)), Clocks(0, WALL_AHEAD_NS), delay_max_ns=1 << 62
+            )
 
     rounds(play)
 

@@ -45,13 +45,14 @@ class Clock:
 
     def __init__(self) -> None:
         self.passed_ns = 0
+        self.wall_set_ns = 0  # by how much the wall clock was set forward
         self._timers: list[Handle] = []
 
     def steady_ns(self) -> int:
         return STEADY_NS + self.passed_ns
 
     def wall_ns(self) -> int:
-        return WALL_NS + self.passed_ns
+        return WALL_NS + self.passed_ns + self.wall_set_ns
 
     def later(self, delay_s: float, callback: Callable[[], None], /) -> Handle:
         handle = Handle(self.passed_ns + round(delay_s * NS_PER_S), callback)

@@ -3,8 +3,10 @@
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
+from pumpline.core.messages.crc import crc32
 from pumpline.core.messages.delivery import Journal, Pending
 from pumpline.log import cursor
+from pumpline.log.cursor import Clocks
 
 AHEAD_NS = 1_700_000_000_000_000_000
 OFFSET_MAX = (1 << 64) - 1
@@ -19,13 +21,13 @@ journals = st.lists(st.builds(Journal, offsets, offsets, spans, pending), max_si
 
 
 def encoded(records: list[Journal]) -> bytes:
-    return b"".join(cursor.encode(each, wall_ahead_ns=AHEAD_NS) for each in records)
+    return b"".join(cursor.encode(each, Clocks(0, AHEAD_NS)) for each in records)
 
 
 @given(records=journals)
 def test_records_are_read_back_as_they_were_written(records: list[Journal]) -> None:
     data = encoded(records)
-    assert cursor.decode(data, wall_ahead_ns=AHEAD_NS) == (records, len(data))
+    assert cursor.decode(data, Clocks(0, AHEAD_NS), delay_max_ns=1 << 62) == (records, len(data))
 
 
 @settings(max_examples=30)
@@ -35,7 +37,10 @@ def test_a_file_cut_at_any_byte_gives_its_whole_records(records: list[Journal]) 
     ends = [len(encoded(records[:count])) for count in range(len(records) + 1)]
     for cut in range(len(data)):
         whole = max(index for index, end in enumerate(ends) if end <= cut)
-        assert cursor.decode(data[:cut], wall_ahead_ns=AHEAD_NS) == (records[:whole], ends[whole])
+        assert cursor.decode(data[:cut], Clocks(0, AHEAD_NS), delay_max_ns=1 << 62) == (
+            records[:whole],
+            ends[whole],
+        )
 
 
 @settings(max_examples=50)
@@ -46,12 +51,15 @@ def test_a_damaged_record_ends_what_is_read(records: list[Journal], data: st.Dat
     at = data.draw(st.integers(0, len(raw) - 1))
     raw[at] ^= 1 << data.draw(st.integers(0, 7))
     whole = max(index for index, end in enumerate(ends) if end <= at)
-    assert cursor.decode(bytes(raw), wall_ahead_ns=AHEAD_NS) == (records[:whole], ends[whole])
+    assert cursor.decode(bytes(raw), Clocks(0, AHEAD_NS), delay_max_ns=1 << 62) == (
+        records[:whole],
+        ends[whole],
+    )
 
 
 @given(data=st.binary(max_size=100))
 def test_random_bytes_are_no_cursor(data: bytes) -> None:
-    assert cursor.decode(data, wall_ahead_ns=AHEAD_NS) == ([], 0)
+    assert cursor.decode(data, Clocks(0, AHEAD_NS), delay_max_ns=1 << 62) == ([], 0)
 
 
 @given(due_ns=st.integers(1, 1 << 61), step_ns=st.integers(-(1 << 60), 1 << 60))
@@ -59,6 +67,22 @@ def test_a_due_time_is_a_date_whatever_the_steady_clock_says_after_a_restart(
     due_ns: int, step_ns: int
 ) -> None:
     data = encoded([Journal(0, 1, [], [Pending(0, 1, due_ns)])])
-    [read], _ = cursor.decode(data, wall_ahead_ns=AHEAD_NS + step_ns)
+    [read], _ = cursor.decode(data, Clocks(0, AHEAD_NS + step_ns), delay_max_ns=1 << 62)
     [item] = read.pending
-    assert item.due_ns == max(due_ns - step_ns, 1)
+    assert item.due_ns == max(min(due_ns - step_ns, due_ns), 1)
+
+
+@given(
+    due_ns=st.integers(1, 1 << 60),
+    step_ns=st.integers(0, 1 << 60),
+    longest_ns=st.integers(1, 1 << 60),
+)
+def test_a_record_that_does_not_say_when_it_was_written_has_no_longer_delays_than_there_may_be(
+    due_ns: int, step_ns: int, longest_ns: int
+) -> None:
+    data = encoded([Journal(0, 1, [], [Pending(0, 1, due_ns)])])
+    payload = data[8:-8]
+    old = (4 + len(payload)).to_bytes(4, "big") + crc32(payload).to_bytes(4, "big") + payload
+    [read], _ = cursor.decode(old, Clocks(0, AHEAD_NS - step_ns), delay_max_ns=longest_ns)
+    [item] = read.pending
+    assert item.due_ns == min(due_ns + step_ns, longest_ns)

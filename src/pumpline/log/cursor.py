@@ -12,13 +12,19 @@ The file is a run of records, each complete in itself, big-endian:
 | pending  | u32                   | number of pending messages                                 |
 | spans    | (u64, u64)[finished]  | finished above `low`                                       |
 | messages | (u64, u16, i64)[...]  | offset, attempts so far, due (ns since 1970; 0: at once)   |
+| written  | i64                   | when, ns since 1970; only if a message has a due time      |
 
 The first record is a snapshot and later ones are changes; what a record says replaces what earlier
 ones said. A record cut short by a crash is ignored with all after it. Writing costs what changed:
 when the changes outgrow the snapshot, the file is replaced by a new snapshot.
+
+Due times are dates, so that a delay goes on while nsqd is away. The clock may have been set back
+meanwhile: then a message waits for as long as it had to when the record was written. Older records
+do not say when that was: their messages wait for the longest delay there may be, at most.
 """
 
 from struct import Struct
+from typing import NamedTuple
 
 from pumpline.core.messages.crc import crc32
 from pumpline.core.messages.delivery import Journal, Pending
@@ -33,6 +39,14 @@ _HEAD = Struct(">II")
 _FIXED = Struct(">QQII")
 _SPAN = Struct(">QQ")
 _PENDING = Struct(">QHq")
+_DATE = Struct(">q")
+
+
+class Clocks(NamedTuple):
+    """Two clocks at one moment."""
+
+    steady_ns: int
+    wall_ahead_ns: int  # what to add to a time of the steady clock to get a date
 
 
 class CursorFile:
@@ -77,8 +91,9 @@ def write(path: str, data: bytes, *, snapshot: bool) -> None:
         append_whole(path, data)
 
 
-def encode(journal: Journal, *, wall_ahead_ns: int) -> bytes:
-    """One record; `wall_ahead_ns` turns due times of the steady clock into dates."""
+def encode(journal: Journal, now: Clocks) -> bytes:
+    """One record; due times of the steady clock become dates."""
+    steady_ns, wall_ahead_ns = now
     parts = [
         _FIXED.pack(journal.low, journal.next, len(journal.finished), len(journal.pending)),
         *[_SPAN.pack(start, end) for start, end in journal.finished],
@@ -87,12 +102,15 @@ def encode(journal: Journal, *, wall_ahead_ns: int) -> bytes:
             for offset, attempts, due_ns in journal.pending
         ],
     ]
+    if any(due_ns for _, _, due_ns in journal.pending):
+        parts.append(_DATE.pack(steady_ns + wall_ahead_ns))
     payload = b"".join(parts)
     return _HEAD.pack(4 + len(payload), crc32(payload)) + payload
 
 
-def decode(data: bytes, *, wall_ahead_ns: int) -> tuple[list[Journal], int]:
-    """The valid records at the start of `data`, and how many bytes they take."""
+def decode(data: bytes, now: Clocks, *, delay_max_ns: int) -> tuple[list[Journal], int]:
+    """The valid records at the start of `data`, and how many bytes they take. `delay_max_ns` is the
+    longest delay there may be."""
     journals = []
     at = 0
     while len(data) - at >= _HEAD.size + _FIXED.size:
@@ -100,7 +118,7 @@ def decode(data: bytes, *, wall_ahead_ns: int) -> tuple[list[Journal], int]:
         payload = data[at + _HEAD.size : at + 4 + length]
         if len(payload) != length - 4 or crc32(payload) != crc or not _is_record(payload):
             break
-        journals.append(_decode_payload(payload, wall_ahead_ns))
+        journals.append(_decode_payload(payload, now, delay_max_ns))
         at += 4 + length
     return journals, at
 
@@ -111,16 +129,25 @@ def _is_record(payload: bytes) -> bool:
         return False
     _, _, span_count, pending_count = _FIXED.unpack_from(payload)
     lists_bytes: int = span_count * _SPAN.size + pending_count * _PENDING.size
-    return len(payload) == _FIXED.size + lists_bytes
+    return len(payload) - _FIXED.size - lists_bytes in (0, _DATE.size)
 
 
-def _decode_payload(payload: bytes, wall_ahead_ns: int) -> Journal:
+def _decode_payload(payload: bytes, now: Clocks, delay_max_ns: int) -> Journal:
     low, following, span_count, pending_count = _FIXED.unpack_from(payload)
     spans_end = _FIXED.size + _SPAN.size * span_count
     spans: list[Span] = list(_SPAN.iter_unpack(payload[_FIXED.size : spans_end]))
-    raw = payload[spans_end : spans_end + _PENDING.size * pending_count]
+    pending_end = spans_end + _PENDING.size * pending_count
+    steady_ns, wall_ahead_ns = now
+    written_ns = None
+    if pending_end < len(payload):
+        (written_ns,) = _DATE.unpack_from(payload, pending_end)
+
+    def due(date_ns: int) -> int:
+        longest_ns = delay_max_ns if written_ns is None else date_ns - written_ns
+        return max(min(date_ns - wall_ahead_ns, steady_ns + longest_ns), 1)
+
     pending = [
-        Pending(offset, attempts, max(due_ns - wall_ahead_ns, 1) if due_ns else 0)
-        for offset, attempts, due_ns in _PENDING.iter_unpack(raw)
+        Pending(offset, attempts, due(date_ns) if date_ns else 0)
+        for offset, attempts, date_ns in _PENDING.iter_unpack(payload[spans_end:pending_end])
     ]
     return Journal(low, following, spans, pending)

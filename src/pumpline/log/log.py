@@ -21,7 +21,7 @@ from pumpline.core.messages.batches import LogBatch
 from pumpline.log.files import FilePool, sync_file, write_all
 from pumpline.log.reader import Block, Reader
 from pumpline.log.recovery import Damage, recover, survey
-from pumpline.log.segment import OFFSET_END, Segment, first_of
+from pumpline.log.segment import OFFSET_END, DeferredSpan, Segment, first_of
 
 _LOG = logging.getLogger(__name__)
 _FIRST = attrgetter("first")
@@ -108,9 +108,9 @@ class Log:
         newest = self.segments[-1]
         return newest.first, newest.size_bytes, self.end
 
-    def take_deferred(self) -> list[tuple[int, int, int]]:
-        """(first, end, due) of what was published with a delay, as far as a recovery came by it."""
-        found: list[tuple[int, int, int]] = []
+    def take_deferred(self) -> list[DeferredSpan]:
+        """What was published with a delay, as far as a recovery came by it."""
+        found: list[DeferredSpan] = []
         for segment in self.segments:
             found += segment.deferred
             segment.deferred = []

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pumpline.core.messages.batches import HEADER_BYTES, BadBatch, LogBatch, ShortBatch, read_batch
 from pumpline.core.messages.publish_tokens import split_tokens
 from pumpline.log.files import write_whole
-from pumpline.log.segment import OFFSET_END, Segment
+from pumpline.log.segment import OFFSET_END, DeferredSpan, Segment
 
 _CHUNK_BYTES = 4 << 20
 _SURVEY_CHUNK_BYTES = 256 * 1024  # a thread that parses holds up the event loop
@@ -109,7 +109,9 @@ def _check(
             at += batch.size_bytes
             end = batch.end
             if batch.due_ns:
-                segment.deferred.append((batch.first, batch.end, batch.due_ns))
+                segment.deferred.append(
+                    DeferredSpan(batch.first, batch.end, batch.due_ns, batch.delay_ns)
+                )
             if batch.tokens:
                 segment.tokens += [(batch.end, token) for token in split_tokens(batch.tokens)]
         position += used

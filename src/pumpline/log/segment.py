@@ -11,6 +11,7 @@ import os
 from array import array
 from bisect import bisect_right
 from struct import Struct
+from typing import NamedTuple
 
 from pumpline.core.messages.batches import HEADER_BYTES, LogBatch
 
@@ -22,6 +23,15 @@ _LENGTH = Struct(">I")
 _COUNT_AT = 32
 _FIRST_AT = 8
 _FIRST = Struct(">Q")
+
+
+class DeferredSpan(NamedTuple):
+    """[first, end) was published with a delay."""
+
+    first: int
+    end: int
+    due_ns: int  # since 1970
+    delay_ns: int
 
 
 class Segment:
@@ -43,7 +53,7 @@ class Segment:
         self.size_bytes = 0
         self.unchecked_bytes = 0  # from the start of the file
         self.begun_ns = 0  # publish time of the first batch; 0: not known yet
-        self.deferred: list[tuple[int, int, int]] = []  # (first, end, due): found by a recovery
+        self.deferred: list[DeferredSpan] = []  # found by a recovery
         self.tokens: list[tuple[int, bytes]] = []  # (end of its batch, token): likewise
         self.holes: dict[int, int] = {}  # position of damage -> position where sense resumes
         self._index = array("Q"), array("Q")  # offsets, positions

@@ -102,6 +102,11 @@ class LogBatch:
         self.frames = frames
 
     @property
+    def delay_ns(self) -> int:
+        """With which the messages were published."""
+        return self.due_ns - self.timestamp_ns if self.due_ns else 0
+
+    @property
     def body_bytes(self) -> int:
         return len(self.frames) - MESSAGE_OVERHEAD_BYTES * self.count
 

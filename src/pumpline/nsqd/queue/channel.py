@@ -98,7 +98,7 @@ class Channel:
 
     def due_dates(self, offsets: Set[int]) -> dict[int, int]:
         """Those of `offsets` that are deferred, and until when, in ns since 1970."""
-        ahead_ns = self._tick.wall_ahead_ns
+        ahead_ns = self._tick.clocks.wall_ahead_ns
         return {o: due_ns + ahead_ns for o, due_ns in self.delivery.due_times(offsets).items()}
 
     # -- consumers ----------------------------------------------------------------------------
@@ -155,14 +155,15 @@ class Channel:
             self.dealing.deal(limit)
         self._arm_for_deferred()
 
-    def note_deferred(self, first: int, end: int, due_ns: int) -> None:
+    def note_deferred(self, first: int, end: int, *, due_ns: int, delay_ns: int) -> None:
         """[first, end) was published with a delay. Its timer starts now, unless the channel is so
         far behind that the batch can wait on disk until its turn comes."""
         delivery = self.delivery
         if first < delivery.high or due_ns <= self._tick.wall_ns:
             return
         if first - delivery.next <= self.topic.options.mem_queue_size:
-            self.delivery.defer_ahead(first, end, self._tick.steady_of(due_ns))
+            steady_ns = self._tick.steady_of(due_ns, delay_ns=delay_ns)
+            self.delivery.defer_ahead(first, end, steady_ns)
             self.note_change()
             self._arm_for_deferred()
 

@@ -130,7 +130,8 @@ class Dealing:
         if self._topic.ttl_ns and self._channel.expiry.has_come(batch):
             return end - at if self._channel.expiry.pass_over(at, end) else 0
         if batch.due_ns and batch.due_ns > self._tick.wall_ns:
-            delivery.defer_fresh(end, self._tick.steady_of(batch.due_ns))
+            due_ns = self._tick.steady_of(batch.due_ns, delay_ns=batch.delay_ns)
+            delivery.defer_fresh(end, due_ns)
             self._channel.note_change()
             return end - at
         return self._deal(batch, end, waiting)

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from pumpline.log.cursor import Clocks
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -88,13 +90,14 @@ class Tick:
         return self._wall_ns
 
     @property
-    def wall_ahead_ns(self) -> int:
-        """What to add to a time of the steady clock to get a date."""
-        return self._wall_clock() - self._steady_clock()
+    def clocks(self) -> Clocks:
+        steady_ns = self._steady_clock()
+        return Clocks(steady_ns, self._wall_clock() - steady_ns)
 
-    def steady_of(self, date_ns: int) -> int:
-        """A date on the steady clock."""
-        return date_ns - self.wall_ns + self.steady_ns
+    def steady_of(self, date_ns: int, *, delay_ns: int) -> int:
+        """A date on the steady clock, at most `delay_ns` from now: a date further away means that
+        the wall clock was set back."""
+        return self.steady_ns + min(date_ns - self.wall_ns, delay_ns)
 
     def publish(self, topic: Publishing) -> None:
         self._publishing[topic] = None

@@ -268,7 +268,9 @@ class Topic:
         del self._deferred[: len(shown)]
         for batch in shown:
             for channel in self.channels.values():
-                channel.note_deferred(batch.first, batch.end, batch.due_ns)
+                channel.note_deferred(
+                    batch.first, batch.end, due_ns=batch.due_ns, delay_ns=batch.delay_ns
+                )
 
     def share(self) -> None:
         """Forget the part of the log's tail that no channel will read, after they were served."""

@@ -179,8 +179,13 @@ class Topics(Mapping[str, Topic]):
                 channel.note_change()
             topic.adopt(channel)
         # A kill may have come before a checkpoint knew of the newest delays.
-        for first, end, due_ns in log.take_deferred():
-            if end <= topic.pumped:
+        for deferred in log.take_deferred():
+            if deferred.end <= topic.pumped:
                 for channel in topic.channels.values():
-                    channel.note_deferred(first, end, due_ns)
+                    channel.note_deferred(
+                        deferred.first,
+                        deferred.end,
+                        due_ns=deferred.due_ns,
+                        delay_ns=deferred.delay_ns,
+                    )
         return topic

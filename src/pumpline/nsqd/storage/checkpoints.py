@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from pumpline.core.messages.delivery import Delivery
 from pumpline.log import cursor
-from pumpline.log.cursor import CursorFile
+from pumpline.log.cursor import Clocks, CursorFile
 from pumpline.log.log import Later, Offload
 
 CHECKPOINT_S = 0.1
@@ -51,7 +51,7 @@ class Checkpoints:
         *,
         offload: Offload,
         later: Later,
-        wall_ahead_ns: Callable[[], int],
+        clocks: Callable[[], Clocks],
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.failures = 0
@@ -60,7 +60,7 @@ class Checkpoints:
         self._under_way_since_s = math.inf
         self._offload = offload
         self._later = later
-        self._wall_ahead_ns = wall_ahead_ns
+        self._clocks = clocks
         self._changed: dict[Checkpointed, None] = {}
         self._scheduled = False
         self._under_way: list[_Write] = []
@@ -147,14 +147,14 @@ class Checkpoints:
                 writes.append(self._snapshot(channel, file))
             else:
                 journal = channel.delivery.take_journal()
-                data = cursor.encode(journal, wall_ahead_ns=self._wall_ahead_ns())
+                data = cursor.encode(journal, self._clocks())
                 number = file.note_change(data)
                 writes.append(_Write(channel, file, data, snapshot=False, number=number))
         return writes
 
     def _snapshot(self, channel: Checkpointed, file: CursorFile) -> _Write:
         state = channel.delivery.snapshot()
-        data = cursor.encode(state, wall_ahead_ns=self._wall_ahead_ns())
+        data = cursor.encode(state, self._clocks())
         number = file.note_snapshot(data)
         return _Write(channel, file, data, snapshot=True, number=number)
 

@@ -7,6 +7,7 @@ a thread (`offload`). It knows no topics: they come to it as small protocols.
 
 from typing import Protocol
 
+from pumpline.log.cursor import Clocks
 from pumpline.log.directory import Directory
 from pumpline.log.files import FilePool
 from pumpline.log.log import Later, Log, Offload
@@ -22,8 +23,8 @@ class Clock(Protocol):
         """Nanoseconds since 1970."""
 
     @property
-    def wall_ahead_ns(self) -> int:
-        """What to add to a time of the steady clock to get a date."""
+    def clocks(self) -> Clocks:
+        """The steady clock, and what to add to get a date."""
 
 
 class Disk:
@@ -42,10 +43,9 @@ class Disk:
         self.files = files or FilePool()
         self.offload = offload
         self.later = later
+        self.delay_max_ns = options.max_req_timeout_ns  # of a message
         self.health = DiskHealth(directory.path, offload=offload, later=later)
-        self.checkpoints = Checkpoints(
-            offload=offload, later=later, wall_ahead_ns=lambda: clock.wall_ahead_ns
-        )
+        self.checkpoints = Checkpoints(offload=offload, later=later, clocks=lambda: clock.clocks)
         self.fsyncs = Fsyncs(
             every=options.sync_every,
             timeout_ns=options.sync_timeout_ns,

@@ -165,11 +165,11 @@ class Importer:
         channels_end = log.end
         intake.take_topic(queues.get(None, []))
         self._messages += log.end - begin
-        wall_ahead_ns = self._disk.clock.wall_ahead_ns
+        clocks = self._disk.clock.clocks
         for name, state in states.items():
             span = spans.get(name) or ImportedSpan(channels_end, channels_end, array("H"))
             journal = _journal(state, begin, span, channels_end)
-            data = cursor.encode(journal, wall_ahead_ns=wall_ahead_ns)
+            data = cursor.encode(journal, clocks)
             self._directory.stage_cursor(entry.name, name, data)
         if states and not entry.paused:
             manifest.pumped = log.end

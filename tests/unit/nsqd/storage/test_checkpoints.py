@@ -7,6 +7,7 @@ import pytest
 
 from pumpline.core.messages.delivery import Delivery, restore
 from pumpline.log import cursor
+from pumpline.log.cursor import Clocks
 from pumpline.nsqd.queue.channel import Channel
 from tests.kit.fake_broker import FakeBroker
 
@@ -22,14 +23,14 @@ def channel(broker: FakeBroker) -> Channel:
 def written(broker: FakeBroker, channel: Channel) -> Delivery:
     """The state that a restart would find."""
     data = broker.disk.directory.read_cursor("t", channel.name)
-    journals, used = cursor.decode(data, wall_ahead_ns=broker.tick.wall_ahead_ns)
+    journals, used = cursor.decode(data, broker.tick.clocks, delay_max_ns=1 << 62)
     assert used == len(data)
     return restore(journals)
 
 
 def records(broker: FakeBroker, channel: Channel) -> int:
     data = broker.disk.directory.read_cursor("t", channel.name)
-    return len(cursor.decode(data, wall_ahead_ns=0)[0])
+    return len(cursor.decode(data, Clocks(0, 0), delay_max_ns=1 << 62)[0])
 
 
 def test_a_new_channel_has_a_cursor_before_anybody_is_told(broker: FakeBroker) -> None:

@@ -18,6 +18,7 @@ import pytest
 from pumpline.core.messages.batches import read_batch
 from pumpline.core.messages.delivery import Journal
 from pumpline.log import cursor
+from pumpline.log.cursor import Clocks
 from pumpline.log.directory import Directory, DirectoryError
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.tick import Tick
@@ -449,7 +450,7 @@ def test_a_crash_before_the_first_write_costs_no_earlier_message(
     example = tmp_path / "example"
     write_queue(example, "t:a", stored("a1"))
     start(example)
-    ahead = cursor.encode(Journal(0, 100, [(1, 100)], []), wall_ahead_ns=0)
+    ahead = cursor.encode(Journal(0, 100, [(1, 100)], []), Clocks(0, 0))
     (example / "topics/t/a.cursor").write_bytes(ahead)
     write_queue(example, "t:a", stored("a2"))
     path = crash_once(example, faults, filled=False)

@@ -1,0 +1,87 @@
+"""Delays when the wall clock is set: back makes none longer, forward ends those that are over."""
+
+from pathlib import Path
+
+import pytest
+
+from pumpline.nsqd.options import Options
+from tests.kit.fake_broker import NS_PER_S, FakeBroker
+
+SET_BACK_NS = 3 * 3600 * NS_PER_S
+
+
+def bodies(taken: list[tuple[int, int, bytes]]) -> list[bytes]:
+    return [body for _, _, body in taken]
+
+
+@pytest.mark.parametrize("set_ns", [-SET_BACK_NS, 0])
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_clock_set_back_before_a_restart_makes_no_delay_longer(
+    tmp_path: Path, set_ns: int, checkpoint: bool
+) -> None:
+    broker = FakeBroker(tmp_path)
+    topic = broker.topic()
+    channel = topic.channel("c")
+    consumer, _ = broker.consume(channel, rdy=1)
+    broker.publish(topic, b"again")
+    channel.requeue(consumer, 0, 30 * NS_PER_S)
+    if not checkpoint:
+        broker.checkpoint()  # before the publish: only the log knows of it
+    broker.publish(topic, b"late", delay_ns=40 * NS_PER_S)
+    if checkpoint:
+        broker.checkpoint()
+    again = FakeBroker(tmp_path)
+    again.clock.wall_set_ns = set_ns
+    _, sink = again.consume(again.load()["t"].channels["c"], rdy=9)
+    again.settle()
+    assert sink.take() == []
+    again.advance(29.8)
+    assert sink.take() == []
+    again.advance(0.2)
+    again.settle()
+    assert sink.take() == [(0, 2, b"again")]
+    again.advance(9.8)
+    assert sink.take() == []
+    again.advance(0.2)
+    again.settle()
+    assert sink.take() == [(1, 1, b"late")]
+
+
+def test_a_clock_set_forward_before_a_restart_ends_the_delays_that_are_over(
+    tmp_path: Path,
+) -> None:
+    broker = FakeBroker(tmp_path)
+    topic = broker.topic()
+    topic.channel("c")
+    broker.publish(topic, b"soon", delay_ns=40 * NS_PER_S)
+    broker.publish(topic, b"late", delay_ns=50 * NS_PER_S)
+    broker.checkpoint()
+    again = FakeBroker(tmp_path)
+    again.clock.wall_set_ns = 45 * NS_PER_S
+    _, sink = again.consume(again.load()["t"].channels["c"], rdy=9)
+    again.advance(0)
+    again.settle()
+    assert bodies(sink.take()) == [b"soon"]
+    again.advance(4.8)
+    assert sink.take() == []
+    again.advance(0.2)
+    again.settle()
+    assert bodies(sink.take()) == [b"late"]
+
+
+def test_a_clock_set_back_makes_no_delay_longer_for_a_channel_far_behind(tmp_path: Path) -> None:
+    broker = FakeBroker(tmp_path, Options(mem_queue_size=2))
+    topic = broker.topic()
+    channel = topic.channel("c")
+    broker.publish(topic, *(b"%d" % i for i in range(5)))
+    broker.publish(topic, b"late", delay_ns=5 * NS_PER_S)
+    assert channel.delivery.deferred_count == 0  # the channel has not come to it yet
+    broker.clock.wall_set_ns = -SET_BACK_NS
+    _, sink = broker.consume(channel, rdy=9)
+    broker.settle()
+    assert len(sink.take()) == 5
+    broker.advance(4.9)
+    assert sink.take() == []
+    broker.advance(0.1)
+    broker.settle()
+    assert bodies(sink.take()) == [b"late"]

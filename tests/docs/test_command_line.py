@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.tools.pumpline import COMMANDS
+from pumpline.tools.pumpline import COMMANDS, NSQ_NAMES
 from tests.kit.pages import DOCS, Reader, steps_of
 
 PAGE = (DOCS / "command-line.md").read_text()
-ELSEWHERE = {"demo", "pipeline", "nsqd", "nsqlookupd"}
+ELSEWHERE = {"demo", "pipeline", "nsqd", "nsqlookupd", *NSQ_NAMES.values()}
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ GROUPS = {
     },
     "Look": {
         "top": Command("top.command", "nodes, topics and channels, live in the terminal"),
+        "doctor": Command("doctor.command", "check a cluster, as monitoring does"),
         "topics": Command("verbs.topics", "list topics, with depth and channels"),
         "channels": Command("verbs.channels", "list channels, with depth, lag and consumers"),
         "holds": Command("verbs.holds", "list the places that readers such as Spark keep"),

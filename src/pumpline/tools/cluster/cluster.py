@@ -14,6 +14,7 @@ from pumpline.tools.cluster.node import ClusterNode, NodeFailure, is_address
 from pumpline.tools.cluster.options import ClusterOptions
 
 THREADS_MAX = 32
+GIVEN = ""  # in place of the nsqlookupd that knows a node
 
 T = TypeVar("T")
 
@@ -28,20 +29,22 @@ class Answers(NamedTuple, Generic[T]):
 class ClusterClient:
     """A context manager: it has sockets."""
 
-    def __init__(self, options: ClusterOptions) -> None:
-        """OptionsError if an address, a file or a certificate cannot be used."""
+    def __init__(self, options: ClusterOptions, *, is_mixed: bool = False) -> None:
+        """OptionsError if an address, a file or a certificate cannot be used; `is_mixed`: nsqds may
+        be given beside nsqlookupds."""
         options.with_environment()
         for name, addresses in (("nsqd", options.nsqd), ("lookupd", options.lookupd)):
             for address in addresses:
                 if not is_address(address):
                     raise OptionsError(f"--{name} {address}: this is no <host>:<port>")
-        if options.nsqd and options.lookupd:
+        if options.nsqd and options.lookupd and not is_mixed:
             raise OptionsError("use --nsqd or --lookupd, not both")
         context = options.tls()
         self._timeout_s = options.timeout_ns / NS_PER_S
         self._token = options.access_token()
         self._tls = lambda: context
-        self._nodes = {each: self._node(each) for each in options.nsqd}
+        self._given = [self._node(each) for each in options.nsqd]
+        self._nodes = {node.address: node for node in self._given}
         self.lookupds = [self._node(each) for each in options.lookupd]
 
     def __enter__(self) -> "ClusterClient":
@@ -55,11 +58,13 @@ class ClusterClient:
             node.close()
 
     def discover(self) -> Answers[list[ClusterNode]]:
-        """The nsqds: `by_node` is by nsqlookupd, or one entry for those given by flags."""
+        """The nsqds: `by_node` is by nsqlookupd, and under GIVEN has those given by flags."""
         if not self.lookupds:
-            return Answers({"": list(self._nodes.values())}, {})
+            return Answers({GIVEN: self._given}, {})
         answers = self.each(self.lookupds, _addresses)
         found = {address: self._known(addresses) for address, addresses in answers.by_node.items()}
+        if self._given:
+            found[GIVEN] = self._given
         return Answers(found, answers.failures)
 
     def each(self, nodes: Iterable[ClusterNode], ask: Callable[[ClusterNode], T]) -> Answers[T]:
@@ -135,10 +140,9 @@ def _addresses(lookupd: ClusterNode) -> list[str]:
 
 
 def unique(found: Answers[list[ClusterNode]]) -> list[ClusterNode]:
-    """The nodes that any nsqlookupd knows, each once, by address."""
-    nodes = {node.address: node for each in found.by_node.values() for node in each}
-    return (
-        [nodes[address] for address in sorted(nodes)]
-        if "" not in found.by_node
-        else list(nodes.values())
-    )
+    """Every node once: those given by flags in their order, then the others by address."""
+    nodes = {node.address: node for node in found.by_node.get(GIVEN, ())}
+    others = {node.address: node for each in found.by_node.values() for node in each}
+    for address in sorted(others):
+        nodes.setdefault(address, others[address])
+    return list(nodes.values())

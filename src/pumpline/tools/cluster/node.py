@@ -8,6 +8,7 @@ answers mean.
 import json
 import re
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 
@@ -18,6 +19,7 @@ TLS_REQUIRED = "TLS_REQUIRED"
 HINTS = {
     "UNAUTHORIZED": "it wants an access token: --token-file",
     "FORBIDDEN": "this access token may only read",
+    "NOT_FOUND": "it does not know this: a stock nsqd",
     "CERTIFICATE_REQUIRED": "it wants a client certificate: --tls-cert and --tls-key",
 }
 
@@ -42,6 +44,8 @@ class ClusterNode:
     ) -> None:
         """`address` is one that `is_address` takes."""
         self.address = address.removeprefix("http://").rstrip("/")
+        self.answer_date = ""  # the header `Date` of the last answer
+        self.answer_took_s = 0.0
         self._timeout_s = timeout_s
         self._tls = tls
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -84,9 +88,12 @@ class ClusterNode:
             self._http.close()
         while True:
             try:
+                began_s = time.monotonic()
                 status, answer = self._http.ask(
                     method, target, bytes_max=ANSWER_BYTES_MAX, headers=self._headers, body=body
                 )
+                self.answer_took_s = time.monotonic() - began_s
+                self.answer_date = self._http.header("Date")
                 break
             except HttpFailure as failure:
                 self._http.close()

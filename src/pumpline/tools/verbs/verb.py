@@ -43,6 +43,7 @@ class Verb(Generic[Given]):
     options: type[Given]
     examples: str
     run: "Callable[[Call[Given]], int]"
+    is_mixed: bool = False  # takes --nsqd and --lookupd together
 
     @property
     def flags(self) -> tuple[Flag, ...]:
@@ -130,7 +131,7 @@ def run_verb(verb: Verb[Given], argv: Sequence[str] | None) -> int:
     def work(given: dict[str, Any], arguments: list[str]) -> int:
         options = flags.build(verb.options, given, {})
         try:
-            with ClusterClient(options) as cluster:
+            with ClusterClient(options, is_mixed=verb.is_mixed) as cluster:
                 out = Output(as_json=options.json, as_table=options.table)
                 return verb.run(Call(options, arguments, cluster, out))
         except Nothing as error:

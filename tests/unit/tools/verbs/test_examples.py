@@ -28,8 +28,8 @@ def test_examples_run(fleet: Fleet, pumpline: Pumpline, verb: str) -> None:
     assert usage.out.startswith(f"pumpline {verb}: {import_module(module_of(verb)).VERB.summary}\n")
     for example in examples_of(usage.out):
         command = example.replace("127.0.0.1:4161", fleet.lookupd.http_address)
-        if command.startswith("pumpline top") and "--once" not in command:
+        if verb == "top" and "--once" not in command:
             command += " --once"  # there is no terminal
         said = in_shell(command, PUMPLINE_LOOKUPD=fleet.lookupd.http_address)
-        assert said.code == 0, (command, said)
+        assert said.code == 0 or (verb == "doctor" and said.code == 1), (command, said)
         said.json()

@@ -158,3 +158,72 @@ def test_many_delayed_publishes_at_once_are_written(nsqd: KillableNsqd) -> None:
         client.send(b"".join(commands))
         assert [client.read_response() for _ in range(count)] == [b"OK"] * count
     assert len(drain(nsqd, "many", "c", count)) == count
+
+
+# -- emptying -------------------------------------------------------------------------------------
+
+
+def empty(nsqd: KillableNsqd, path: str) -> int:
+    return nsqd.http("POST", path)[0]
+
+
+def test_channel_that_cannot_be_written_as_empty_is_told_and_written_later(
+    nsqd: KillableNsqd,
+) -> None:
+    create_channel(nsqd, "t", "other")
+    with nsqd.connect() as client:
+        client.mpub("t", SENT)  # for both channels
+    path = "/channel/empty?topic=t&channel=c"
+    with nsqd.failing_disk():
+        assert empty(nsqd, path) == 500
+        assert empty(nsqd, path) == 500
+        assert ping(nsqd)[0] == 500
+    wait_until(lambda: empty(nsqd, path) == 200)
+    nsqd.kill()
+    nsqd.again()
+    assert drain(nsqd, "t", "c", 0) == []
+    assert [message.body for message in drain(nsqd, "t", "other", len(SENT))] == SENT
+
+
+def test_what_a_failed_empty_dropped_stays_dropped_without_another(nsqd: KillableNsqd) -> None:
+    create_channel(nsqd, "t", "other")
+    with nsqd.connect() as client:
+        client.mpub("t", SENT)
+    with nsqd.failing_disk():
+        assert empty(nsqd, "/channel/empty?topic=t&channel=c") == 500
+    await_checkpoint(nsqd, "t", "c")
+    nsqd.kill()
+    nsqd.again()
+    assert drain(nsqd, "t", "c", 0) == []
+
+
+def test_topic_that_cannot_be_written_as_empty_is_told_and_written_later(
+    nsqd: KillableNsqd,
+) -> None:
+    nsqd.act("/topic/create", topic="waiting")
+    nsqd.act("/hold/create", topic="waiting", hold="job")  # the log stays
+    with nsqd.connect() as client:
+        client.mpub("waiting", SENT)
+    manifest = nsqd.topic_path("waiting") / "topic.json"
+    written = manifest.read_bytes()
+    with nsqd.failing_disk():
+        assert empty(nsqd, "/topic/empty?topic=waiting") == 500
+    wait_until(lambda: manifest.read_bytes() != written)
+    nsqd.kill()
+    nsqd.again()
+    assert nsqd.stats("waiting")["topics"][0]["depth"] == 0
+    assert drain(nsqd, "waiting", "c", 0) == []
+    assert len(nsqd.segments("waiting")) == 1
+
+
+def test_paused_topic_that_cannot_be_written_as_empty_is_told(nsqd: KillableNsqd) -> None:
+    nsqd.act("/topic/pause", topic="t")
+    with nsqd.connect() as client:
+        client.mpub("t", SENT)
+    with nsqd.failing_disk():
+        assert empty(nsqd, "/topic/empty?topic=t") == 500
+    wait_until(lambda: empty(nsqd, "/topic/empty?topic=t") == 200)
+    nsqd.kill()
+    nsqd.again()
+    nsqd.act("/topic/unpause", topic="t")
+    assert [message.body for message in drain(nsqd, "t", "c", len(SENT))] == SENT

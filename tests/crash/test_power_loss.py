@@ -35,17 +35,25 @@ SYNC_S = 0.02
 CHANNELS = (("t", "a"), ("t", "b"), ("u", "a"))
 TOPICS = ("t", "u", "no-channel-yet")
 EIO_TEXT = "input/output error"
+EROFS_TEXT = "read-only file system"
 
 
 class Bench:
     """A daemon under record, with its power switch, and switches that keep fsyncs from ending."""
 
     def __init__(
-        self, nsqd: KillableNsqd, power: Power, *, fault_path: Path, wait_path: Path
+        self,
+        nsqd: KillableNsqd,
+        power: Power,
+        *,
+        fault_path: Path,
+        cut_fault_path: Path,
+        wait_path: Path,
     ) -> None:
         self.nsqd = nsqd
         self.power = power
         self._fault_path = fault_path
+        self._cut_fault_path = cut_fault_path
         self._wait_path = wait_path
 
     def hold_fsync(self) -> None:
@@ -60,6 +68,12 @@ class Bench:
     def mend_fsync(self) -> None:
         self._fault_path.unlink()
 
+    def break_ftruncate(self) -> None:
+        self._cut_fault_path.touch()
+
+    def mend_ftruncate(self) -> None:
+        self._cut_fault_path.unlink()
+
 
 @pytest.fixture
 def bench(
@@ -71,12 +85,20 @@ def bench(
     monkeypatch.setenv(recording_nsqd.RECORD_VARIABLE, str(record_path))
     monkeypatch.setenv(recording_nsqd.FAULT_VARIABLE, str(fault_path))
     monkeypatch.setenv(recording_nsqd.WAIT_VARIABLE, str(wait_path))
+    cut_fault_path = tmp_path / "cut-fault"
+    monkeypatch.setenv(recording_nsqd.CUT_FAULT_VARIABLE, str(cut_fault_path))
 
     def make(*flags: str, sync_s: float = 0.0) -> Bench:
         monkeypatch.setenv(recording_nsqd.DELAY_VARIABLE, str(sync_s))
         nsqd = new_nsqd(*flags).start()
         power = Power(nsqd, record_path)
-        return Bench(nsqd, power, fault_path=fault_path, wait_path=wait_path)
+        return Bench(
+            nsqd,
+            power,
+            fault_path=fault_path,
+            cut_fault_path=cut_fault_path,
+            wait_path=wait_path,
+        )
 
     return make
 
@@ -269,6 +291,37 @@ def test_publish_whose_fsync_fails_is_refused_and_never_delivered(
     with run.nsqd.connect() as client:
         client.publish("t", b"after")
     assert [message.body for message in drain(run.nsqd, "t", "c", 2)] == [b"before", b"after"]
+
+
+def test_publish_that_can_be_neither_synced_nor_cut_off_is_never_delivered(
+    bench: Callable[..., Bench],
+) -> None:
+    """As on a file system that has become read-only for a while."""
+    run = bench(GROUP_COMMIT, "--sync-timeout=10ms")
+    nsqd = run.nsqd
+    create_channel(nsqd, "t", "c")
+    with nsqd.connect() as client:
+        client.publish("t", b"before")
+    run.break_fsync()
+    run.break_ftruncate()
+    with nsqd.connect() as client:
+        assert refusal(client, "PUB t", b"refused") == f"E_PUB_FAILED PUB failed {EIO_TEXT}"
+    run.mend_fsync()
+    with nsqd.connect() as client:
+        client.publish("other", b"x")  # fsyncs succeed again
+    for _ in range(3):
+        with nsqd.connect() as client:
+            assert refusal(client, "PUB t", b"refused") == f"E_PUB_FAILED PUB failed {EROFS_TEXT}"
+    assert nsqd.http("GET", "/ping")[0] == 500
+    assert [message.body for message in drain(nsqd, "t", "c", 1)] == [b"before"]
+    run.mend_ftruncate()
+    wait_until(lambda: nsqd.http("POST", "/pub?topic=t", b"after") == (200, b"OK"))
+    wait_until(lambda: nsqd.http("GET", "/ping")[0] == 200)
+    assert [message.body for message in drain(nsqd, "t", "c", 1)] == [b"after"]
+    await_checkpoint(nsqd, "t", "c")
+    nsqd.kill()
+    nsqd.again()
+    assert drain(nsqd, "t", "c", 0) == []
 
 
 def test_consumer_that_lags_behind_gets_what_replaced_a_refused_publish(

@@ -4,6 +4,10 @@ With `--sync-every=1` messages are neither acknowledged nor delivered before the
 arrives while one fsync runs shares the next (group commit). Else they are shown at once, and an
 fsync follows when `storage.fsync` says so. A ring, the log of an ephemeral topic, has nothing to
 sync. Knows the log and tickets; must not know channels.
+
+When a group commit's fsync fails, the log is cut back to what was synced before, and all publishes
+since are refused. While it cannot be cut, as on a file system that has become read-only, it is
+*closed*: it takes nothing and syncs nothing, or what was refused would be delivered after all.
 """
 
 import logging
@@ -13,6 +17,8 @@ from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.queue.outcome import EXITING, Ticket
 from pumpline.nsqd.storage.disk import Disk
+
+_RETRY_S = 0.5  # more often than `storage.disk_health` tries: it must not call the disk healthy
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,6 +49,7 @@ class GroupCommit:
         self._log = topic.log
         self._disk = topic.disk
         self._waiting: list[Ticket] = []  # for an fsync
+        self.closed: str | None = None  # why the log takes nothing, if so
         self._mark = self._log.mark()  # all before was synced
         self._under_way = self._mark, self._log.end, self._waiting  # what an fsync covers
 
@@ -65,7 +72,7 @@ class GroupCommit:
         disk.fsyncs.appended(self)
 
     def take_dirty(self) -> list[str]:
-        if self._topic.exiting:
+        if self._topic.exiting or self.closed is not None:
             return []
         self._under_way = self._log.mark(), self._log.end, self._waiting
         self._waiting = []
@@ -91,6 +98,17 @@ class GroupCommit:
         if reason is None:
             topic.synced(end)
 
+    def cut(self) -> bool:
+        """Cut off what was refused, if that could not be done before; return whether nothing is
+        left of it."""
+        if self.closed is not None:
+            tickets = self._topic.abandon()
+            reason, self.closed = self.closed, None
+            self._cut_back()
+            for ticket in tickets:  # their offsets follow on those that were cut
+                ticket.settle(reason)
+        return self.closed is None
+
     def close(self) -> None:
         """The topic is deleted."""
         self._disk.fsyncs.forget(self)
@@ -106,8 +124,18 @@ class GroupCommit:
         """
         tickets, self._waiting = self._waiting, []
         tickets += self._topic.abandon()
+        self._cut_back()
+        return tickets
+
+    def _cut_back(self) -> None:
         try:
             self._log.cut_back(self._mark)
         except OSError as error:
-            _LOG.error("TOPIC(%s): cannot take back unsynced messages: %s", self._topic.name, error)
-        return tickets
+            what = f"topic {self._topic.name}, to cut off what was refused"
+            self.closed = self._disk.health.failed(error, what)
+            self._disk.later(_RETRY_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        if not self._topic.exiting and self.closed is not None and self.cut():
+            _LOG.info("TOPIC(%s): what was refused is cut off", self._topic.name)
+            self._disk.fsyncs.appended(self)

@@ -207,6 +207,9 @@ class Topic:
         if self.exiting:
             ticket.settle(EXITING)
             return
+        if self.group_commit.closed is not None:
+            ticket.settle(self.group_commit.closed)
+            return
         if self._backlog is not None and (refusal := self._backlog.refusal(batches)):
             ticket.settle(refusal)
             return
@@ -394,7 +397,7 @@ class Topic:
         self.exiting = True
         self._wake_watchers()
         if not self.ephemeral and self.log.mark() != self.manifest.clean_mark:
-            self.manifest.try_write(clean=self.tokens.close())
+            self.manifest.try_write(clean=self.group_commit.cut() and self.tokens.close())
         self.log.close()
 
     def delete(self) -> None:

@@ -51,7 +51,7 @@ class Broker:
         for topic in topics:
             for channel in topic.channels.values():
                 channel.close()
-        self.disk.checkpoints.write_now()
+        self.disk.checkpoints.write_all_now()
         dirty = {path for topic in topics for path in topic.group_commit.take_dirty()}
         try:
             await self.metadata.close()

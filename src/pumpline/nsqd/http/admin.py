@@ -21,6 +21,7 @@ from pumpline.nsqd.storage.disk_health import lacks_room
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
 from pumpline.web.request import Request
+from pumpline.web.yielding import Pace
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class AdminEndpoints:
             raise self._failed(error, f"topic {topic.name}") from None
         return await self._persisted()
 
-    def empty_topic(self, request: Request) -> Reply:
+    async def empty_topic(self, request: Request) -> Reply:
         topic_name(request.query())
         topic = self._topic_unchecked(request)
         try:
@@ -57,7 +58,7 @@ class AdminEndpoints:
         except OSError as error:
             raise self._failed(error, f"topic {topic.name}") from None
         self._broker.retention.let_go(topic)
-        self._checkpointed(*topic.channels.values())
+        await self._checkpointed(*topic.channels.values())
         return NOTHING
 
     async def pause_topic(self, request: Request) -> Reply:
@@ -89,11 +90,11 @@ class AdminEndpoints:
         self._let_go(channel.topic.name)
         return await self._persisted()
 
-    def empty_channel(self, request: Request) -> Reply:
+    async def empty_channel(self, request: Request) -> Reply:
         channel = self._channel(request)
         channel.empty()
         self._let_go(channel.topic.name)
-        self._checkpointed(channel)
+        await self._checkpointed(channel)
         return NOTHING
 
     async def seek_channel(self, request: Request) -> Reply:
@@ -165,13 +166,17 @@ class AdminEndpoints:
         if topic is not None:
             self._broker.retention.let_go(topic)
 
-    def _checkpointed(self, *channels: Channel) -> None:
+    async def _checkpointed(self, *channels: Channel) -> None:
         """The state of these channels is in their files when this returns: it survives a kill. What
         cannot be written now is answered with 500, and written once it can be."""
         checkpoints = self._broker.disk.checkpoints
-        checkpoints.write_now()
-        if any(channel.unwritten for channel in channels) and self._broker.topics.drop_history():
-            checkpoints.write_now()
+        pace = Pace()
+        for channel in channels:
+            checkpoints.write_now(channel)
+            await pace.breathe()
+        unwritten = [channel for channel in channels if channel.unwritten]
+        if unwritten and self._broker.topics.drop_history():
+            checkpoints.write_now(*unwritten)
         for channel in channels:
             if channel.unwritten:
                 error = OSError("see the log line before")
@@ -179,7 +184,7 @@ class AdminEndpoints:
 
     async def _written(self, channel: Channel) -> None:
         """The state of a channel is on disk when this returns: it survives a loss of power."""
-        self._checkpointed(channel)
+        await self._checkpointed(channel)
         file = channel.cursor_file
         if file is None or channel.deleted:
             return

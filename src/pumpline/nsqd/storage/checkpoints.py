@@ -5,13 +5,16 @@ After a kill, what was finished since the last checkpoint is delivered again; no
 The thread may be late: while it is, a channel can be deleted, made again under the same name, or
 written for the last time by a stop. So every write is done under one lock, and not done at all if
 its channel is deleted or a newer snapshot is in the file already.
+
+The event loop encodes what the thread writes. With many channels it does so in slices of a few
+milliseconds, one checkpoint after another: those that wait longest come first.
 """
 
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from pumpline.core.messages.delivery import Delivery
@@ -20,6 +23,9 @@ from pumpline.log.cursor import Clocks, CursorFile
 from pumpline.log.log import Later, Offload
 
 CHECKPOINT_S = 0.1
+SLICE_S = 0.005  # of the event loop's time, for one checkpoint
+
+_SLICE_CHANNELS = 32  # between two looks at the clock
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,6 +49,7 @@ class _Write(NamedTuple):
     data: bytes
     snapshot: bool
     number: int  # counts the writes of a file
+    since_s: float  # when the oldest change in it was made
 
 
 class Checkpoints:
@@ -56,38 +63,44 @@ class Checkpoints:
     ) -> None:
         self.failures = 0
         self._clock_s = clock_s
-        self._since_s = math.inf  # of the oldest change that is in no file, and not under way
-        self._under_way_since_s = math.inf
         self._offload = offload
         self._later = later
         self._clocks = clocks
-        self._changed: dict[Checkpointed, None] = {}
+        self._changed: dict[Checkpointed, float] = {}  # since when
         self._scheduled = False
-        self._under_way: list[_Write] = []
+        self._more = False  # the last slice was not all there was
+        self._under_way: dict[Checkpointed, _Write] = {}
         self._files = threading.Lock()
 
     @property
     def age_s(self) -> float:
         """How old the oldest change is that a kill would undo; 0 if there is none."""
-        return max(self._clock_s() - min(self._since_s, self._under_way_since_s), 0.0)
+        changed_s = min(self._changed.values(), default=math.inf)
+        under_way_s = min((each.since_s for each in self._under_way.values()), default=math.inf)
+        return max(self._clock_s() - min(changed_s, under_way_s), 0.0)
 
     def add(self, channel: Checkpointed) -> None:
         """The channel's state changed; it says so once, until the next checkpoint."""
-        if not self._changed:
-            self._since_s = self._clock_s()
-        self._changed[channel] = None
-        self._schedule()
+        self._changed[channel] = self._clock_s()
+        self._schedule(CHECKPOINT_S)
 
-    def write_now(self) -> None:
-        """Write everything changed and return when it is written."""
-        for write in self._under_way:  # it may be written or not: write a snapshot instead
-            write.file.note_failure()
-            write.channel.note_change()
-        self._settle(self._write_all(self._collect()))
+    def write_now(self, *channels: Checkpointed) -> None:
+        """Write what changed in these channels and return when it is written."""
+        for channel in channels:
+            write = self._under_way.get(channel)
+            if write is not None:  # it may be written or not: write a snapshot instead
+                write.file.note_failure()
+                write.channel.note_change()
+        chosen = [channel for channel in channels if channel in self._changed]
+        self._settle(self._write_all(self._collect(chosen)))
+
+    def write_all_now(self) -> None:
+        """Write everything changed and return when it is written; for a stop."""
+        self.write_now(*{**self._under_way, **self._changed})
 
     def write_first(self, channel: Checkpointed, file: CursorFile) -> None:
         """Write a new channel's cursor at once: it must not miss messages after a crash."""
-        write = self._snapshot(channel, file)
+        write = self._snapshot(channel, file, self._clock_s())
         cursor.write(file.path, write.data, snapshot=True)
 
     def forget(self, channel: Checkpointed) -> None:
@@ -97,27 +110,31 @@ class Checkpoints:
             channel.remove_cursor()
         self._changed.pop(channel, None)
 
-    def _schedule(self) -> None:
+    def _schedule(self, delay_s: float) -> None:
         if not self._scheduled and not self._under_way:
             self._scheduled = True
-            self._later(CHECKPOINT_S, self._begin)
+            self._later(delay_s, self._begin)
 
     def _begin(self) -> None:
         self._scheduled = False
-        writes = self._collect()
+        until_s = time.perf_counter() + SLICE_S
+        writes: list[_Write] = []
+        changed = list(self._changed)
+        while changed and (not writes or time.perf_counter() < until_s):
+            writes += self._collect(changed[:_SLICE_CHANNELS])
+            del changed[:_SLICE_CHANNELS]
+        self._more = bool(changed)
         if writes:
-            self._under_way = writes
+            self._under_way = {write.channel: write for write in writes}
             self._offload(lambda: self._write_all(writes), self._done)
-        else:
-            self._under_way_since_s = math.inf
 
     def _done(self, result: "list[tuple[_Write, OSError]] | BaseException") -> None:
-        self._under_way = []
+        self._under_way = {}
         if isinstance(result, BaseException):
             raise result
         self._settle(result)
         if self._changed:
-            self._schedule()
+            self._schedule(0 if self._more and not result else CHECKPOINT_S)
 
     def _write_all(self, writes: list[_Write]) -> list[tuple[_Write, OSError]]:
         """Runs in a thread; when nsqd stops, on the event loop."""
@@ -133,34 +150,35 @@ class Checkpoints:
                     failed.append((write, error))
         return failed
 
-    def _collect(self) -> list[_Write]:
-        changed, self._changed = self._changed, {}
-        self._under_way_since_s, self._since_s = self._since_s, math.inf
+    def _collect(self, channels: Iterable[Checkpointed]) -> list[_Write]:
+        """What to write of these channels, all of which have changed."""
         writes = []
-        for channel in changed:
+        for channel in channels:
+            since_s = self._changed.pop(channel)
             channel.delivery.settle()  # which may note a change: it is in this checkpoint
             channel.changed = False
             file = channel.cursor_file
             if file is None or channel.deleted:
                 continue
             if file.wants_snapshot:
-                writes.append(self._snapshot(channel, file))
+                writes.append(self._snapshot(channel, file, since_s))
             else:
                 journal = channel.delivery.take_journal()
                 data = cursor.encode(journal, self._clocks())
                 number = file.note_change(data)
-                writes.append(_Write(channel, file, data, snapshot=False, number=number))
+                writes.append(
+                    _Write(channel, file, data, snapshot=False, number=number, since_s=since_s)
+                )
         return writes
 
-    def _snapshot(self, channel: Checkpointed, file: CursorFile) -> _Write:
+    def _snapshot(self, channel: Checkpointed, file: CursorFile, since_s: float) -> _Write:
         state = channel.delivery.snapshot()
         data = cursor.encode(state, self._clocks())
         number = file.note_snapshot(data)
-        return _Write(channel, file, data, snapshot=True, number=number)
+        return _Write(channel, file, data, snapshot=True, number=number, since_s=since_s)
 
     def _settle(self, failed: list[tuple[_Write, OSError]]) -> None:
         """Let failed writes be followed by a snapshot."""
-        since_s, self._under_way_since_s = self._under_way_since_s, math.inf
         for write, error in failed:
             if write.channel.deleted:
                 continue
@@ -168,4 +186,4 @@ class Checkpoints:
             _LOG.error("CHECKPOINT: failed to write %s: %s", write.file.path, error)
             write.file.note_failure()
             write.channel.note_change()
-            self._since_s = min(self._since_s, since_s)
+            self._changed[write.channel] = write.since_s

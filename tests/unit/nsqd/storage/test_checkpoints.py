@@ -9,6 +9,7 @@ from pumpline.core.messages.delivery import Delivery, restore
 from pumpline.log import cursor
 from pumpline.log.cursor import Clocks
 from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.storage import checkpoints as checkpoints_module
 from tests.kit.fake_broker import FakeBroker
 
 
@@ -150,7 +151,7 @@ def test_a_deleted_channel_leaves_no_file_even_if_a_write_is_under_way(
 def test_everything_can_be_written_at_once_for_a_stop(broker: FakeBroker, channel: Channel) -> None:
     consumer, _ = broker.consume(channel, rdy=5)
     broker.finish(consumer, 0, 1)
-    broker.disk.checkpoints.write_now()
+    broker.disk.checkpoints.write_all_now()
     assert written(broker, channel).low == 2
 
 
@@ -161,7 +162,7 @@ def test_a_stop_writes_what_the_thread_has_not_come_to(
     broker.finish(consumer, 0, 1)
     broker.advance(0.1)
     assert len(broker.threads.waiting) == 1  # and it will never be its turn
-    broker.disk.checkpoints.write_now()
+    broker.disk.checkpoints.write_all_now()
     assert written(broker, channel).low == 2
 
 
@@ -178,7 +179,7 @@ def test_a_write_under_way_does_not_undo_the_last_one_of_a_stop(
     if worked:
         broker.threads.work()
     broker.finish(consumer, 0, 1)
-    broker.disk.checkpoints.write_now()
+    broker.disk.checkpoints.write_all_now()
     broker.threads.run()
     assert written(broker, channel).low == 2
 
@@ -234,3 +235,81 @@ def test_the_age_is_that_of_the_oldest_change_not_on_disk(
     assert checkpoints.age_s == 0
     broker.checkpoint()
     assert checkpoints.age_s == 0
+
+
+def test_one_channel_can_be_written_at_once_and_no_other_is(
+    broker: FakeBroker, channel: Channel
+) -> None:
+    other = channel.topic.channel("d")
+    consumer, _ = broker.consume(channel, rdy=5)
+    broker.publish(channel.topic, b"for both")
+    elsewhere, _ = broker.consume(other, rdy=5)
+    broker.finish(consumer, 0, 1)
+    broker.finish(elsewhere, 10)
+    broker.disk.checkpoints.write_now(channel)
+    assert (written(broker, channel).low, written(broker, other).low) == (2, 10)
+    assert (channel.unwritten, other.unwritten) == (False, True)
+    broker.checkpoint()
+    assert written(broker, other).low == 11
+
+
+def test_one_channel_is_written_at_once_while_a_checkpoint_of_all_is_under_way(
+    broker: FakeBroker, channel: Channel
+) -> None:
+    other = channel.topic.channel("d")
+    consumer, _ = broker.consume(channel, rdy=5)
+    broker.publish(channel.topic, b"for both")
+    elsewhere, _ = broker.consume(other, rdy=5)
+    broker.finish(consumer, 0)
+    broker.finish(elsewhere, 10)
+    broker.advance(0.1)
+    assert len(broker.threads.waiting) == 1
+    broker.finish(consumer, 1)
+    broker.disk.checkpoints.write_now(channel)
+    assert (written(broker, channel).low, written(broker, other).low) == (2, 10)
+    broker.threads.run()
+    assert (written(broker, channel).low, written(broker, other).low) == (2, 11)
+
+
+def test_many_changed_channels_are_written_in_slices(
+    broker: FakeBroker, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each slice takes 32 channels here; all are on disk one after the other."""
+    monkeypatch.setattr(checkpoints_module, "SLICE_S", 0.0)
+    topic = channel.topic
+    others = [topic.channel(f"d{number}") for number in range(99)]
+    consumers = [broker.consume(each, rdy=5)[0] for each in others]
+    broker.checkpoint()
+    broker.settle()
+    broker.publish(topic, b"for all")
+    for consumer in consumers:
+        broker.finish(consumer, 10)
+    broker.advance(0.1)
+    done = []
+    while broker.threads.run():
+        done.append(sum(written(broker, each).low == 11 for each in others))
+        broker.advance(0)
+    assert done == [32, 64, 96, 99]
+
+
+def test_a_full_disk_is_not_tried_without_a_pause(
+    broker: FakeBroker, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints_module, "SLICE_S", 0.0)
+    others = [channel.topic.channel(f"d{number}") for number in range(99)]
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "writev", full)
+        broken.setattr(os, "write", full)
+        for each in others:
+            broker.consume(each, rdy=5)
+        broker.publish(channel.topic, b"refused")
+        for each in others:
+            each.note_change()
+        broker.advance(0.1)
+        broker.threads.run()
+        broker.advance(0.09)
+        assert broker.threads.run() == 0

@@ -52,6 +52,7 @@ GROUPS = {
     "Run": {
         "nsqd": Command("nsqd", "the broker: takes, keeps and delivers messages"),
         "nsqlookupd": Command("nsqlookupd", "the directory: which nsqd has a topic"),
+        "nsqadmin": Command("nsqadmin", "the web page of a cluster"),
         "pipeline": Command("pipeline", "archive, query, transform and replay topics on Spark"),
     },
 }

@@ -8,7 +8,7 @@
 | a route's path with another method, OPTIONS included          | `Allowed`          |
 | anything else                                                 | None               |
 
-The last segment of a route may be a variable, written `:name`; it matches anything but nothing.
+The last segments of a route may be variables, written `:name`; each matches anything but nothing.
 Pure: knows no requests and no replies, and does not care what a route leads to.
 """
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 class Found(NamedTuple, Generic[T]):
     target: T
-    variable: str  # what stands for `:name`, or empty
+    variable: str  # what stands for `:name`, or empty; of several, with a slash between them
 
 
 class Redirect(NamedTuple):
@@ -37,13 +37,18 @@ class Routes(Generic[T]):
     def __init__(self, table: Mapping[tuple[str, str], T]) -> None:
         """`table` leads from (method, path) to the target."""
         self._paths: dict[str, dict[str, T]] = {}
-        self._prefixes: dict[str, dict[str, T]] = {}  # of routes with a variable
+        self._prefixes: dict[tuple[str, int], dict[str, T]] = {}  # with the number of variables
         self._methods = {method for method, _ in table}
         for (method, path), target in table.items():
             prefix, colon, _ = path.partition(":")
-            known = self._prefixes if colon else self._paths
-            known.setdefault(prefix, {})[method] = target
-        self._spelling = {path.lower(): path for path in (*self._paths, *self._prefixes)}
+            if colon:
+                key = prefix, path.count("/:")
+                self._prefixes.setdefault(key, {})[method] = target
+            else:
+                self._paths.setdefault(path, {})[method] = target
+        self._counts = sorted({count for _, count in self._prefixes})
+        prefixes = [prefix for prefix, _ in self._prefixes]
+        self._spelling = {path.lower(): path for path in (*self._paths, *prefixes)}
 
     def resolve(self, method: str, path: str) -> Found[T] | Redirect | Allowed | None:
         targets, variable = self._lookup(path)
@@ -61,8 +66,11 @@ class Routes(Generic[T]):
         """Targets by method, and the variable."""
         if path in self._paths:
             return self._paths[path], ""
-        prefix, variable = _split(path)
-        return (self._prefixes.get(prefix, {}) if variable else {}), variable
+        for count in self._counts:
+            prefix, variable = _split(path, count)
+            if variable and (prefix, count) in self._prefixes:
+                return self._prefixes[prefix, count], variable
+        return {}, ""
 
     def _correct(self, method: str, path: str) -> str:
         """The path that was meant, or empty."""
@@ -78,8 +86,11 @@ class Routes(Generic[T]):
         whole = self._spelling.get(path.lower())
         if whole is not None:
             return whole
-        prefix, variable = _split(path)
-        return self._spelling.get(prefix.lower(), prefix) + variable
+        for count in self._counts:
+            prefix, variable = _split(path, count)
+            if variable and prefix.lower() in self._spelling:
+                return self._spelling[prefix.lower()] + variable
+        return path
 
 
 def clean_path(path: str) -> str:
@@ -99,7 +110,10 @@ def _toggle_slash(path: str) -> str:
     return path[:-1] if path.endswith("/") else path + "/"
 
 
-def _split(path: str) -> tuple[str, str]:
-    """Up to the last slash, and what follows it."""
-    at = path.rfind("/") + 1
-    return path[:at], path[at:]
+def _split(path: str, count: int) -> tuple[str, str]:
+    """What is before the last `count` segments, and these; no segments if one of them is empty."""
+    segments = path.split("/")
+    last = segments[-count:]
+    if len(last) == len(segments) or not all(last):
+        return path, ""
+    return "/".join(segments[:-count]) + "/", "/".join(last)

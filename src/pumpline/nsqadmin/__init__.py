@@ -1,0 +1,1 @@
+"""nsqadmin: a page for a cluster of nsqds and nsqlookupds, which it asks over HTTP."""

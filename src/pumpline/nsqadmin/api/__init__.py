@@ -1,0 +1,1 @@
+"""nsqadmin's HTTP API: NSQ's routes, and what they need."""

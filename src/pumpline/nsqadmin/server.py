@@ -1,0 +1,124 @@
+"""nsqadmin as a whole: whom it asks, what it serves, and an orderly end.
+
+Knows every room of nsqadmin and joins them.
+"""
+
+import ssl
+
+from pumpline.nsqadmin.access import AdminUsers, ConfigGuard
+from pumpline.nsqadmin.api.config import AdminConfigEndpoints
+from pumpline.nsqadmin.api.graphite import GraphiteEndpoints
+from pumpline.nsqadmin.api.nsq import NsqEndpoints
+from pumpline.nsqadmin.api.nsq_changes import NsqChangeEndpoints
+from pumpline.nsqadmin.cluster.changes import Changes
+from pumpline.nsqadmin.cluster.directory import ClusterDirectory
+from pumpline.nsqadmin.cluster.upstream import Upstream
+from pumpline.nsqadmin.http import config_table, graphite_table, nsq_table, page_table, under
+from pumpline.nsqadmin.notifications import ANSWER_BYTES_MAX, Notifier
+from pumpline.nsqadmin.options import LISTENER, NsqadminOptions
+from pumpline.nsqadmin.pages import Pages
+from pumpline.web.http_client import Asker
+from pumpline.web.listeners import Listeners
+from pumpline.web.server import HttpServer
+from pumpline.web.sockets import ListeningSockets, StartupError
+
+GRAPHITE_BYTES_MAX = 16 << 20
+OTHERS_REQUESTS_MAX = 16  # to Graphite, and to the endpoint of notifications
+TOKEN_FILE_BYTES_MAX = 64 << 10
+
+
+class Nsqadmin:
+    def __init__(self, options: NsqadminOptions, sockets: ListeningSockets) -> None:
+        """The sockets are the server's from here on; `close` closes them."""
+        self.options = options
+        self.http_port = 0  # once it has started
+        self._listeners = Listeners(sockets)
+        self._users = AdminUsers(options)
+        self._upstream: Upstream | None = None
+        self._notifier: Notifier | None = None
+        self._graphite: Asker | None = None
+        self._http: HttpServer | None = None
+
+    async def start(self) -> None:
+        options = self.options
+        tls = client_tls(options)
+        upstream = self._upstream = Upstream(
+            connect_timeout_ns=options.http_client_connect_timeout_ns,
+            timeout_ns=options.http_client_request_timeout_ns,
+            tls=tls,
+            access_token=access_token(options.nsqd_token_file),
+        )
+        directory = ClusterDirectory(upstream, options)
+        self._notifier = Notifier(
+            options.notification_http_endpoint, self._users, self._asker(ANSWER_BYTES_MAX, tls)
+        )
+        self._graphite = self._asker(GRAPHITE_BYTES_MAX, None)
+        changes = Changes(directory)
+        routes = under(
+            options.root,
+            page_table(Pages(options.root, options.dev_static_dir)),
+            nsq_table(
+                NsqEndpoints(directory), NsqChangeEndpoints(changes, self._notifier), self._users
+            ),
+            config_table(AdminConfigEndpoints(options), ConfigGuard(options)),
+            graphite_table(
+                GraphiteEndpoints(options, self._graphite), proxy=options.proxy_graphite
+            ),
+        )
+        self._http = HttpServer(routes)
+        self.http_port = (await self._listeners.prepare(LISTENER, self._http)).port
+        await self._listeners.start()
+
+    def reload(self) -> bool:
+        """SIGHUP: nsqadmin has no files to read again."""
+        return False
+
+    async def close(self) -> None:
+        self._listeners.close()
+        if self._http is not None:
+            await self._http.close()
+        for each in (self._upstream, self._notifier, self._graphite):
+            if each is not None:
+                await each.close()
+
+    def _asker(self, bytes_max: int, tls: ssl.SSLContext | None) -> Asker:
+        return Asker(
+            connect_timeout_ns=self.options.http_client_connect_timeout_ns,
+            timeout_ns=self.options.http_client_request_timeout_ns,
+            requests_max=OTHERS_REQUESTS_MAX,
+            answer_bytes_max=bytes_max,
+            tls=tls,
+        )
+
+
+def client_tls(options: NsqadminOptions) -> ssl.SSLContext:
+    """How nsqds and nsqlookupds are talked to; StartupError if a file cannot be used."""
+    try:
+        context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
+        if options.http_client_tls_insecure_skip_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if options.http_client_tls_cert:
+            context.load_cert_chain(options.http_client_tls_cert, options.http_client_tls_key)
+    except (OSError, ValueError) as error:
+        raise _failed(f"failed to load the TLS files of --http-client-tls-… - {error}") from None
+    return context
+
+
+def access_token(path: str) -> str:
+    """The first access token in a file; StartupError if there is none."""
+    if not path:
+        return ""
+    try:
+        with open(path, encoding="ascii") as file:
+            lines = [line.split() for line in file.read(TOKEN_FILE_BYTES_MAX).splitlines()]
+    except (OSError, ValueError) as error:
+        raise _failed(f"failed to read --nsqd-token-file ({path}) - {error}") from None
+    tokens = [words[0] for words in lines if words and not words[0].startswith("#")]
+    if not tokens:
+        raise _failed(f"failed to read --nsqd-token-file ({path}) - there is no token in it")
+    return tokens[0]
+
+
+def _failed(cause: str) -> StartupError:
+    return StartupError(f"failed to instantiate nsqadmin - {cause}")

@@ -53,6 +53,7 @@ GROUPS = {
         "nsqd": Command("nsqd", "the broker: takes, keeps and delivers messages"),
         "nsqlookupd": Command("nsqlookupd", "the directory: which nsqd has a topic"),
         "nsqadmin": Command("nsqadmin", "the web page of a cluster"),
+        "completion": Command("completion", "complete commands and flags in bash, zsh and fish"),
         "pipeline": Command("pipeline", "archive, query, transform and replay topics on Spark"),
     },
 }

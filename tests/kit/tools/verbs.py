@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -51,11 +52,12 @@ class Pumpline:
         return Said(code, shown.out, shown.err)
 
 
-def in_shell(command: str, **environment: str) -> Said:
+def in_shell(command: str, cwd: Path | None = None, **environment: str) -> Said:
     """A command line, in which `pumpline` is the one under test."""
     python = f"{shlex.quote(sys.executable)} -m pumpline.tools.pumpline"
     done = subprocess.run(
         ["bash", "-c", f'pumpline() {{ {python} "$@"; }}\n{command}'],
+        cwd=cwd,
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,

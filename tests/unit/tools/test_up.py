@@ -14,8 +14,9 @@ from typing import NamedTuple
 import pytest
 
 from pumpline.client.http_connection import ask_once
+from pumpline.tools.up import COMMAND
 from tests.kit.daemons import wait_until
-from tests.kit.tools.verbs import in_shell
+from tests.kit.tools.verbs import examples_of, in_shell
 
 ADDRESSES = ("nsqd-tcp", "nsqd-http", "lookupd-tcp", "lookupd-http", "admin-http")
 END_S_MAX = 60.0
@@ -76,6 +77,15 @@ def test_a_second_start_finds_the_data(tmp_path: Path, number: signal.Signals) -
         _, errors = second.end(signal.SIGINT)
     assert "[nsqd] " in errors
     assert "[nsqlookupd] " in (data / "pumpline.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", examples_of(COMMAND.usage))
+def test_examples_run(tmp_path: Path, example: str) -> None:
+    words = shlex.split(example.replace("/tmp/pumpline", str(tmp_path / "other")))
+    assert words[:2] == ["pumpline", "up"]
+    with up(tmp_path, *words[2:]) as running:
+        assert running.ask("GET", running.nsqd, "/ping") == b"OK"
 
 
 @pytest.mark.slow

@@ -1,0 +1,70 @@
+"""`pumpline completion`: what the shells make of the scripts, and that no flag is forgotten."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pumpline.tools import completion
+from pumpline.tools.pumpline import COMMANDS
+from tests.kit.tools.verbs import Pumpline, examples_of, in_shell
+
+BASH = """
+source <(pumpline completion bash)
+COMP_WORDS=({words}) COMP_CWORD={index}
+_pumpline
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+LINES = {
+    "pumpline se": ["seek", "settings"],
+    "pumpline seek orders --to": ["--to", "--token-file"],
+    "pumpline deadletters show --li": ["--limit"],
+    "pumpline completion z": ["zsh"],
+    "/usr/bin/nsqd --max-msg-s": ["--max-msg-size"],
+    "nsq_to_file --gzip-": ["--gzip-level"],
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_bash(line: str) -> None:
+    words = line.split()
+    said = in_shell(BASH.format(words=line, index=len(words) - 1))
+    assert (said.err, said.out.split()) == ("", LINES[line])
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="needs fish")
+@pytest.mark.parametrize("line", [line for line in LINES if not line.startswith("/")])
+def test_fish(tmp_path: Path, line: str) -> None:
+    script = f"pumpline completion fish > it; fish -c 'source it; complete -C \"{line}\"'"
+    said = in_shell(script, tmp_path)
+    assert [each.split("\t")[0] for each in said.out.splitlines()] == LINES[line]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts_are_sound(pumpline: Pumpline, tmp_path: Path, shell: str) -> None:
+    said = pumpline("completion", shell)
+    assert said.code == 0
+    for name, each in completion.completed_commands().items():
+        assert name in said.out
+        assert all(flag.name in said.out for flag in each.flags)
+    if shutil.which(shell):
+        script = tmp_path / "script"
+        script.write_text(said.out)
+        assert in_shell(f"{shell} -n {script}") == (0, "", "")
+
+
+def test_every_command_with_a_table_has_flags() -> None:
+    without = {name for name, each in completion.completed_commands().items() if not each.flags}
+    assert without <= {"demo", "pipeline", "completion"}
+    assert set(completion.OWN_NAMES.values()) <= COMMANDS.keys()
+
+
+def test_examples_run(tmp_path: Path) -> None:
+    for example in examples_of(completion.COMMAND.usage):
+        assert in_shell(example, tmp_path).code == 0
+    assert (tmp_path / "_pumpline").read_text().startswith("#compdef pumpline ")
+
+
+def test_another_shell(pumpline: Pumpline) -> None:
+    said = pumpline("completion", "tcsh")
+    assert (said.code, "tcsh: it is one of bash, zsh, fish" in said.err) == (2, True)

@@ -8,7 +8,7 @@ from pumpline.tools.pumpline import COMMANDS, NSQ_NAMES
 from tests.kit.pages import DOCS, Reader, steps_of
 
 PAGE = (DOCS / "command-line.md").read_text()
-ELSEWHERE = {"demo", "pipeline", "nsqd", "nsqlookupd", *NSQ_NAMES.values()}
+ELSEWHERE = {"demo", "pipeline", "nsqd", "nsqlookupd", "nsqadmin", *NSQ_NAMES.values()}
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from pumpline.tools.pumpline import COMMANDS, NSQ_NAMES, module_of
 from pumpline.tools.tool import Tool
 from pumpline.tools.verbs.deadletters import ACTIONS
 
-OWN_NAMES = {**NSQ_NAMES, "nsqd": "nsqd", "nsqlookupd": "nsqlookupd"}
+OWN_NAMES = {**NSQ_NAMES, "nsqd": "nsqd", "nsqlookupd": "nsqlookupd", "nsqadmin": "nsqadmin"}
 """Programs that are installed beside pumpline, by name; the commands they are."""
 
 

@@ -1,4 +1,4 @@
-"""`pumpline up`: nsqlookupd, nsqd and nsqadmin (when it is there) for a developer's machine.
+"""`pumpline up`: nsqlookupd, nsqd and nsqadmin for a developer's machine.
 
 All of them run in this one process, so that whatever ends it ends them all, and a second start on
 the same directory works. They listen on this machine alone.
@@ -14,15 +14,14 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pumpline.core.text import flags
 from pumpline.core.text.flags import BOOL, STRING, LogLevel, option
+from pumpline.nsqadmin.options import NsqadminOptions
 from pumpline.nsqd.claim import Claim
 from pumpline.nsqd.options import FLAGS as NSQD_FLAGS
 from pumpline.nsqd.options import Options as NsqdOptions
@@ -41,7 +40,6 @@ if TYPE_CHECKING:  # asyncio's servers are imported after the addresses are boun
 
 HOST = "127.0.0.1"
 LOG_FILE = "pumpline.log"
-NSQADMIN_MODULE = "pumpline.tools.nsqadmin"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,24 +75,23 @@ class Machine:
     def __init__(self, options: UpOptions, nsqd_flags: Sequence[str]) -> None:
         """StartupError if an address or the data is in use, OptionsError for flags of nsqd."""
         self.drain_wanted = asyncio.Event()
-        self._options = options
+        self._data_path = options.data_path
         self._servers: list[DaemonServer] = []
-        self._admin: Callable[[], DaemonServer] | None = None
         parsed = flags.parse(NSQD_FLAGS, nsqd_flags)
         if parsed.rest:
             raise UsageError(f"these are no flags of nsqd: {' '.join(parsed.rest)}")
-        self._nsqlookupd = NsqlookupdOptions.from_sources(
-            {
-                "tcp-address": options.lookupd_tcp_address,
-                "http-address": options.lookupd_http_address,
-                "broadcast-address": HOST,
-            },
-            {},
-        )
-        self._sockets = ListeningSockets("nsqlookupd", self._nsqlookupd.addresses())
-        ports = {name: each.port for name, each in self._sockets.by_name.items()}
-        self._lookupd_http = f"{HOST}:{ports['HTTP']}"
-        try:
+        with ExitStack() as claims:  # given back if one of them cannot be had
+            self._nsqlookupd = NsqlookupdOptions.from_sources(
+                {
+                    "tcp-address": options.lookupd_tcp_address,
+                    "http-address": options.lookupd_http_address,
+                    "broadcast-address": HOST,
+                },
+                {},
+            )
+            self._sockets = ListeningSockets("nsqlookupd", self._nsqlookupd.addresses())
+            claims.callback(self._sockets.close)
+            ports = {name: each.port for name, each in self._sockets.by_name.items()}
             self._nsqd = NsqdOptions.from_sources(
                 {
                     "data-path": os.path.join(options.data_path, "nsqd"),
@@ -107,51 +104,39 @@ class Machine:
                 {},
             )
             self._claim = Claim(self._nsqd)
-        except BaseException:
-            self._sockets.close()
-            raise
-        try:
-            self._prepare_admin()
-        except BaseException:
-            self._sockets.close()
-            self._claim.release()
-            raise
-
-    def _prepare_admin(self) -> None:
-        if find_spec(NSQADMIN_MODULE) is None:
-            return
-        program: Any = import_module(NSQADMIN_MODULE).NSQADMIN
-        given = {
-            "http-address": self._options.admin_http_address,
-            "lookupd-http-address": [self._lookupd_http],
-        }
-        self._admin = program.prepare(program.options.from_sources(given, {}))
+            claims.callback(self._claim.release)
+            self._nsqadmin = NsqadminOptions.from_sources(
+                {
+                    "http-address": options.admin_http_address,
+                    "lookupd-http-address": [f"{HOST}:{ports['HTTP']}"],
+                },
+                {},
+            )
+            self._admin_sockets = ListeningSockets("nsqadmin", self._nsqadmin.addresses())
+            claims.callback(self._admin_sockets.close)
+            self._claims = claims.pop_all()
 
     async def start(self) -> None:
+        from pumpline.nsqadmin.server import Nsqadmin
         from pumpline.nsqd.server import Server as Nsqd
         from pumpline.nsqlookupd.server import Nsqlookupd
 
         lookupd = Nsqlookupd(self._nsqlookupd, self._sockets)
         nsqd = Nsqd(self._nsqd, self._claim)
-        self._servers += (lookupd, nsqd)
-        await lookupd.start()
-        await nsqd.start()
+        admin = Nsqadmin(self._nsqadmin, self._admin_sockets)
+        self._servers += (lookupd, nsqd, admin)
+        for server in self._servers:
+            await server.start()
         self.drain_wanted = nsqd.drain_wanted
-        if self._admin is not None:
-            self._servers.append(self._admin())
-            await self._servers[-1].start()
-        self._announce(nsqd.ports.tcp, nsqd.ports.http)
-
-    def _announce(self, tcp_port: int, http_port: int) -> None:
-        rows = [
-            ("nsqd", f"{HOST}:{tcp_port} for clients, http://{HOST}:{http_port}"),
-            ("nsqlookupd", f"http://{self._lookupd_http}"),
-        ]
-        if self._admin is not None:
-            rows.append(("nsqadmin", f"http://{self._options.admin_http_address}"))
-        data = os.path.abspath(self._options.data_path)
-        rows += [("data", data), ("log", os.path.join(data, LOG_FILE))]
-        lines = [f"  {name:<10}  {text}" for name, text in rows]
+        data = os.path.abspath(self._data_path)
+        rows = {
+            "nsqadmin": f"http://{HOST}:{admin.http_port}",
+            "nsqd": f"{HOST}:{nsqd.ports.tcp} for clients, http://{HOST}:{nsqd.ports.http}",
+            "nsqlookupd": f"http://{HOST}:{lookupd.http_port}",
+            "data": data,
+            "log": os.path.join(data, LOG_FILE),
+        }
+        lines = [f"  {name:<10}  {text}" for name, text in rows.items()]
         print("\n".join(["pumpline is up.", "", *lines, "", "Ctrl-C ends all."]), flush=True)
 
     async def drain(self, hurry: asyncio.Event) -> None:
@@ -170,8 +155,7 @@ class Machine:
         for server in reversed(self._servers):
             await server.close()
         if not self._servers:
-            self._sockets.close()
-            self._claim.release()
+            self._claims.close()
 
 
 def run(given: dict[str, Any], nsqd_flags: list[str]) -> int:

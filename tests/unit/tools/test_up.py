@@ -27,6 +27,7 @@ class Running(NamedTuple):
     shown: str
     nsqd: str
     lookupd: str
+    admin: str
 
     def ask(self, method: str, address: str, path: str, body: bytes = b"") -> bytes:
         url = f"http://{address}{path}"
@@ -54,10 +55,8 @@ def up(data: Path, *more: str) -> Iterator[Running]:
                 line = process.stdout.readline()
                 assert line, (shown, process.stderr and process.stderr.read())
                 shown += line
-            nsqd, lookupd = (
-                re.findall(rf"{name} .*http://(\S+)", shown)[0] for name in ("nsqd", "nsqlookupd")
-            )
-            yield Running(process, shown, nsqd, lookupd)
+            http = dict(re.findall(r"^  (\w+) .*http://(\S+)", shown, re.M))
+            yield Running(process, shown, http["nsqd"], http["nsqlookupd"], http["nsqadmin"])
         finally:
             process.kill()
 
@@ -93,11 +92,12 @@ def test_nsqd_is_registered(tmp_path: Path) -> None:
     with up(tmp_path) as running:
         port = running.nsqd.rpartition(":")[2].encode()
         wait_until(lambda: b'"http_port":' + port in running.ask("GET", running.lookupd, "/nodes"))
+        assert port in running.ask("GET", running.admin, "/api/nodes")
         running.ask("POST", running.nsqd, "/drain?timeout=1s")  # ends nsqd, and with it all
         assert running.process.wait(END_S_MAX) == 0
 
 
-@pytest.mark.parametrize("name", ADDRESSES[:4])
+@pytest.mark.parametrize("name", ADDRESSES)
 def test_an_address_in_use_is_said_in_a_sentence(tmp_path: Path, name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

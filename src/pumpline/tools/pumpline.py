@@ -33,6 +33,8 @@ GROUPS = {
         "channels": Command("verbs.channels", "list channels, with depth, lag and consumers"),
         "holds": Command("verbs.holds", "list the places that readers such as Spark keep"),
         "deadletters": Command("verbs.deadletters", "list, show and publish again dead letters"),
+        "tail": Command("nsq_tail.command", "print messages, of a channel or of the log"),
+        "stat": Command("nsq_stat.command", "print rates and depths of channels"),
     },
     "Change": {
         "pub": Command("verbs.pub", "publish messages"),
@@ -59,6 +61,8 @@ GROUPS = {
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 NSQ_NAMES = {
+    "nsq_stat": "stat",
+    "nsq_tail": "tail",
     "nsq_to_file": "to-file",
     "nsq_to_nsq": "to-nsq",
     "to_nsq": "from-stdin",

@@ -11,7 +11,6 @@ import logging
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -159,11 +158,3 @@ class _Pipeline:
         self._writer.close()
         with suppress(OSError):
             await self._writer.wait_closed()
-
-
-def read_access_token(path: str) -> str:
-    """The access token in a file; empty for no file."""
-    try:
-        return Path(path).read_text().strip() if path else ""
-    except (OSError, ValueError) as error:
-        raise ToolFailure(f"--token-file: {error}") from None

@@ -19,7 +19,7 @@ from typing import ClassVar, Generic, NoReturn, Self, TypeVar
 
 from pumpline import NSQ_VERSION, __version__
 from pumpline.core.text import flags
-from pumpline.core.text.flags import BOOL, Flag
+from pumpline.core.text.flags import BOOL, Flag, OptionsError
 from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, read_flags
 from pumpline.tools.serving import event_loop
 
@@ -99,7 +99,7 @@ class Tool(Generic[Options]):
                 self.configure_log(options)
             with asyncio.Runner(loop_factory=event_loop()[0]) as runner:
                 runner.run(self._run(options))
-        except ToolFailure as failure:
+        except (ToolFailure, OptionsError) as failure:
             log.error("%s", failure)
             return EXIT_FAILED
         except BrokenPipeError:

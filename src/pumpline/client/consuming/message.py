@@ -20,6 +20,8 @@ Record = tuple[int, int, bytes, bytes]
 class AnswerSender(Protocol):
     """Where messages came from, and where their answers go."""
 
+    address: str
+    """Of the nsqd."""
     finished: list[bytes]
     """Ids to finish with the next flush."""
 
@@ -73,6 +75,11 @@ class Message:
     def timestamp_ns(self) -> int:
         """When nsqd took it, since 1970."""
         return self._record[0]
+
+    @property
+    def nsqd(self) -> str:
+        """The address of the nsqd it came from."""
+        return self._arrival.sender.address
 
     @property
     def is_over(self) -> bool:

@@ -5,9 +5,10 @@ Drop-in tools must take what scripts already pass, which argparse cannot: `-flag
 argument that is not a flag, no abbreviations, and Go's own error texts.
 
 A tool's flags are a dataclass whose fields are made by `option`: the field's name gives the flag's
-name (`max_msg_size` is `--max-msg-size`; a duration's field ends in `_ns`, which the flag leaves
-out), and its annotation is checked against the flag's kind. `table` turns such a class into rows,
-`parse` reads arguments, and `build` makes the instance: flag, else config file, else default.
+name (`max_msg_size` is `--max-msg-size`, `from_` is `--from`; a duration's field ends in `_ns`,
+which the flag leaves out), and its annotation is checked against the flag's kind. `table` turns
+such a class into rows, `parse` reads arguments, and `build` makes the instance: flag, else config
+file, else default.
 
 Pure: it prints nothing, opens nothing and exits nowhere.
 """
@@ -242,7 +243,7 @@ def _attributes(options_class: type[Any]) -> dict[str, Flag]:
         row: _Row = each.metadata[_ROW_KEY]
         attribute = each.name.removesuffix("_ns") if row.kind is DURATION else each.name
         default = each.default if each.default_factory is MISSING else each.default_factory()
-        name = attribute.replace("_", "-")
+        name = attribute.rstrip("_").replace("_", "-")
         rows[each.name] = Flag(name, row.kind, default, row.help, row.config_key)
     return rows
 

@@ -43,9 +43,9 @@ class ClusterClient:
         self._timeout_s = options.timeout_ns / NS_PER_S
         self._token = options.access_token()
         self._tls = lambda: context
-        self._given = [self._node(each) for each in options.nsqd]
+        self._given = [self.new_node(each) for each in options.nsqd]
         self._nodes = {node.address: node for node in self._given}
-        self.lookupds = [self._node(each) for each in options.lookupd]
+        self.lookupds = [self.new_node(each) for each in options.lookupd]
 
     def __enter__(self) -> "ClusterClient":
         return self
@@ -83,10 +83,11 @@ class ClusterClient:
     def _known(self, addresses: list[str]) -> list[ClusterNode]:
         for address in addresses:
             if address not in self._nodes:
-                self._nodes[address] = self._node(address)
+                self._nodes[address] = self.new_node(address)
         return [self._nodes[address] for address in addresses]
 
-    def _node(self, address: str) -> ClusterNode:
+    def new_node(self, address: str) -> ClusterNode:
+        """With a connection of its own, for a thread of its own."""
         return ClusterNode(address, timeout_s=self._timeout_s, tls=self._tls, token=self._token)
 
 

@@ -5,13 +5,13 @@ import sys
 from collections.abc import Sequence
 
 from pumpline.client import Batch, Consumer
+from pumpline.tools.cluster.options import ClusterOptions
 from pumpline.tools.go_nsq_options import client_settings
 from pumpline.tools.nsq_to_nsq.destinations import NsqdDestinations, Outgoing, TokenDestinations
 from pumpline.tools.nsq_to_nsq.json_filter import JsonFilter, MissingField, NotAnObject
 from pumpline.tools.nsq_to_nsq.options import ToNsqOptions
 from pumpline.tools.sources import GO_NSQ_MAX_ATTEMPTS, check_reachable, user_agent
 from pumpline.tools.status_lines import StatusLines
-from pumpline.tools.token_publisher import read_access_token
 from pumpline.tools.tool import Signals, Tool, ToolFailure, log
 
 EXAMPLES = """
@@ -116,7 +116,7 @@ async def _new_destinations(options: ToNsqOptions) -> NsqdDestinations | TokenDe
     if options.tokens:
         addresses = options.destination_nsqd_http_address
         status = StatusLines(addresses, options.status_every)
-        access_token = read_access_token(options.token_file)
+        access_token = ClusterOptions(token_file=options.token_file).access_token()
         found = TokenDestinations(addresses, access_token=access_token, status=status)
         await found.check()
         return found

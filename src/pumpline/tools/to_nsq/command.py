@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
+from pumpline.tools.cluster.options import ClusterOptions
 from pumpline.tools.go_nsq_options import client_settings
 from pumpline.tools.sources import user_agent
 from pumpline.tools.to_nsq.lines import MessageTooLong, read_messages
 from pumpline.tools.to_nsq.options import FromStdinOptions
 from pumpline.tools.to_nsq.publishing import ProducerSink, Sink, TokenSink
-from pumpline.tools.token_publisher import read_access_token
 from pumpline.tools.tool import Signals, Tool, ToolFailure, log
 
 PROGRESS_S = 0.2
@@ -111,7 +111,7 @@ def _new_sink(options: FromStdinOptions) -> Sink:
             options.topic,
             options.nsqd_http_address,
             options.token,
-            access_token=read_access_token(options.token_file),
+            access_token=ClusterOptions(token_file=options.token_file).access_token(),
             spread=options.spread,
         )
     try:

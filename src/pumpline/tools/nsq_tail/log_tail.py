@@ -1,0 +1,143 @@
+"""Prints messages of a topic's log at one nsqd, by offset: no channel, nothing consumed.
+
+    --from, --to        an offset, a time, the beginning or the end of the log as it is now
+    --peek              ends at the end of the log; alone, it shows the last messages
+
+Reads pages by /log/peek and, at the end of the log, asks again a little later. An nsqd that does
+not answer is waited for.
+"""
+
+import asyncio
+import base64
+from dataclasses import dataclass
+
+import msgspec
+
+from pumpline.core.text.dates import parse_time
+from pumpline.tools.cluster.node import ClusterNode, NodeFailure
+from pumpline.tools.nsq_tail.display import Display
+from pumpline.tools.nsq_tail.formats import TailedMessage
+from pumpline.tools.nsq_tail.options import BEGINNING, END
+from pumpline.tools.tool import ToolFailure, log
+
+PAGE_MESSAGES = 1000
+POLL_S = 0.2
+RETRY_S = 1.0
+PEEK_MESSAGES = 10
+
+
+class PeekedMessage(msgspec.Struct):
+    offset: int
+    id: str
+    timestamp: int
+    attempts: int
+    body: str | None = None
+    body_base64: str | None = None
+
+
+class LogPage(msgspec.Struct):
+    messages: list[PeekedMessage]
+    next: int
+    first: int
+    end: int
+
+
+class LogBounds(msgspec.Struct):
+    first: int
+    end: int
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailRange:
+    """What to print of a log."""
+
+    start: str
+    to: str
+    is_peek: bool
+    count: int  # of the last messages, for a peek without a start
+
+
+class LogTail:
+    def __init__(self, topic: str, node: ClusterNode, wanted: TailRange, display: Display) -> None:
+        self._topic = topic
+        self._node = node
+        self._wanted = wanted
+        self._display = display
+
+    async def run(self) -> None:
+        bounds = await self._bounds("")
+        to = await self._place(self._wanted.to, bounds) if self._wanted.to else None
+        if self._wanted.is_peek:
+            to = bounds.end if to is None else min(to, bounds.end)
+        at = await self._start(bounds)
+        while (to is None or at < to) and not self._display.is_full:
+            page = await self._page(at)
+            if page is None:
+                await asyncio.sleep(RETRY_S)
+                continue
+            if page.first > at:
+                log.warning("%d messages of %s are gone", page.first - at, self._topic)
+            messages = [each for each in page.messages if to is None or each.offset < to]
+            self._display.show(self._tailed(each) for each in messages)
+            if page.next == at:
+                await asyncio.sleep(POLL_S)
+            at = page.next
+
+    async def _start(self, bounds: LogBounds) -> int:
+        if self._wanted.start:
+            return await self._place(self._wanted.start, bounds)
+        if self._wanted.is_peek:
+            return max(bounds.first, bounds.end - self._wanted.count)
+        return bounds.first
+
+    async def _place(self, text: str, bounds: LogBounds) -> int:
+        """The offset that --from or --to means."""
+        if text == BEGINNING:
+            return bounds.first
+        if text == END:
+            return bounds.end
+        if text.isdigit():
+            return int(text)
+        found = await self._bounds(str(parse_time(text)))
+        return found.end if found.offset is None else found.offset
+
+    async def _bounds(self, time_ns: str) -> LogBounds:
+        try:
+            answer = await asyncio.to_thread(
+                self._node.get, "/log/offsets", {"topic": self._topic, "time": time_ns or None}
+            )
+        except NodeFailure as failure:
+            if failure.status == 404 and failure.code == "NOT_FOUND":
+                text = "has no log to read: it is no pumpline nsqd; leave out --from, --to, --peek"
+                raise ToolFailure(f"{self._node.address} {text}") from None
+            raise ToolFailure(f"{self._node.address}: {failure}") from None
+        return msgspec.json.decode(answer, type=LogBounds)
+
+    async def _page(self, at: int) -> LogPage | None:
+        """None if there is no answer, which may come later."""
+        query = {"topic": self._topic, "from": at, "limit": PAGE_MESSAGES}
+        try:
+            answer = await asyncio.to_thread(self._node.get, "/log/peek", query)
+            return msgspec.json.decode(answer, type=LogPage)
+        except NodeFailure as failure:
+            if failure.status == 416:  # the end of the log, or beyond it
+                return LogPage(messages=[], next=at, first=at, end=at)
+            if 400 <= failure.status < 500:
+                raise ToolFailure(f"{self._node.address}: {failure}") from None
+            log.warning("%s: %s; trying again", self._node.address, failure)
+            return None
+
+    def _tailed(self, message: PeekedMessage) -> TailedMessage:
+        body = (message.body or "").encode()
+        if message.body_base64 is not None:
+            body = base64.b64decode(message.body_base64)
+        return TailedMessage(
+            topic=self._topic,
+            node=self._node.address,
+            id=message.id,
+            timestamp_ns=message.timestamp,
+            attempts=message.attempts,
+            body=body,
+            offset=message.offset,
+        )

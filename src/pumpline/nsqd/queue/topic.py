@@ -59,8 +59,8 @@ class TopicOwner(Protocol):
     def delete(self, name: str) -> None: ...
 
     def drop_history(self) -> bool:
-        """Delete the consumed segments of all topics, the newest included; return whether there
-        were any."""
+        """Delete consumed segments of topics, as many as a moment allows; return whether there were
+        any."""
 
     def registration_changed(self, topic: str, channel: str | None) -> None:
         """A topic, or a channel of it, came or went."""
@@ -450,9 +450,9 @@ class Topic:
         return forgotten
 
     def make_room(self) -> bool:
-        """The disk is full: delete the consumed history of all topics; return whether there was
-        any."""
-        return self.owner.drop_history()
+        """The disk is full: delete consumed history, here or else in other topics; return whether
+        there was any."""
+        return self.drop_history(newest=True) or self.owner.drop_history()
 
     def drop_history(self, *, newest: bool) -> bool:
         """Delete all consumed segments; return whether there were any. `newest`: the one that is

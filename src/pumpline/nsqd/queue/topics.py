@@ -18,6 +18,7 @@ from pumpline.log.directory import ChannelMetadata, Manifest, Metadata, TopicMet
 from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.history_sweep import HistorySweep
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.storage.disk import Disk
@@ -58,6 +59,7 @@ class Topics(Mapping[str, Topic]):
         self.observers: list[TopicsObserver] = []
         self.discovery: ChannelDiscovery | None = None  # none: nobody is asked
         self._by_name: dict[str, Topic] = {}
+        self._sweep = HistorySweep(self._by_name)
 
     def __getitem__(self, name: str) -> Topic:
         return self._by_name[name]
@@ -93,10 +95,9 @@ class Topics(Mapping[str, Topic]):
         self.registration_changed(name, None)
 
     def drop_history(self) -> bool:
-        """Delete the consumed segments of all topics, the newest included; return whether there
-        were any."""
-        dropped = [topic.drop_history(newest=True) for topic in self._by_name.values()]
-        return any(dropped)
+        """Delete consumed segments of topics, as many as a moment allows; return whether there were
+        any."""
+        return self._sweep.run()
 
     def registration_changed(self, topic: str, channel: str | None) -> None:
         """A topic, or a channel of it, came or went."""

@@ -91,7 +91,7 @@ class World:
             self.channel.remove(self.consumer)
             self.connect()
         elif name == "checkpoint":
-            self.broker.disk.checkpoints.write_now()
+            self.broker.disk.checkpoints.write_all_now()
         elif name == "kill":
             self.kill()
         elif number < len(held) and name == "finish":

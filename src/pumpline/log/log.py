@@ -83,11 +83,6 @@ class Log:
         return self.segments[0].first if self.segments else self.end
 
     @property
-    def memory_first(self) -> int:
-        """The first offset that need not be read from disk."""
-        return self.tail[0].first if self.tail else self.end
-
-    @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
 

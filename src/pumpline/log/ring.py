@@ -30,7 +30,6 @@ class RingReader:
 class Ring:
     """Nothing of it is ever on disk: it has no segments, no marks, and nothing to sync."""
 
-    memory_first = 0  # no offset is read from disk
     keeps_unfinished = True  # a message that comes back is read from here, and nowhere else
 
     def __init__(self, *, base_id: int, messages_max: int) -> None:

@@ -173,9 +173,9 @@ async def _finish_some(broker: Broker) -> set[bytes]:
         if verb.startswith(b"FIN"):
             finished.add(frame.data[replies.MESSAGE_BYTES_MIN :])
         if number % 10 == 0:
-            broker.disk.checkpoints.write_now()  # so that the cursor has several records
+            broker.disk.checkpoints.write_all_now()  # so that the cursor has several records
     await consumer.end()
-    broker.disk.checkpoints.write_now()
+    broker.disk.checkpoints.write_all_now()
     return finished
 
 

@@ -117,7 +117,7 @@ def test_overflow_beyond_memory_loses_nothing(nsqd: Nsqd, connect: Connect, topi
     sent = [b"%d" % n for n in range(10 * MEM_QUEUE_MESSAGES)]
     assert producer.request(mpub(topic, sent[:50])) == OK
     producer.publish(topic, *sent[50:])
-    await_channel(nsqd, topic, "ch", depth=100, message_count=100)
+    await_channel(nsqd, topic, "ch", depth=100, backend_depth=90, message_count=100)
     consumer.send(b"RDY 7\n")
     received = set()
     for _ in sent:

@@ -55,6 +55,12 @@ class Histogram:
         self._counts[bucket] = self._counts.get(bucket, 0) + count
         self.count += count
 
+    def add(self, other: "Histogram") -> None:
+        """Count the values of another as well."""
+        self.count += other.count
+        for bucket, count in other._counts.items():
+            self._counts[bucket] = self._counts.get(bucket, 0) + count
+
     def quantiles(self, wanted: Iterable[float]) -> list[float]:
         """For each q in (0, 1], the value at rank ceil(q * count); 0 if there is none."""
         ordered = sorted(self._counts.items())
@@ -72,9 +78,7 @@ class Histogram:
 def merged(histograms: Iterable[Histogram]) -> Histogram:
     result = Histogram()
     for each in histograms:
-        result.count += each.count
-        for bucket, count in each._counts.items():
-            result._counts[bucket] = result._counts.get(bucket, 0) + count
+        result.add(each)
     return result
 
 

@@ -5,11 +5,14 @@ A segment may go when every channel and every hold is past it, and goes when it 
 A topic's settings come before the options.
 A fully consumed newest segment may go as well: once nothing was written to it for a minute, at once
 when somebody empties a channel or the topic, and when the disk is full.
+
+A pass over all topics is made in slices of a few milliseconds: messages do not wait for it.
 """
 
 import logging
 import os
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 
@@ -17,6 +20,7 @@ from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.queue.topics import Topics
 
 PASS_S = 10.0
+SLICE_S = 0.005  # of work, after which others get their turn
 FREE_SHARE_MIN = 0.10
 _IDLE_NS_MIN = 60_000_000_000  # a newest segment that was written to since is left alone
 
@@ -31,17 +35,23 @@ class Retention:
         self._topics.tick.later(PASS_S, self._on_timer)
 
     def run(self) -> None:
-        """One pass over all topics."""
+        """One pass over all topics, without a pause."""
+        for _ in self._pass():
+            pass
+
+    def _pass(self) -> Iterator[None]:
+        """One pass over all topics there are now; yields after each."""
         disk = self._topics.disk
         is_full = disk.health.error is not None
         is_low = is_full or disk.directory.free_share() < FREE_SHARE_MIN
         now_ns = time.time_ns()
-        for topic in self._topics.values():
+        for topic in list(self._topics.values()):
             if not topic.ephemeral and not topic.exiting:
                 topic.holds.drop_excess()
                 if is_low:
                     topic.drop_history(newest=is_full)
                 self._retire(topic, now_ns, idle_ns=_IDLE_NS_MIN)
+            yield
 
     def let_go(self, topic: Topic) -> None:
         """Somebody emptied the topic or a channel of it, or said what to keep: delete at once what
@@ -54,8 +64,15 @@ class Retention:
         self._retire(topic, time.time_ns(), idle_ns=0)
 
     def _on_timer(self) -> None:
+        self._go_on(self._pass())
+
+    def _go_on(self, steps: Iterator[None]) -> None:
+        until_s = time.perf_counter() + SLICE_S
         try:
-            self.run()
+            for _ in steps:
+                if time.perf_counter() >= until_s:
+                    self._topics.tick.later(0, lambda: self._go_on(steps))
+                    return
         except OSError as error:
             _LOG.error("RETENTION: %s", error)
         self.start()

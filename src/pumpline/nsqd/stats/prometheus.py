@@ -19,12 +19,13 @@ from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.queue.topology import Locality
 from pumpline.nsqd.stats.memory import Memory
 from pumpline.nsqd.stats.stats import (
-    ChannelStats,
     ClientStats,
     LatencyStats,
     Selection,
+    channel_stats,
     choose,
     client_stats,
+    topic_latency,
     topic_stats,
 )
 from pumpline.web.process_metrics import LoopDelay, add_build, add_http, add_process
@@ -66,7 +67,7 @@ GC_PAUSES = Family("nsqd_gc_pause_seconds", GAUGE, "Percentiles of the last 256 
 
 TOPIC_FIGURES = (
     ("depth", Family("nsqd_topic_depth", GAUGE, "Messages that no channel has been given.")),
-    ("backend_depth", Family("nsqd_topic_backend_depth", GAUGE, "Those that are on disk only.")),
+    ("backend_depth", Family("nsqd_topic_backend_depth", GAUGE, "Those beyond --mem-queue-size.")),
     ("message_count", Family("nsqd_topic_messages", COUNTER, "Messages published.")),
     ("message_bytes", Family("nsqd_topic_message_bytes", COUNTER, "Bytes of their bodies.")),
 )
@@ -98,7 +99,10 @@ HOLDS_DROPPED = Family("nsqd_topic_dropped_holds", COUNTER, "Holds over their by
 
 CHANNEL_FIGURES = (
     ("depth", Family("nsqd_channel_depth", GAUGE, "Messages waiting to be delivered.")),
-    ("backend_depth", Family("nsqd_channel_backend_depth", GAUGE, "Those on disk only.")),
+    (
+        "backend_depth",
+        Family("nsqd_channel_backend_depth", GAUGE, "Those beyond --mem-queue-size."),
+    ),
     ("in_flight_count", Family("nsqd_channel_in_flight", GAUGE, "Messages in flight.")),
     ("deferred_count", Family("nsqd_channel_deferred", GAUGE, "Messages deferred.")),
     ("message_count", Family("nsqd_channel_messages", COUNTER, "Messages given to the channel.")),
@@ -211,7 +215,11 @@ class Metrics:
         for topic in choose(self._broker.topics, selection.topic) or ():
             channels = choose(topic.channels, selection.channel)
             if channels is not None and not topic.exiting:
-                _add_topic(exposition, topic, channels, selection)
+                _add_topic(exposition, topic, await topic_latency(topic, pace))
+                for channel in channels:
+                    await pace.breathe()
+                    if not channel.deleted:
+                        _add_channel(exposition, channel, selection)
             await pace.breathe()
         if selection.clients:
             for connection in self._broker.connections:
@@ -225,10 +233,8 @@ class Metrics:
                 await pace.breathe()
 
 
-def _add_topic(
-    exposition: Exposition, topic: Topic, channels: list[Channel], selection: Selection
-) -> None:
-    stats = topic_stats(topic, channels, selection)
+def _add_topic(exposition: Exposition, topic: Topic, latency: LatencyStats) -> None:
+    stats = topic_stats(topic, latency)
     where = labels(topic=topic.name)
     for field, family in TOPIC_FIGURES:
         exposition.add(family, getattr(stats, field), where)
@@ -248,8 +254,6 @@ def _add_topic(
     else:
         exposition.add(LOG_SEGMENTS, len(log.segments), where)
         _add_holds(exposition, topic)
-    for channel, figures in zip(channels, stats.channels, strict=True):
-        _add_channel(exposition, channel, figures, topic.name)
 
 
 def _add_holds(exposition: Exposition, topic: Topic) -> None:
@@ -261,10 +265,9 @@ def _add_holds(exposition: Exposition, topic: Topic) -> None:
         exposition.add(HOLD_DROPPED, int(hold.dropped), where)
 
 
-def _add_channel(
-    exposition: Exposition, channel: Channel, stats: ChannelStats, topic_name: str
-) -> None:
-    where = labels(topic=topic_name, channel=channel.name)
+def _add_channel(exposition: Exposition, channel: Channel, selection: Selection) -> None:
+    stats = channel_stats(channel, selection)
+    where = labels(topic=channel.topic.name, channel=channel.name)
     for field, family in CHANNEL_FIGURES:
         exposition.add(family, getattr(stats, field), where)
     exposition.add(CHANNEL_PAUSED, int(stats.paused), where)

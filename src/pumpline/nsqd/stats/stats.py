@@ -4,25 +4,24 @@ The structs are the JSON of /stats: names and order are NSQ's, fields with a def
 when they have it. `gather` reads a running broker and lets it go on working every few
 milliseconds, so the figures of a large broker are of slightly different moments.
 
-`depth` counts what waits to be delivered. All of it is in the log; `backend_depth` is the part
-that would have to be read from disk, as the memory no longer holds it; ephemeral ones have none.
+`depth` counts what waits to be delivered. All of it is in the log; `backend_depth` is what NSQ
+would have on disk: the part beyond `--mem-queue-size`. What is ephemeral has none.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
 
 from pumpline import NSQ_VERSION
 from pumpline.core.protocol.layers import Deflate, Snappy
-from pumpline.core.text.histogram import merged
+from pumpline.core.text.histogram import Histogram, merged
 from pumpline.log.holds import StoredHold
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.protocol.connection import Connection
 from pumpline.nsqd.protocol.outbox import Outbox
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.consumer import ChannelConsumer
-from pumpline.nsqd.queue.latency import Latency
 from pumpline.nsqd.queue.source import Source
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.queue.topology import Locality
@@ -177,12 +176,12 @@ async def _gather(broker: Broker, selection: Selection, search: Search | None) -
         channels = choose(topic.channels, selection.channel)
         holds = choose(topic.holds.by_name, selection.channel) or []
         if (channels is not None or holds) and not topic.exiting:
-            told = topic_stats(topic, (), selection)
+            told = topic_stats(topic, await topic_latency(topic, pace))
             topics.append(told)
             for channel in channels or ():
                 await pace.breathe()
                 if not channel.deleted:
-                    told.channels.append(_channel_stats(channel, topic.log.memory_first, selection))
+                    told.channels.append(channel_stats(channel, selection))
                     if search is not None:
                         low, end = channel.delivery.low, topic.pumped
                         search.tell(told.channels[-1], topic.log, channel.name, low=low, end=end)
@@ -208,29 +207,28 @@ def choose(by_name: Mapping[str, T], name: str) -> list[T] | None:
     return [by_name[name]] if name in by_name else None
 
 
-def topic_stats(topic: Topic, channels: Iterable[Channel], selection: Selection) -> TopicStats:
-    in_memory = topic.log.memory_first
-    each = [channel.latency for channel in topic.channels.values() if channel.latency is not None]
+def topic_stats(topic: Topic, latency: LatencyStats) -> TopicStats:
+    """Of a topic, without its channels."""
     return TopicStats(
         topic_name=topic.name,
-        channels=[_channel_stats(channel, in_memory, selection) for channel in channels],
+        channels=[],
         depth=topic.depth,
-        backend_depth=_clamp(in_memory - topic.pumped, topic.depth),
+        backend_depth=0 if topic.ephemeral else _backend_depth(topic, topic.depth),
         message_count=topic.message_count,
         message_bytes=topic.message_bytes,
         paused=topic.paused,
-        e2e_processing_latency=_latency_stats(topic, each),
+        e2e_processing_latency=latency,
     )
 
 
-def _channel_stats(channel: Channel, in_memory: int, selection: Selection) -> ChannelStats:
+def channel_stats(channel: Channel, selection: Selection) -> ChannelStats:
     depth = channel.depth
     clients = list(_consumers(channel, selection.topic)) if selection.clients else None
     zone, region, globally = channel.delivered or (0, 0, 0)
     return ChannelStats(
         channel_name=channel.name,
         depth=depth,
-        backend_depth=0 if channel.ephemeral else _clamp(in_memory - channel.delivery.next, depth),
+        backend_depth=0 if channel.ephemeral else _backend_depth(channel.topic, depth),
         in_flight_count=channel.in_flight_count,
         deferred_count=channel.delivery.deferred_count,
         message_count=channel.message_count,
@@ -242,18 +240,35 @@ def _channel_stats(channel: Channel, in_memory: int, selection: Selection) -> Ch
         client_count=len(channel.consumers),
         clients=clients,
         paused=channel.paused,
-        e2e_processing_latency=_latency_stats(
-            channel.topic, [channel.latency] if channel.latency is not None else []
-        ),
+        e2e_processing_latency=_channel_latency(channel),
     )
 
 
-def _latency_stats(topic: Source, latencies: list[Latency]) -> LatencyStats:
-    """Of all `latencies` together."""
-    if not latencies:
+def _backend_depth(topic: Source, depth: int) -> int:
+    return max(depth - topic.options.mem_queue_size, 0)
+
+
+async def topic_latency(topic: Topic, pace: Pace) -> LatencyStats:
+    """Of all channels together."""
+    if not topic.options.e2e_processing_latency_percentile:
         return LatencyStats()
-    now_ns = topic.tick.steady_ns
-    histogram = merged(one for latency in latencies for one in latency.histograms(now_ns))
+    total = Histogram()
+    for channel in list(topic.channels.values()):
+        if channel.latency is not None:
+            for each in channel.latency.histograms(topic.tick.steady_ns):
+                total.add(each)
+            await pace.breathe()
+    return _latency_stats(topic, total)
+
+
+def _channel_latency(channel: Channel) -> LatencyStats:
+    if channel.latency is None:
+        return LatencyStats()
+    histograms = channel.latency.histograms(channel.topic.tick.steady_ns)
+    return _latency_stats(channel.topic, merged(histograms))
+
+
+def _latency_stats(topic: Source, histogram: Histogram) -> LatencyStats:
     wanted = topic.options.e2e_processing_latency_percentile
     percentiles = [
         Percentile(int(quantile) if quantile == 1 else quantile, round(value))  # as Go writes it
@@ -268,7 +283,7 @@ def _hold_stats(topic: Topic, hold: StoredHold, selection: Selection) -> Channel
     return ChannelStats(
         channel_name=hold.name,
         depth=depth,
-        backend_depth=_clamp(topic.log.memory_first - hold.offset, depth),
+        backend_depth=_backend_depth(topic, depth),
         in_flight_count=0,
         deferred_count=0,
         message_count=0,
@@ -341,7 +356,3 @@ def _pub_counts(counts: dict[str, int], topic_name: str) -> list[PubCount]:
     """At most one, as in NSQ: the topic asked for, or the one published to most."""
     name = topic_name or max(counts, key=counts.__getitem__, default="")
     return [PubCount(name, counts[name])] if name in counts else []
-
-
-def _clamp(value: int, high: int) -> int:
-    return max(0, min(value, high))

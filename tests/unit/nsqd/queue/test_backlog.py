@@ -184,7 +184,7 @@ def test_bytes_are_known_after_a_restart(tmp_path: Path, broker: FakeBroker) -> 
         sink.output_room_bytes = 1 << 20
         broker.publish(topic, *[BODY] * 100)
         broker.finish(consumer, *(offset for offset, _, _ in sink.take()))
-    broker.disk.checkpoints.write_now()
+    broker.disk.checkpoints.write_all_now()
     topic.close()
     again = FakeBroker(tmp_path)
     found = again.load()["t"]

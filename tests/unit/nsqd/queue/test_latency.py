@@ -1,5 +1,6 @@
 """From publish to FIN: samples are of the right messages, in the right window, and bounded."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue import latency
 from pumpline.nsqd.queue.latency import Latency
 from pumpline.nsqd.queue.topic import Topic
-from pumpline.nsqd.stats.stats import LatencyStats, Selection, topic_stats
+from pumpline.nsqd.stats.stats import LatencyStats, Selection, channel_stats, topic_latency
+from pumpline.web.yielding import Pace
 from tests.kit.fake_broker import WALL_NS, FakeBroker
 
 NS_PER_S = 1_000_000_000
@@ -27,12 +29,10 @@ def broker(tmp_path: Path) -> FakeBroker:
 
 def told(topic: Topic, channel: str = "") -> tuple[int, list[int]]:
     """How many samples, and the percentiles in whole seconds."""
-    stats = topic_stats(topic, topic.channels.values(), Selection(clients=False))
-    found = stats.e2e_processing_latency
+    found = asyncio.run(topic_latency(topic, Pace()))
     if channel:
-        [found] = [
-            each.e2e_processing_latency for each in stats.channels if each.channel_name == channel
-        ]
+        stats = channel_stats(topic.channels[channel], Selection(clients=False))
+        found = stats.e2e_processing_latency
     return found.count, [round(each.value / NS_PER_S) for each in found.percentiles or ()]
 
 
@@ -115,8 +115,9 @@ def test_without_the_option_there_is_nothing(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path)
     topic = broker.topic()
     assert topic.channel("c").latency is None
-    stats = topic_stats(topic, topic.channels.values(), Selection())
-    assert stats.e2e_processing_latency == LatencyStats(count=0, percentiles=None)
+    nothing = LatencyStats(count=0, percentiles=None)
+    assert asyncio.run(topic_latency(topic, Pace())) == nothing
+    assert channel_stats(topic.channels["c"], Selection()).e2e_processing_latency == nothing
 
 
 def test_samples_leave_the_window_half_by_half() -> None:

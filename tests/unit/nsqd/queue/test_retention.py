@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pumpline.nsqd.options import Options
+from pumpline.nsqd.queue import retention as retention_module
 from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.topic import Topic
 from tests.kit.fake_broker import FakeBroker, log_of
@@ -168,3 +169,47 @@ def test_an_idle_newest_segment_counts_as_history(tmp_path: Path) -> None:
     age(topic, 100)
     retire(broker, topic)
     assert (log_of(topic).first, log_of(topic).size_bytes) == (1, 0)
+
+
+def test_a_pass_over_many_topics_lets_others_have_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention_module, "SLICE_S", 0.0)
+    broker = make_broker(tmp_path, retention_bytes=0)
+    topics = [broker.topic(f"t{number}") for number in range(5)]
+    for topic in topics:
+        fill(broker, topic, 2)
+        consume_all(broker, topic, "c")
+    turns = 0
+
+    def count_turn() -> None:
+        nonlocal turns
+        turns += 1
+
+    Retention(broker.topics).start()
+    broker.clock.advance(retention_module.PASS_S, count_turn)
+    assert turns >= len(topics)
+    assert [len(log_of(topic).segments) for topic in topics] == [1] * len(topics)
+    fill(broker, topics[0], 2)  # and there is a next pass
+    consume_all(broker, topics[0], "c")
+    broker.advance(retention_module.PASS_S)
+    assert len(log_of(topics[0]).segments) == 1
+
+
+def test_a_topic_deleted_during_a_pass_does_not_stop_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention_module, "SLICE_S", 0.0)
+    broker = make_broker(tmp_path, retention_bytes=0)
+    for name in ("a", "b", "c"):
+        fill(broker, broker.topic(name), 2)
+        consume_all(broker, broker.topic(name), "c")
+
+    def delete_b() -> None:
+        if "b" in broker.topics and len(log_of(broker.topics["a"]).segments) == 1:
+            broker.topics.delete("b")
+
+    Retention(broker.topics).start()
+    broker.clock.advance(retention_module.PASS_S, delete_b)
+    assert len(log_of(broker.topics["c"]).segments) == 1
+    assert "b" not in broker.topics

@@ -110,7 +110,7 @@ def test_the_place_survives_a_kill(broker: FakeBroker, channel: Channel, offset:
     broker.finish(consumer, *offsets(sink.take())[:8])
     broker.checkpoint()
     channel.seek(offset)
-    broker.disk.checkpoints.write_now()
+    broker.disk.checkpoints.write_all_now()
     found = restarted(broker)
     assert (found.delivery.low, found.delivery.next) == (offset, offset)
     assert found.depth == 10 - offset
@@ -125,19 +125,19 @@ def test_a_checkpoint_that_comes_late_does_not_undo_it(
     broker.advance(0.1)
     assert len(broker.threads.waiting) == 1  # it says that all is finished, and is not written yet
     channel.seek(2)
-    broker.disk.checkpoints.write_now()
+    broker.disk.checkpoints.write_all_now()
     broker.threads.run()
     assert restarted(broker).delivery.low == 2
 
 
 def test_changes_after_it_are_added_to_it(broker: FakeBroker, channel: Channel) -> None:
     channel.seek(6)
-    broker.disk.checkpoints.write_now()
+    broker.disk.checkpoints.write_all_now()
     consumer, sink = broker.consume(channel, rdy=2)
     broker.finish(consumer, *offsets(sink.take()))
     broker.checkpoint()
     channel.seek(1)
-    broker.disk.checkpoints.write_now()
+    broker.disk.checkpoints.write_all_now()
     broker.settle()
     broker.finish(consumer, 1)
     broker.checkpoint()

@@ -49,6 +49,7 @@ GROUPS = {
     "Move": {
         "to-file": Command("nsq_to_file.command", "write topics into files"),
         "from-stdin": Command("to_nsq.command", "publish what comes on stdin"),
+        "to-http": Command("nsq_to_http.command", "send topics as HTTP requests"),
         "to-nsq": Command("nsq_to_nsq.command", "publish topics to other nsqds"),
     },
     "Run": {
@@ -64,6 +65,7 @@ NSQ_NAMES = {
     "nsq_stat": "stat",
     "nsq_tail": "tail",
     "nsq_to_file": "to-file",
+    "nsq_to_http": "to-http",
     "nsq_to_nsq": "to-nsq",
     "to_nsq": "from-stdin",
 }

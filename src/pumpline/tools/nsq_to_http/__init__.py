@@ -1,0 +1,1 @@
+"""nsq_to_http: messages of topics as HTTP requests."""

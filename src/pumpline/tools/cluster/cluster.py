@@ -6,6 +6,7 @@ nsqlookupd never hides the answers of the others.
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pumpline.core.text.durations import NS_PER_S
@@ -39,10 +40,11 @@ class ClusterClient:
                     raise OptionsError(f"--{name} {address}: this is no <host>:<port>")
         if options.nsqd and options.lookupd and not is_mixed:
             raise OptionsError("use --nsqd or --lookupd, not both")
-        context = options.tls()
+        self._tls = cache(options.tls)  # 25 ms, for nodes with https:// only
+        if options.has_tls_flags:
+            self._tls()
         self._timeout_s = options.timeout_ns / NS_PER_S
         self._token = options.access_token()
-        self._tls = lambda: context
         self._given = [self.new_node(each) for each in options.nsqd]
         self._nodes = {node.address: node for node in self._given}
         self.lookupds = [self.new_node(each) for each in options.lookupd]

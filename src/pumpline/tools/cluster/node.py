@@ -126,6 +126,15 @@ def is_address(text: str) -> bool:
     return match is not None and 0 < int(match[3]) < 1 << 16
 
 
+def printable(text: str) -> str:
+    """Without what would steer a terminal: others write bodies and answers."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
 def _refusal(status: int, answer: bytes) -> NodeFailure:
     try:
         details = json.loads(answer)
@@ -136,7 +145,8 @@ def _refusal(status: int, answer: bytes) -> NodeFailure:
     code = str(details.get("message", ""))
     said = code or answer.decode(errors="replace").strip()[:200]
     why = str(details.get("detail") or HINTS.get(code, ""))
-    failure = _Refusal(f"{status} {said}" + (f": {why}" if why else ""), status=status, code=code)
+    text = printable(f"{status} {said}" + (f": {why}" if why else ""))
+    failure = _Refusal(text, status=status, code=code)
     port = details.get("https_port")
     if code == TLS_REQUIRED and isinstance(port, int) and 0 < port < 1 << 16:
         failure.https_port = port

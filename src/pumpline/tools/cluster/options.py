@@ -50,6 +50,10 @@ class ClusterOptions:
             self.nsqd = [DEFAULT_NSQD]
         self.token_file = self.token_file or environment.get(TOKEN_FILE_VARIABLE, "")
 
+    @property
+    def has_tls_flags(self) -> bool:
+        return bool(self.tls_ca_file or self.tls_cert or self.tls_key)
+
     def tls(self) -> ssl.SSLContext:
         """OptionsError, with the file, when one cannot be used."""
         try:

@@ -27,8 +27,8 @@ COLUMNS = (
     Column("requeues", "requeued", shown_number, is_number=True),
     Column("timeouts", "timed out", shown_number, is_number=True),
     Column("consumers", "consumers", shown_number, is_number=True),
-    Column("paused", "paused", shown_yes),
-    Column("hold", "hold", shown_yes),
+    Column("paused", "paused", shown_yes, is_rare=True),
+    Column("hold", "hold", shown_yes, is_rare=True),
 )
 NODE_COLUMNS = (*COLUMNS[:2], Column("nodes", "node", shown_list), *COLUMNS[3:])
 
@@ -41,8 +41,6 @@ def run(call: Call[TopicsOptions]) -> int:
     parts = [{node: seen} for node, seen in stats.items()] if call.options.by_node else [stats]
     rows = [as_dict(row) for part in parts for row in channel_sums(part)]
     columns: Sequence[Column] = NODE_COLUMNS if call.options.by_node else COLUMNS
-    if not any(row["hold"] for row in rows):
-        columns = columns[:-1]
     call.out.rows(columns, rows, empty="no channels")
     return call.exit_code
 

@@ -29,7 +29,7 @@ COLUMNS = (
     Column("bytes", "pins", shown_bytes, is_number=True),
     Column("bytes_max", "at most", shown_bytes, is_number=True),
     Column("committed_seconds", "committed ago", shown_seconds, is_number=True),
-    Column("dropped", "dropped", shown_yes),
+    Column("dropped", "dropped", shown_yes, is_rare=True),
 )
 
 

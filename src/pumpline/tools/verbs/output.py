@@ -5,6 +5,7 @@ columns; must not know where they come from.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from typing import TextIO
 import msgspec
 
 from pumpline.core.text.durations import NS_PER_S
+from pumpline.tools.cluster.node import printable
 
-PIPE_COLUMNS = 1 << 20  # a table that is not for a terminal is as wide as it needs to be
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 ENDLESS_S = 100 * 365 * 86_400
 
 Row = Mapping[str, object]
@@ -29,12 +31,14 @@ class Column:
     title: str
     show: Callable[[object], str] = str
     is_number: bool = False
+    is_rare: bool = False  # left out of a table in which no row has it
 
 
 class Output:
     def __init__(self, *, as_json: bool, as_table: bool, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
         self.is_table = as_table or (not as_json and self._stream.isatty())
+        self._has_styles = self._stream.isatty() and not os.environ.get("NO_COLOR")
 
     def rows(self, columns: Sequence[Column], rows: Sequence[Row], *, empty: str) -> None:
         """`empty` is said, on stderr, in place of a table without rows."""
@@ -57,22 +61,18 @@ class Output:
         print(text, file=self._stream)
 
     def _table(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
-        from rich.console import Console  # 60 ms of a start, not needed for JSON
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for column in columns:
-            table.add_column(
-                column.title,
-                justify="right" if column.is_number else "left",
-                overflow="fold",
-                no_wrap=column.is_number,
-            )
-        for row in rows:
-            table.add_row(*(Text(column.show(row[column.key])) for column in columns))
-        width = None if self._stream.isatty() else PIPE_COLUMNS
-        Console(file=self._stream, width=width, highlight=False).print(table)
+        """As wide as it needs to be: names are to be read, and a terminal wraps long lines."""
+        shown = [each for each in columns if not each.is_rare or any(row[each.key] for row in rows)]
+        lines = [[each.title for each in shown]]
+        lines += [[printable(each.show(row[each.key])) for each in shown] for row in rows]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        for index, cells in enumerate(lines):
+            parts = [
+                cell.rjust(width) if column.is_number else cell.ljust(width)
+                for cell, width, column in zip(cells, widths, shown, strict=True)
+            ]
+            text = "  ".join(parts).rstrip()
+            self.line(f"{BOLD}{text}{PLAIN}" if index == 0 and self._has_styles else text)
 
 
 def note(text: str) -> None:

@@ -42,7 +42,7 @@ COLUMNS = (
     Column("skipped", "skipped", shown_number, is_number=True),
     Column("in_flight", "in flight", shown_number, is_number=True),
     Column("depth", "depth then", shown_number, is_number=True),
-    Column("clamped", "older is gone", shown_yes),
+    Column("clamped", "older is gone", shown_yes, is_rare=True),
 )
 DONE_COLUMNS = (COLUMNS[0], COLUMNS[1], Column("depth", "depth", shown_number, is_number=True))
 

@@ -31,7 +31,7 @@ COLUMNS = (
     Column("depth", "depth", shown_number, is_number=True),
     Column("messages", "messages", shown_number, is_number=True),
     Column("bytes", "bytes", shown_bytes, is_number=True),
-    Column("paused", "paused", shown_yes),
+    Column("paused", "paused", shown_yes, is_rare=True),
 )
 NODE_COLUMNS = (COLUMNS[0], Column("nodes", "node", shown_list), *COLUMNS[2:])
 

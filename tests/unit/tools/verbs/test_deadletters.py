@@ -37,6 +37,13 @@ def test_letters_are_shown_as_what_they_were(nsqd: LocalNsqd, pumpline: Pumpline
     assert [words[-1] for words in said.words] == ["one"]
 
 
+def test_a_body_does_not_steer_the_terminal(nsqd: LocalNsqd, pumpline: Pumpline) -> None:
+    give_up(nsqd, "orders", b"\x1b[2Jgone\nnew line\xc2\x9b1m")
+    said = pumpline("deadletters", "show", "orders", "--table")
+    assert len(said.out.splitlines()) == 2
+    assert said.out.rstrip().endswith(r"\x1b[2Jgone\nnew line\x9b1m")
+
+
 def test_letters_are_published_again_once(nsqd: LocalNsqd, pumpline: Pumpline) -> None:
     give_up(nsqd, "orders", b"one", b"\xff\x00", b"three")
     said = pumpline("deadletters", "publish", "orders", "--all")

@@ -18,6 +18,10 @@ LEND_BYTES_MAX = 4 << 20  # a client as slow as `Patience` allows needs a minute
 FREE_MAX = 4  # buffers kept for later
 STEP_BYTES = 256 << 10  # sizes of buffers, so that bodies of about a size can have the same
 
+PIECE_BYTES = 8 << 10  # of a body in chunks, given to llhttp at once: 1,400 chunks at most
+TURN_PIECES = 1000  # of a body in chunks, and
+TURN_CHUNKS = 3000  # about 2 ms: then others get their turn
+
 _CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -104,7 +108,8 @@ class ChunkedBody:
     """A body in chunks. What follows it is not touched.
 
     llhttp does not tell where in the data a body ended. It ends with an empty line, so the data is
-    fed in pieces that end where an empty line does: no piece has more than the end in it.
+    fed in pieces that end where an empty line does: no piece has more than the end in it. Chunks of
+    a byte, or of nothing but empty lines, are many pieces of work: see `feed`.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -127,9 +132,15 @@ class ChunkedBody:
         return len(self.buffer) > self._bytes_max
 
     def feed(self, data: bytes) -> int:
-        """How many of the bytes belong to the body; ValueError if it is malformed."""
-        at = 0
+        """How many of the bytes were read. The others do not belong to the body if it `is_whole`;
+        if it is not, it is for others to get their turn before the rest is fed. ValueError if the
+        body is malformed."""
+        decoded = self._decoded
+        at = pieces = decoded.piece_count = 0
         while at < len(data) and not self.is_whole and not self.is_too_long:
+            pieces += 1
+            if pieces > TURN_PIECES or decoded.piece_count > TURN_CHUNKS:
+                break
             end = self._after_empty_line(data, at)
             piece = data[at:end]
             try:
@@ -144,8 +155,9 @@ class ChunkedBody:
         start = (self._last + data[at : at + len(HEAD_END) - 1]).find(HEAD_END)
         if start >= 0:
             return at + start + len(HEAD_END) - len(self._last)
-        found = data.find(HEAD_END, at)
-        return len(data) if found < 0 else found + len(HEAD_END)
+        piece_end = min(at + PIECE_BYTES, len(data))
+        found = data.find(HEAD_END, at, piece_end)
+        return piece_end if found < 0 else found + len(HEAD_END)
 
 
 class _Decoded:
@@ -155,8 +167,10 @@ class _Decoded:
     def __init__(self) -> None:
         self.buffer = bytearray()
         self.is_whole = False
+        self.piece_count = 0  # of chunks, since it was set back
 
     def on_body(self, data: bytes) -> None:
+        self.piece_count += 1
         self.buffer += data
 
     def on_message_complete(self) -> None:

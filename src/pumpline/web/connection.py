@@ -32,6 +32,8 @@ from pumpline.web.request_reader import RequestReader
 DUE_MAX = 100  # requests in line
 UNREAD_BYTES_MAX = 64 << 10  # kept of what comes while nothing can be begun
 LARGE_REPLY_BYTES = 64 << 10  # sent before the next request is begun, which may have to wait
+TURN_NS = 3_000_000  # for requests that are there at once, until others get their turn
+LARGE_READ_BYTES = 32 << 10  # after which others get their turn, too
 DRAIN_S_MAX = 0.05  # between looks at whether a socket has taken all
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -102,15 +104,23 @@ class HttpConnection(asyncio.BufferedProtocol):
             if exchange is not None:
                 self._begin(exchange)
                 self.flush()
-        elif self._unread:
+                if count > LARGE_READ_BYTES:
+                    self._rest()
+            return
+        if self._unread:
             self._unread += self._shared.received_view[:count]
-            self._read_on()
+            if self._held:
+                self._regulate()  # `_read_on` is called in its time
+            else:
+                self._read_on()
         else:
             at = self._read(self._shared.received, count)
             if at < count:
                 self._unread += self._shared.received_view[at:count]
             if self._unread or not self._is_settling():
                 self.flush()
+        if count > LARGE_READ_BYTES:
+            self._rest()
 
     def eof_received(self) -> bool:
         """The client sends no more. Whether the connection stays, for replies."""
@@ -185,7 +195,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _read(self, data: bytearray, end: int) -> int:
         """Begin the requests in data[:end] that can be begun now; returns the position after."""
-        at = 0
+        at = begun_ns = 0
         while at < end:
             if self._phase is LAST:
                 return end
@@ -194,8 +204,14 @@ class HttpConnection(asyncio.BufferedProtocol):
                 return at
             at, exchange = self._reader.read(data, at, end)
             if exchange is None:
+                self._held = at < end and self._reader.is_in_chunks
                 return at
             self._begin(exchange)
+            if at < end:
+                begun_ns = begun_ns or exchange.started_ns
+                if exchange.started_ns - begun_ns > TURN_NS:
+                    self._held = True
+                    return at
         return at
 
     def _on_body(self, exchange: Exchange) -> None:
@@ -315,6 +331,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Read while there is a use for it. While a task is at work some is read, to see whether
         the client leaves."""
         pause = self._full or self._ended or len(self._unread) > UNREAD_BYTES_MAX
+        if self._held and self._phase is READING and self._reader.is_in_chunks:
+            pause = True  # all chunks that came are read before the client's end is
         if pause == self._paused or self._phase is CLOSED or self._transport.is_closing():
             return
         self._paused = pause
@@ -322,6 +340,13 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+    def _rest(self) -> None:
+        """Let others have their turn. uvloop would read 32 times as much before."""
+        if not self._paused and self._phase is not CLOSED and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._regulate)
 
     # -- what takes a task --------------------------------------------------------------------
 

@@ -68,6 +68,10 @@ class RequestReader:
     def is_in_body(self) -> bool:
         return self._phase is not _HEAD
 
+    @property
+    def is_in_chunks(self) -> bool:
+        return self._phase is _CHUNKED
+
     def filled(self, count: int) -> Exchange | None:
         """So many bytes were read into `free`; the request if it is whole."""
         body = self.sized_body
@@ -77,7 +81,8 @@ class RequestReader:
 
     def read(self, data: bytearray, at: int, end: int) -> tuple[int, Exchange | None]:
         """The next request that ends in data[at:end], and the position after it. None: more must
-        come, and what is before the position need not be given again."""
+        come, and what is before the position need not be given again. In chunks there may be more
+        to do at once: then the position is not the end."""
         if self._phase is _CHUNKED:
             return self._read_chunks(data, at, end)
         if not data.startswith(self._head_bytes, at, end):

@@ -114,3 +114,19 @@ def test_chunks_without_an_end_are_given_up_at_the_limit() -> None:
         body.feed(b"1\r\nx\r\n")
     assert body.is_too_long
     assert body.feed(b"1\r\nx\r\n") == 0
+
+
+@pytest.mark.parametrize("body", [b"\r\n\r\n" * 5000, b"x" * 20_000], ids=["lines", "bytes"])
+def test_many_small_pieces_are_read_in_turns(body: bytes) -> None:
+    """Turns are counted by pieces: a body in chunks of a byte is as much work as a large one."""
+    size = 1 if body.startswith(b"x") else len(body)
+    chunks = [body[at : at + size] for at in range(0, len(body), size)]
+    raw = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
+    read = ChunkedBody(100_000)
+    at = turns = 0
+    data = raw + NEXT
+    while not read.is_whole:
+        at += read.feed(data[at:])
+        turns += 1
+    assert (read.buffer, data[at:]) == (body, NEXT)
+    assert turns >= 4

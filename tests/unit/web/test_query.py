@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumpline.web.query import QueryError, parse_query
+from pumpline.web.query import PAIRS_MAX, QueryError, parse_query
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,7 @@ from pumpline.web.query import QueryError, parse_query
         ("%61=%c3%a9", {"a": "é"}),
         ("a=%ff", {"a": "\udcff"}),
         ("a=%3B%26", {"a": ";&"}),
+        ("&" * (PAIRS_MAX - 1) + "a=1", {"a": "1"}),
     ],
 )
 def test_parse(raw: str, query: dict[str, str]) -> None:
@@ -36,6 +37,7 @@ def test_parse(raw: str, query: dict[str, str]) -> None:
         ("a=%zz", 'invalid URL escape "%zz"'),
         ("a=1%4", 'invalid URL escape "%4"'),
         ("%=1", 'invalid URL escape "%"'),
+        ("&" * PAIRS_MAX, "more than 1000 parameters"),
     ],
 )
 def test_malformed(raw: str, cause: str) -> None:

@@ -172,15 +172,12 @@ class AdminEndpoints:
         checkpoints = self._broker.disk.checkpoints
         pace = Pace()
         for channel in channels:
-            checkpoints.write_now(channel)
-            await pace.breathe()
-        unwritten = [channel for channel in channels if channel.unwritten]
-        if unwritten and self._broker.topics.drop_history():
-            checkpoints.write_now(*unwritten)
-        for channel in channels:
-            if channel.unwritten:
-                error = OSError("see the log line before")
+            error = checkpoints.write_now(channel)
+            if error and lacks_room(error) and self._broker.topics.drop_history():
+                error = checkpoints.write_now(channel)
+            if error:
                 raise self._failed(error, f"cursor of channel {channel.name}")
+            await pace.breathe()
 
     async def _written(self, channel: Channel) -> None:
         """The state of a channel is on disk when this returns: it survives a loss of power."""

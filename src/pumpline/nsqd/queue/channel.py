@@ -357,11 +357,6 @@ class Channel:
             self.changed = True
             self.topic.disk.checkpoints.add(self)
 
-    @property
-    def unwritten(self) -> bool:
-        """Whether a kill would undo something."""
-        return self.changed and self.cursor_file is not None and not self.deleted
-
     def remove_cursor(self) -> None:
         if self.cursor_file is not None:
             self.topic.disk.directory.remove_cursor(self.topic.name, self.name)

@@ -42,7 +42,7 @@ class Retention:
     def _pass(self) -> Iterator[None]:
         """One pass over all topics there are now; yields after each."""
         disk = self._topics.disk
-        is_full = disk.health.error is not None
+        is_full = disk.health.is_full
         is_low = is_full or disk.directory.free_share() < FREE_SHARE_MIN
         now_ns = time.time_ns()
         for topic in list(self._topics.values()):
@@ -59,7 +59,7 @@ class Retention:
         if topic.ephemeral or topic.exiting:
             return
         disk = self._topics.disk
-        if disk.health.error is not None or disk.directory.free_share() < FREE_SHARE_MIN:
+        if disk.health.is_full or disk.directory.free_share() < FREE_SHARE_MIN:
             topic.drop_history(newest=True)
         self._retire(topic, time.time_ns(), idle_ns=0)
 

@@ -84,15 +84,18 @@ class Checkpoints:
         self._changed[channel] = self._clock_s()
         self._schedule(CHECKPOINT_S)
 
-    def write_now(self, *channels: Checkpointed) -> None:
-        """Write what changed in these channels and return when it is written."""
+    def write_now(self, *channels: Checkpointed) -> OSError | None:
+        """Write what changed in these channels; when this returns it is written, or the error says
+        why it is not yet."""
         for channel in channels:
             write = self._under_way.get(channel)
             if write is not None:  # it may be written or not: write a snapshot instead
                 write.file.note_failure()
                 write.channel.note_change()
         chosen = [channel for channel in channels if channel in self._changed]
-        self._settle(self._write_all(self._collect(chosen)))
+        failed = self._write_all(self._collect(chosen))
+        self._settle(failed)
+        return failed[0][1] if failed else None
 
     def write_all_now(self) -> None:
         """Write everything changed and return when it is written; for a stop."""

@@ -53,6 +53,11 @@ class DiskHealth:
         self._need_bytes = 0  # of the largest write that failed for lack of room
         self._failures_probed = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a write failed that would have succeeded with more room."""
+        return self._need_bytes > 0
+
     def __str__(self) -> str:
         return "OK" if self.error is None else f"NOK - {self.error}"
 

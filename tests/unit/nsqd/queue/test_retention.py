@@ -1,5 +1,6 @@
 """Consumed history stays as long as it may, and nothing else ever goes."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -213,3 +214,17 @@ def test_a_topic_deleted_during_a_pass_does_not_stop_it(
     broker.clock.advance(retention_module.PASS_S, delete_b)
     assert len(log_of(broker.topics["c"]).segments) == 1
     assert "b" not in broker.topics
+
+
+@pytest.mark.parametrize(("code", "kept"), [(errno.EIO, True), (errno.ENOSPC, False)])
+def test_only_a_failed_write_that_lacked_room_costs_the_newest_segment(
+    tmp_path: Path, code: int, kept: bool
+) -> None:
+    broker = make_broker(tmp_path)
+    topic = broker.topic()
+    topic.channel("c")
+    broker.publish(topic, BODY)
+    consume_all(broker, topic, "c")
+    broker.disk.health.failed(OSError(code, os.strerror(code)), "something")
+    retire(broker, topic)
+    assert (log_of(topic).first == 0) is kept

@@ -248,7 +248,7 @@ def test_one_channel_can_be_written_at_once_and_no_other_is(
     broker.finish(elsewhere, 10)
     broker.disk.checkpoints.write_now(channel)
     assert (written(broker, channel).low, written(broker, other).low) == (2, 10)
-    assert (channel.unwritten, other.unwritten) == (False, True)
+    assert (channel.changed, other.changed) == (False, True)
     broker.checkpoint()
     assert written(broker, other).low == 11
 

@@ -37,7 +37,8 @@ class CommandLine(NamedTuple):
 
     @property
     def pattern(self) -> str:
-        return " ".join(["pumpline", self.name, *self.places.split(), "[flags]"])
+        parts = [self.places, "[flags]"] if "--" not in self.places else ["[flags]", self.places]
+        return " ".join(["pumpline", self.name, *(part for part in parts if part)])
 
     @property
     def usage(self) -> str:

@@ -15,6 +15,8 @@ from pumpline.tools.cluster.node import ClusterNode, NodeFailure, is_address
 from pumpline.tools.cluster.options import ClusterOptions
 
 THREADS_MAX = 32
+MISREAD = (AttributeError, LookupError, TypeError, ValueError)
+"""What comes of taking an answer for one of nsqd that is JSON, but none of nsqd."""
 GIVEN = ""  # in place of the nsqlookupd that knows a node
 
 T = TypeVar("T")
@@ -45,9 +47,9 @@ class ClusterClient:
             self._tls()
         self._timeout_s = options.timeout_ns / NS_PER_S
         self._token = options.access_token()
-        self._given = [self.new_node(each) for each in options.nsqd]
+        self._given = [self.new_node(each) for each in dict.fromkeys(options.nsqd)]
         self._nodes = {node.address: node for node in self._given}
-        self.lookupds = [self.new_node(each) for each in options.lookupd]
+        self.lookupds = [self.new_node(each) for each in dict.fromkeys(options.lookupd)]
 
     def __enter__(self) -> "ClusterClient":
         return self
@@ -111,6 +113,8 @@ def _side_by_side(
                 said[index] = ask(nodes[index])
             except NodeFailure as failure:
                 said[index] = failure
+            except MISREAD as error:
+                said[index] = NodeFailure(f"its answer makes no sense: {error!r}")
             except BaseException as error:  # the root of a thread: the one who waits gets it
                 errors.append(error)
                 return

@@ -89,6 +89,9 @@ class TopScreen:
     is_paused: bool = False
     top: int = 0  # the first row shown
     wants_end: bool = False
+    _rows: tuple[object, list[MeasuredRow]] = field(
+        default=(None, []), repr=False
+    )  # those drawn last, and what they are of
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -144,6 +147,12 @@ class TopScreen:
 
     def rows(self, measured: Measured) -> list[MeasuredRow]:
         """Those of the view that fit the filter, in order: numbers from the top, text from A."""
+        key = id(measured), self.view, self.sort_column.key, self.is_reversed, self.filter
+        if self._rows[0] != key:  # it is drawn four times a second, of thousands of rows
+            self._rows = key, self._new_rows(measured)
+        return self._rows[1]
+
+    def _new_rows(self, measured: Measured) -> list[MeasuredRow]:
         found: list[MeasuredRow] = getattr(measured, self.view)
         found = [{**row, "state": _state(row)} for row in found if self._fits(row)]
         column = self.sort_column

@@ -38,11 +38,14 @@ def run(call: Call[PubOptions]) -> int:
     if (call.options.defer_ns or call.options.token) and len(bodies) > 1:
         raise UsageError("--defer and --token are for one message")
     node = _healthy(call, call.nodes())
+    published = 0
     try:
-        _publish(node, topic, bodies, call.options)
+        for batch in _batches(bodies):
+            _publish(node, topic, batch, call.options)
+            published += len(batch)
     except NodeFailure as failure:
-        unsure = "" if failure.status else "; it may or may not have them"
-        note(f"nsqd {node.address}: {failure}{unsure}")
+        unsure = "" if failure.status else "; it may or may not have the next ones"
+        note(f"nsqd {node.address}: {failure}, after {published} of {len(bodies)} messages{unsure}")
         return 1
     if call.out.is_table:
         count = len(bodies)
@@ -76,8 +79,7 @@ def _publish(node: ClusterNode, topic: str, bodies: list[bytes], options: PubOpt
         query = {"topic": topic, "defer": defer_ms, "token": options.token or None}
         node.post("/pub", query, bodies[0])
         return
-    for batch in _batches(bodies):
-        node.post("/mpub", {"topic": topic, "binary": "true"}, mpub_body(batch))
+    node.post("/mpub", {"topic": topic, "binary": "true"}, mpub_body(bodies))
 
 
 def _batches(bodies: list[bytes]) -> list[list[bytes]]:

@@ -54,17 +54,19 @@ def run(call: Call[SeekOptions]) -> int:
     if "offset" in place and len(nodes) > 1:
         raise UsageError(f"--offset is for one node, and {len(nodes)} have it: say --nsqd")
 
-    def seek(node: ClusterNode, dry_run: str) -> dict[str, Any]:
-        query = {"topic": topic, "channel": channel, **place, "dry_run": dry_run}
+    def seek(node: ClusterNode, *, dry_run: bool) -> dict[str, Any]:
+        query = {"topic": topic, "channel": channel, **place, "dry_run": str(dry_run).lower()}
         try:
-            answer = node.post_json("/channel/seek", query)
+            answer: Any = node.post_json("/channel/seek", query)
         except NodeFailure as failure:
             if failure.code == "NOT_FOUND":
                 raise NodeFailure("it cannot seek: it is a stock nsqd") from None
             raise
-        return {"node": node.address, **(answer if isinstance(answer, dict) else {})}
+        figures = ("offset", "depth", *(("again", "skipped", "in_flight") if dry_run else ()))
+        row = {"node": node.address, **{key: int(answer[key]) for key in figures}}
+        return {**row, "clamped": bool(answer["clamped"])}
 
-    effects = call.each(nodes, lambda node: seek(node, "true"))
+    effects = call.each(nodes, lambda node: seek(node, dry_run=True))
     if not effects:
         raise Nothing("no node can do it")
     can = [node for node in nodes if node.address in effects]
@@ -81,7 +83,7 @@ def run(call: Call[SeekOptions]) -> int:
     )
     if not confirmed(question, yes=call.options.yes):
         return 1
-    done = call.each(can, lambda node: seek(node, "false"))
+    done = call.each(can, lambda node: seek(node, dry_run=False))
     call.out.rows(DONE_COLUMNS, list(done.values()), empty="")
     return call.exit_code
 

@@ -166,6 +166,20 @@ def test_a_token_makes_a_repeat_harmless(nsqd: LocalNsqd, pumpline: Pumpline) ->
     assert pumpline("pub", "orders", "a", "b", "--defer=1h").code == 2
 
 
+def test_how_many_were_published_before_it_failed(pumpline: Pumpline) -> None:
+    with LocalNsqd("--max-msg-size=2000000", "--max-body-size=2000000") as nsqd:
+        bodies = ["a" * 600_000, "b" * 600_000, "c" * 3_000_000]
+        script = "import sys; print(*({}), sep=chr(10))".format(
+            ", ".join(f"{body[0]!r} * {len(body)}" for body in bodies)
+        )
+        said = in_shell(
+            f'"{sys.executable}" -c "{script}" | pumpline pub orders',
+            PUMPLINE_NSQD=nsqd.http_address,
+        )
+        assert (said.code, "413 MSG_TOO_BIG, after 2 of 3 messages" in said.err) == (1, True)
+        assert nsqd.stats("orders")["message_count"] == 2
+
+
 def test_a_publish_goes_to_the_first_that_answers(nsqd: LocalNsqd, pumpline: Pumpline) -> None:
     closed = HeldPort()
     flags = [f"--nsqd=127.0.0.1:{closed.number}", f"--nsqd={nsqd.http_address}"]

@@ -112,6 +112,13 @@ def test_a_node_that_fails_is_told_and_the_others_answer(
     assert said.err == f"nsqd 127.0.0.1:{closed.number}: connection refused\n"
 
 
+def test_a_node_named_twice_is_one(nsqd: LocalNsqd, pumpline: Pumpline) -> None:
+    nsqd.publish("orders", b"1")
+    flag = f"--nsqd={nsqd.http_address}"
+    assert len(pumpline("pause", "orders", flag, flag).json()) == 1
+    assert pumpline("topics", flag, flag).json()[0]["messages"] == 1
+
+
 def test_an_nsqlookupd_that_fails_is_told(fleet: Fleet, pumpline: Pumpline) -> None:
     closed = HeldPort()
     addresses = [f"127.0.0.1:{closed.number}", fleet.lookupd.http_address]

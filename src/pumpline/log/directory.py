@@ -213,10 +213,15 @@ class Directory:
         with suppress(FileNotFoundError):
             os.unlink(self.cursor_path(topic, channel))
 
+    def disk_bytes(self) -> tuple[int, int]:
+        """What is free of the file system, and all of it."""
+        usage = os.statvfs(self.path)
+        return usage.f_bavail * usage.f_frsize, usage.f_blocks * usage.f_frsize
+
     def free_share(self) -> float:
         """The free part of the file system, 0 to 1."""
-        usage = os.statvfs(self.path)
-        return usage.f_bavail / usage.f_blocks if usage.f_blocks else 1.0
+        free, total = self.disk_bytes()
+        return free / total if total else 1.0
 
     # -- imports ------------------------------------------------------------------------------
 

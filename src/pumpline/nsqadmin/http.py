@@ -11,9 +11,12 @@ from typing import Any
 from pumpline.nsqadmin.access import AdminUsers, ConfigGuard
 from pumpline.nsqadmin.api.bodies import JSON_BODY
 from pumpline.nsqadmin.api.config import VALUE_BODY, AdminConfigEndpoints
+from pumpline.nsqadmin.api.events import LiveEvents
 from pumpline.nsqadmin.api.graphite import GraphiteEndpoints
 from pumpline.nsqadmin.api.nsq import NsqEndpoints
 from pumpline.nsqadmin.api.nsq_changes import NsqChangeEndpoints
+from pumpline.nsqadmin.api.session import SessionEndpoint
+from pumpline.nsqadmin.api.views import PageViews
 from pumpline.nsqadmin.pages import SMALL_BYTES, Pages, takes_gzip
 from pumpline.web.endpoint import Answer, Endpoint, Handler, Settling
 from pumpline.web.replies import Reply, plain_reply
@@ -22,6 +25,7 @@ from pumpline.web.routes import Routes
 
 GZIP_LEVEL = 4  # of figures: 5 gives 3 % less for a third more time
 GZIP_WINDOW = zlib.MAX_WBITS | 16  # with gzip's head
+PAGE_API = "/api/v1"
 PAGE_PATHS = (
     "/",
     "/topics",
@@ -57,8 +61,19 @@ def nsq_table(reads: NsqEndpoints, changes: NsqChangeEndpoints, users: AdminUser
     return {**read_table(gets), **write_table(writes, users)}
 
 
-def read_table(gets: Mapping[str, Handler]) -> Table:
-    return {("GET", path): Endpoint(data(handler)) for path, handler in gets.items()}
+def view_table(session: SessionEndpoint, views: PageViews, events: LiveEvents) -> Table:
+    """What the page looks at."""
+    gets = {f"{PAGE_API}/{name}": views.handler(view) for name, view in views.by_name.items()}
+    gets[f"{PAGE_API}/history"] = views.handler(views.history)
+    gets[f"{PAGE_API}/session"] = session.get
+    table = read_table(gets, quiet=True)
+    table["GET", f"{PAGE_API}/events"] = Endpoint(events.open)
+    return table
+
+
+def read_table(gets: Mapping[str, Handler], *, quiet: bool = False) -> Table:
+    """`quiet`: asked so often that nobody wants to read of it."""
+    return {("GET", path): Endpoint(data(handler), quiet=quiet) for path, handler in gets.items()}
 
 
 def write_table(writes: Mapping[tuple[str, str], Handler], users: AdminUsers) -> Table:

@@ -7,13 +7,26 @@ import ssl
 
 from pumpline.nsqadmin.access import AdminUsers, ConfigGuard
 from pumpline.nsqadmin.api.config import AdminConfigEndpoints
+from pumpline.nsqadmin.api.events import LiveEvents
 from pumpline.nsqadmin.api.graphite import GraphiteEndpoints
 from pumpline.nsqadmin.api.nsq import NsqEndpoints
 from pumpline.nsqadmin.api.nsq_changes import NsqChangeEndpoints
+from pumpline.nsqadmin.api.session import SessionEndpoint
+from pumpline.nsqadmin.api.views import PageViews
 from pumpline.nsqadmin.cluster.changes import Changes
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory
 from pumpline.nsqadmin.cluster.upstream import Upstream
-from pumpline.nsqadmin.http import config_table, graphite_table, nsq_table, page_table, under
+from pumpline.nsqadmin.http import (
+    config_table,
+    graphite_table,
+    nsq_table,
+    page_table,
+    under,
+    view_table,
+)
+from pumpline.nsqadmin.live.closeups import Closeups
+from pumpline.nsqadmin.live.poller import ClusterPoller
+from pumpline.nsqadmin.live.state import ClusterState
 from pumpline.nsqadmin.notifications import ANSWER_BYTES_MAX, Notifier
 from pumpline.nsqadmin.options import LISTENER, NsqadminOptions
 from pumpline.nsqadmin.pages import Pages
@@ -37,6 +50,8 @@ class Nsqadmin:
         self._upstream: Upstream | None = None
         self._notifier: Notifier | None = None
         self._graphite: Asker | None = None
+        self._poller: ClusterPoller | None = None
+        self._closeups: Closeups | None = None
         self._http: HttpServer | None = None
 
     async def start(self) -> None:
@@ -54,11 +69,18 @@ class Nsqadmin:
         )
         self._graphite = self._asker(GRAPHITE_BYTES_MAX, None)
         changes = Changes(directory)
+        state = ClusterState()
+        poller = self._poller = ClusterPoller(directory, state)
+        closeups = self._closeups = Closeups(directory, state)
+        views = PageViews(directory, state, poller, closeups)
         routes = under(
             options.root,
             page_table(Pages(options.root, options.dev_static_dir)),
             nsq_table(
                 NsqEndpoints(directory), NsqChangeEndpoints(changes, self._notifier), self._users
+            ),
+            view_table(
+                SessionEndpoint(options, self._users), views, LiveEvents(views, state, poller)
             ),
             config_table(AdminConfigEndpoints(options), ConfigGuard(options)),
             graphite_table(
@@ -68,6 +90,7 @@ class Nsqadmin:
         self._http = HttpServer(routes)
         self.http_port = (await self._listeners.prepare(LISTENER, self._http)).port
         await self._listeners.start()
+        poller.start()
 
     def reload(self) -> bool:
         """SIGHUP: nsqadmin has no files to read again."""
@@ -75,6 +98,9 @@ class Nsqadmin:
 
     async def close(self) -> None:
         self._listeners.close()
+        for work in (self._poller, self._closeups):
+            if work is not None:
+                work.close()
         if self._http is not None:
             await self._http.close()
         for each in (self._upstream, self._notifier, self._graphite):

@@ -119,6 +119,7 @@ def test_the_daemon_tells_of_itself(nsqd: Nsqd, connect: Connect, topic: str) ->
     assert plain["nsqd_connections"] >= plain["nsqd_producers"] >= 1
     assert 0 <= plain["nsqd_checkpoint_age_seconds"] < 60
     assert 0 < plain["nsqd_disk_free_ratio"] < 1
+    assert 0 < plain["nsqd_disk_free_bytes"] < plain["nsqd_disk_bytes"]
     assert plain["nsqd_log_files_open"] >= 1
     assert plain["process_cpu_seconds_total"] > 0
     [build] = [dict(has) for name, has in found if name == "nsqd_build_info"]

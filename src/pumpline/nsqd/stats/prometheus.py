@@ -61,6 +61,8 @@ CHECKPOINT_AGE = Family(
 CHECKPOINT_FAILURES = Family("nsqd_checkpoint_failures", COUNTER, "Failed writes of cursors.")
 LOG_FILES = Family("nsqd_log_files_open", GAUGE, "Log files held open.")
 DISK_FREE = Family("nsqd_disk_free_ratio", GAUGE, "Free part of the data directory's disk.")
+DISK_FREE_BYTES = Family("nsqd_disk_free_bytes", GAUGE, "Free bytes of the data directory's disk.")
+DISK_BYTES = Family("nsqd_disk_bytes", GAUGE, "Size of the data directory's disk.")
 HEAP_OBJECTS = Family("nsqd_heap_objects", GAUGE, "Blocks given out by Python's allocator.")
 GC_RUNS = Family("nsqd_gc_runs", COUNTER, "Garbage collections.")
 GC_PAUSES = Family("nsqd_gc_pause_seconds", GAUGE, "Percentiles of the last 256 collections.")
@@ -198,6 +200,9 @@ class Metrics:
         exposition.add(LOG_FILES, len(disk.files))
         with suppress(OSError):
             exposition.add(DISK_FREE, disk.directory.free_share())
+            free_bytes, total_bytes = disk.directory.disk_bytes()
+            exposition.add(DISK_FREE_BYTES, free_bytes)
+            exposition.add(DISK_BYTES, total_bytes)
 
     def _add_memory(self, exposition: Exposition) -> None:
         memory = self._memory.stats()

@@ -1,0 +1,70 @@
+"""What the poller reads of an nsqd: /stats, of which Go's has less, and the size of a log."""
+
+import msgspec
+
+
+class PolledChannel(msgspec.Struct, kw_only=True):
+    channel_name: str
+    depth: int = 0
+    in_flight_count: int = 0
+    deferred_count: int = 0
+    message_count: int = 0
+    requeue_count: int = 0
+    timeout_count: int = 0
+    client_count: int = 0
+    paused: bool = False
+    hold: bool = False
+    oldest_timestamp: int = 0
+
+
+class PolledTopic(msgspec.Struct, kw_only=True):
+    topic_name: str
+    channels: list[PolledChannel] = []
+    depth: int = 0
+    message_count: int = 0
+    message_bytes: int = 0
+    paused: bool = False
+
+
+class PolledNode(msgspec.Struct, kw_only=True):
+    version: str = ""
+    health: str = ""
+    start_time: int = 0
+    topics: list[PolledTopic] | None = None
+
+
+class LogExtent(msgspec.Struct, kw_only=True):
+    first: int
+    end: int
+    bytes: int
+    segments: int
+    first_timestamp_ms: int | None
+    timestamp_ms: int | None
+
+
+class ToldExtent(msgspec.Struct, kw_only=True):
+    """The answer of /log/offsets."""
+
+    first: int
+    end: int
+    bytes: int = 0
+    segments: int = 0
+    first_timestamp: int | None = None  # ns
+    timestamp: int | None = None
+
+    def extent(self) -> LogExtent:
+        return LogExtent(
+            first=self.first,
+            end=self.end,
+            bytes=self.bytes,
+            segments=self.segments,
+            first_timestamp_ms=in_ms(self.first_timestamp),
+            timestamp_ms=in_ms(self.timestamp),
+        )
+
+
+def in_ms(time_ns: int | None) -> int | None:
+    return time_ns // 1_000_000 if time_ns else None
+
+
+STATS_QUERY = {"format": "json", "include_clients": "false", "include_mem": "false"}

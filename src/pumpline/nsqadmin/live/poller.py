@@ -1,0 +1,225 @@
+"""The poller: asks the whole cluster again and again, once for all browsers.
+
+It asks every 2 s while somebody looks, every 10 s otherwise, and never so often that it takes more
+than a tenth of the time. Answers are worked through in short slices, so that the page stays quick
+with a million channels. A round that cannot even find nodes keeps those it knows.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from pumpline.nsqadmin.cluster.directory import ClusterDirectory, RegisteredNode
+from pumpline.nsqadmin.cluster.upstream import decoded
+from pumpline.nsqadmin.live.polled import STATS_QUERY, PolledNode
+from pumpline.nsqadmin.live.rows import NodeRow, TopicRow
+from pumpline.nsqadmin.live.state import ClusterState, LookupdRow
+from pumpline.nsqadmin.live.sums import NodeSum, PolledTopicSum
+from pumpline.nsqadmin.live.troubles import find_troubles
+from pumpline.nsqadmin.live.vitals import Vitals, read_vitals
+from pumpline.web.yielding import Pace
+
+FAST_S = 2.0
+SLOW_S = 10.0
+SHARE_MAX = 0.1  # of the time, that polls may take
+LOOKING_S = 15.0  # after a request, somebody still looks
+VITALS_S = 30.0  # between looks at a node's disk
+
+_LOG = logging.getLogger(__name__)
+
+
+class PollRound(msgspec.Struct):
+    """What one poll has found so far."""
+
+    topics: dict[str, PolledTopicSum] = {}
+    nodes: dict[str, NodeSum] = {}
+
+
+class ClusterPoller:
+    def __init__(
+        self,
+        directory: ClusterDirectory,
+        state: ClusterState,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.state = state
+        self._directory = directory
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+        self._looked = asyncio.Event()
+        self._looked_at_s = 0.0
+        self._generations: dict[str, tuple[int, int]] = {}  # start time and signature, by node
+        self._vitals_at_s: dict[str, float] = {}
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def look(self) -> None:
+        """Somebody looks at the figures."""
+        self._looked_at_s = time.monotonic()
+        self._looked.set()
+
+    async def _run(self) -> None:
+        while True:
+            began_s, used_s = time.monotonic(), time.thread_time()
+            try:
+                await self.poll()
+            except Exception:
+                _LOG.exception("POLL: failed")
+            cost_s = time.thread_time() - used_s
+            await self._rest(began_s, cost_s / SHARE_MAX)
+
+    async def _rest(self, began_s: float, at_least_s: float) -> None:
+        """Until it is time for the next poll, which is sooner when somebody comes to look."""
+        while True:
+            now_s = time.monotonic()
+            looks = bool(self.state.listeners) or now_s - self._looked_at_s < LOOKING_S
+            wait_s = began_s + max(FAST_S if looks else SLOW_S, at_least_s) - now_s
+            if wait_s <= 0:
+                return
+            self._looked.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._looked.wait()
+                if looks:  # nothing new in that: sleep on
+                    await asyncio.sleep(min(wait_s, 0.2))
+            except TimeoutError:
+                return
+
+    async def poll(self) -> None:
+        """Ask everybody once."""
+        state = self.state
+        addresses = await self._find_nodes()
+        known = {address: state.nodes.get(address) or NodeRow(address) for address in addresses}
+        state.nodes = known
+        now_s = self._clock()
+        found = PollRound()
+
+        async def ask(address: str) -> None:
+            answer = await self._directory.upstream.get(address, "/stats", STATS_QUERY)
+            await self._add(found, known[address], decoded(answer, PolledNode))
+
+        asked = await self._directory.upstream.each(known, ask)
+        for address, error in asked.errors.items():
+            known[address].fail(error.words(), now_s)
+        await self._look_after(known, now_s)
+        await self._settle(found, now_s)
+
+    async def _add(self, found: PollRound, node: NodeRow, told: PolledNode) -> None:
+        signature = self._signature(node.node, told.start_time)
+        node.health, node.started_at_ms = told.health, told.start_time * 1000
+        node.version = told.version or node.version
+        total = NodeSum()
+        pace = Pace()
+        for topic in told.topics or ():
+            total.add(topic)
+            row = found.topics.get(topic.topic_name)
+            if row is None:
+                row = found.topics[topic.topic_name] = PolledTopicSum()
+            row.add(topic, node.node, signature)
+            await pace.breathe()
+        found.nodes[node.node] = total
+
+    async def _settle(self, found: PollRound, now_s: float) -> None:
+        """The rows take what was found."""
+        state = self.state
+        state.at_s = now_s
+        pace = Pace()
+        rows = {}
+        for name, told in found.topics.items():
+            row = rows[name] = state.topics.get(name) or TopicRow(name)
+            row.settle(told, now_s)
+            await pace.breathe()
+        state.topics = rows
+        for address, total in found.nodes.items():
+            if address in state.nodes:
+                signature = self._generations[address][1]
+                state.nodes[address].settle(total, now_s, signature)
+        state.give_histories()
+        state.settle_total()
+        state.troubles = find_troubles(state)
+        state.tell()
+
+    def _signature(self, address: str, started_s: int) -> int:
+        """A number for a node between two of its restarts, for sums to say who is in them."""
+        known = self._generations.get(address)
+        if known is None or known[0] != started_s:
+            known = self._generations[address] = (started_s, random.getrandbits(60))
+        return known[1]
+
+    # -- who is there -------------------------------------------------------------------------
+
+    async def _find_nodes(self) -> list[str]:
+        if not self._directory.lookupds:
+            self.state.lookupds = {}
+            return list(dict.fromkeys(self._directory.nsqds))
+        state, now_s = self.state, self._clock()
+        lookupds = self._directory.lookupds
+        state.lookupds = {
+            each: state.lookupds.get(each) or LookupdRow(lookupd=each) for each in lookupds
+        }
+        asked = await self._directory.upstream.each(lookupds, self._directory.registered)
+        for lookupd, error in asked.errors.items():
+            state.lookupds[lookupd].fail(error.words(), now_s)
+        if not asked.answers:
+            return list(state.nodes)
+        return self._register(asked.answers)
+
+    def _register(self, answers: dict[str, list[RegisteredNode]]) -> list[str]:
+        """Note who is known where; the addresses of all."""
+        state = self.state
+        by_lookupd: dict[str, dict[str, RegisteredNode]] = {}
+        for lookupd, nodes in answers.items():
+            by_lookupd[lookupd] = {each.known().address: each for each in nodes}
+        every = {address for known in by_lookupd.values() for address in known}
+        for lookupd, known in by_lookupd.items():
+            row = state.lookupds[lookupd]
+            row.answered()
+            row.nodes = len(known)
+            row.topics = len({topic for each in known.values() for topic in each.topics or ()})
+            row.missing = sorted(every - set(known))
+        rows = {address: state.nodes.get(address) or NodeRow(address) for address in sorted(every)}
+        for address, node in rows.items():
+            told = [known[address] for known in by_lookupd.values() if address in known]
+            node.hostname, node.version = told[0].hostname, told[0].version
+            node.missing_at = [each for each in by_lookupd if address not in by_lookupd[each]]
+            node.tombstones = sorted({topic for each in told for topic in hidden(each)})
+        state.nodes = rows
+        return list(rows)
+
+    async def _look_after(self, nodes: dict[str, NodeRow], now_s: float) -> None:
+        """Now and then: the disk, and what an nsqd says of itself."""
+        due = [
+            address
+            for address, node in nodes.items()
+            if node.ok and now_s - self._vitals_at_s.get(address, 0.0) >= VITALS_S
+        ]
+
+        async def look(address: str) -> Vitals:
+            return await read_vitals(self._directory.upstream, address)
+
+        found = await self._directory.upstream.each(due, look)
+        for address, vitals in found.answers.items():
+            self._vitals_at_s[address] = now_s
+            row = nodes[address]
+            row.pumpline, row.hostname = vitals.pumpline, vitals.hostname or row.hostname
+            row.disk_free, row.disk_total = vitals.disk_free, vitals.disk_total
+        for gone in self._vitals_at_s.keys() - nodes.keys():
+            del self._vitals_at_s[gone]
+        for gone in self._generations.keys() - nodes.keys():
+            del self._generations[gone]
+
+
+def hidden(node: RegisteredNode) -> list[str]:
+    """Topics that consumers are not sent to it for."""
+    pairs = zip(node.topics or (), node.tombstones or (), strict=False)
+    return [topic for topic, is_hidden in pairs if is_hidden]

@@ -143,6 +143,29 @@ def test_the_oldest_unfinished_message_of_a_channel(
     assert told() == [None, first.timestamp_ns]
 
 
+@pytest.mark.deviation
+def test_the_oldest_message_is_known_after_a_restart(own_nsqd: Nsqd, connect: Connect) -> None:
+    """It is on disk then, in a file that the new process has not read yet."""
+    own_nsqd.flags += ["--mem-queue-size=1"]
+    with own_nsqd:
+        act(own_nsqd, "/topic/create", topic="t")
+        act(own_nsqd, "/channel/create", topic="t", channel="ch")
+        for index in range(20):
+            connect(own_nsqd).publish("t", b"%d" % index)
+
+        def oldest() -> int:
+            return int(get_stats(own_nsqd)["topics"][0]["channels"][0]["oldest_timestamp"])
+
+        before = oldest()
+        first = ask(own_nsqd, "GET", "/log/peek?topic=t&limit=1").json()["messages"][0]
+        assert before == first["timestamp"]
+        own_nsqd.restart()
+        assert oldest() == before
+        own_nsqd.kill()
+        own_nsqd.start()
+        assert oldest() == before
+
+
 def test_an_unknown_topic_is_no_list_at_all(nsqd: Nsqd, connect: Connect, topic: str) -> None:
     connect().publish(topic, b"x")
     stats = get_stats(nsqd, "&topic=no-such-topic")

@@ -3,6 +3,7 @@
 A thread polls, so that a node that does not answer holds up no key.
 """
 
+import os
 import sys
 import threading
 import time
@@ -90,7 +91,8 @@ def run(call: Call[TopOptions]) -> int:
         screen.sort_key[screen.view] = keys[0]
     if options.once:
         return _once(call, screen)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
         raise UsageError("this is no terminal: say --once")
     return _live(call, screen)
 

@@ -89,9 +89,8 @@ class TopScreen:
     is_paused: bool = False
     top: int = 0  # the first row shown
     wants_end: bool = False
-    _rows: tuple[object, list[MeasuredRow]] = field(
-        default=(None, []), repr=False
-    )  # those drawn last, and what they are of
+    # The rows drawn last, and what they are of.
+    _rows: tuple[object, list[MeasuredRow]] = field(default=(None, []), repr=False)
 
     @property
     def columns(self) -> tuple[Column, ...]:

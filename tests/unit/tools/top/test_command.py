@@ -10,6 +10,10 @@ import termios
 import pytest
 
 from pumpline.testing import LocalNsqd
+from pumpline.tools.cluster.cluster import ClusterClient
+from pumpline.tools.top.command import Poller, TopOptions
+from pumpline.tools.verbs.output import Output
+from pumpline.tools.verbs.verb import Call
 from tests.kit.daemons import wait_until
 from tests.kit.ports import HeldPort
 from tests.kit.tools.verbs import Fleet, Pumpline
@@ -49,6 +53,22 @@ def test_a_node_that_fails_is_told(nsqd: LocalNsqd, pumpline: Pumpline) -> None:
         1,
         {f"127.0.0.1:{closed.number}": "connection refused"},
     )
+
+
+def test_a_node_that_goes_and_comes_back(nsqd: LocalNsqd) -> None:
+    nsqd.publish("orders", b"1")
+    options = TopOptions(nsqd=[nsqd.http_address])
+    with ClusterClient(options) as cluster:
+        call = Call(options, [], cluster, Output(as_json=True, as_table=False))
+        poller = Poller(call)
+        assert poller.poll().topics[0]["in"] is None
+        assert poller.poll().topics[0]["in"] == 0.0
+        nsqd.stop()
+        gone = poller.poll()
+        assert (gone.topics, list(gone.failures)) == ([], [nsqd.http_address])
+        nsqd.start()
+        back = poller.poll()
+        assert (back.failures, back.topics[0]["in"]) == ({}, None)
 
 
 @pytest.mark.parametrize(

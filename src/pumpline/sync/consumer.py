@@ -6,6 +6,8 @@ consumer and the loop's thread; must not know connections.
 
 import asyncio
 import atexit
+import inspect
+import os
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -23,7 +25,7 @@ from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.consumer import BATCH_SIZE
 from pumpline.client.consuming.message import Batch, Message
 from pumpline.client.consuming.subscription import Counters
-from pumpline.sync.loop_thread import LoopThread, PerProcess
+from pumpline.sync.loop_thread import FORKED, LoopThread, PerProcess
 
 T = TypeVar("T")
 
@@ -89,10 +91,13 @@ class Consumer:
         return _watched(self._messages(idle_s))
 
     def _messages(self, idle_s: float | None) -> Generator[Message, None, None]:
+        process = os.getpid()
         for batch in self._batches(BATCH_SIZE, 0.0, idle_s):
             remaining = iter(batch)
             try:
                 for message in remaining:
+                    if os.getpid() != process:  # the messages are the parent's
+                        raise RuntimeError(FORKED)
                     if not message.is_over:  # it may have expired while earlier ones were handled
                         yield message
             finally:
@@ -175,6 +180,10 @@ def _watched(iteration: Generator[T, None, None]) -> Generator[T, None, None]:
     return iteration
 
 
+# A child must not end what its parent began; what it begins itself is added again.
+os.register_at_fork(after_in_child=_iterations.clear)
+
+
 @atexit.register
 def _stop_all() -> None:
     """Put back the messages of what was not stopped, so that other consumers get them at once."""
@@ -189,7 +198,8 @@ def _in_a_thread(giving_up: Callable[[Message], object]) -> Callable[[Message], 
     """Call it in a thread: it may block, or publish by this module, which needs the event loop."""
 
     async def give_up(message: Message) -> object:
-        return await asyncio.to_thread(giving_up, message)
+        outcome = await asyncio.to_thread(giving_up, message)
+        return await outcome if inspect.isawaitable(outcome) else outcome
 
     return give_up
 

@@ -5,7 +5,6 @@ Knows the asyncio producer and the loop's thread; must not know connections.
 
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future
 from typing import Self, TypedDict, Unpack
 
 from pumpline import client
@@ -14,7 +13,7 @@ from pumpline.client.delay import Delay
 from pumpline.client.errors import NotSent, PublishError, less_certain
 from pumpline.client.publishing.bodies import Body, blocks
 from pumpline.client.publishing.producer import BODY_BYTES_MAX
-from pumpline.sync.loop_thread import ClientClosed, LoopThread, PerProcess, result_of
+from pumpline.sync.loop_thread import ClientClosed, LoopCall, LoopThread, PerProcess, result_of
 
 CHUNKS_UNDER_WAY_MAX = 4  # of publish_many: enough that neither thread waits for the other
 
@@ -77,7 +76,7 @@ class Producer:
         `confirmed` of the exception is how many are known to be published, if it fails.
         """
         thread, producer = self._started()
-        under_way: deque[tuple[int, Future[None]]] = deque()
+        under_way: deque[tuple[int, LoopCall[None]]] = deque()
         confirmed = 0
         try:
             for chunk in blocks(bodies, self._body_bytes_max // 2):
@@ -98,8 +97,8 @@ class Producer:
             error.confirmed = confirmed
             raise error from error.__cause__
         except BaseException:
-            for _, future in under_way:
-                future.cancel()
+            for _, call in under_way:
+                call.cancel()
             raise
 
     @property
@@ -121,8 +120,8 @@ class Producer:
             raise NotSent("not sent: the producer is closed") from None
 
 
-def _count(under_way: "deque[tuple[int, Future[None]]]") -> int:
+def _count(under_way: deque[tuple[int, LoopCall[None]]]) -> int:
     """How many messages the oldest of them has published."""
-    count, future = under_way.popleft()
-    result_of(future)
+    count, call = under_way.popleft()
+    result_of(call)
     return count

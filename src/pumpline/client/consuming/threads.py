@@ -4,6 +4,7 @@ The loop puts messages in; outcomes come back in the loop's thread, many at a ti
 """
 
 import asyncio
+import inspect
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -81,7 +82,9 @@ class Threads:
             error: BaseException | None = None
             try:
                 if not message.is_over:  # it may have expired in the queue
-                    self._handler(message)
+                    outcome = self._handler(message)
+                    if outcome is not None and inspect.isawaitable(outcome):
+                        raise _not_awaited(outcome)
             except BaseException as raised:  # the root of a thread: the loop gets it
                 error = raised
             self._outcomes.append((message, error))
@@ -99,3 +102,12 @@ class Threads:
             self.backlog -= 1
             self._on_outcome(message, error)
         self._room.set()
+
+
+def _not_awaited(outcome: object) -> TypeError:
+    """Nobody would run it, and the message would be finished without being handled."""
+    if inspect.iscoroutine(outcome):
+        outcome.close()
+    return TypeError(
+        "a handler that runs in threads returned an awaitable: make it a coroutine function"
+    )

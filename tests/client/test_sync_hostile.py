@@ -1,0 +1,176 @@
+"""The client without asyncio amid forks, signals, interrupts and event loops of others.
+
+Programs that could hang run as processes of their own.
+"""
+
+import asyncio
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from pumpline.client import ConsumerOptions, Message
+from pumpline.sync import Consumer, Producer
+from tests.kit.client.consuming import CHANNEL, left, numbered, publish
+from tests.kit.daemons import Nsqd, wait_until
+
+TIMEOUT_S = 60  # nobody waits so long when all is well
+
+
+def run(program: str, *arguments: str) -> str:
+    """What it prints; it must end by itself."""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_async_giving_up_is_awaited_before_the_message_is_finished(
+    nsqd: Nsqd, topic: str
+) -> None:
+    publish(nsqd, topic, [b"m"])
+    given_up = []
+
+    async def give_up(message: Message) -> None:
+        await asyncio.sleep(0)
+        given_up.append(message.body)
+
+    options = ConsumerOptions(requeue_delay_s=0, backoff_max_s=0)
+    with Consumer(
+        topic,
+        CHANNEL,
+        nsqd=nsqd.tcp_address,
+        max_attempts=1,
+        giving_up=give_up,
+        options=options,
+    ) as consumer:
+        next(iter(consumer)).requeue(0)
+        list(consumer.messages(idle_s=0.2))
+        wait_until(lambda: left(nsqd, topic) == 0)
+    assert given_up == [b"m"]
+
+
+def test_a_threads_handler_that_returns_a_coroutine_does_not_lose_the_message(
+    nsqd: Nsqd, topic: str
+) -> None:
+    publish(nsqd, topic, [b"m"])
+
+    async def handle(message: Message) -> None:
+        raise AssertionError("there is no event loop for it")
+
+    seen = []
+
+    def handler(message: Message) -> object:
+        seen.append(message.attempts)
+        if len(seen) == 2:
+            consumer.stop_soon()
+            return None
+        return handle(message)
+
+    options = ConsumerOptions(requeue_delay_s=0, backoff_multiplier_s=0.01, backoff_max_s=0.02)
+    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, options=options)
+    consumer.run(handler)
+    assert seen == [1, 2]
+
+
+FORK_AMID_ITERATION = """
+import os, sys
+from pumpline.sync import Consumer
+consumer = Consumer(sys.argv[2], "ch", nsqd=sys.argv[1])
+messages = iter(consumer)
+first = next(messages)
+child = os.fork()
+if child == 0:
+    try:
+        next(messages)
+    except RuntimeError as error:
+        print("told:", error, flush=True)
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+first.finish()
+next(messages).finish()
+print("parent goes on", flush=True)
+"""
+
+
+def test_a_child_forked_amid_an_iteration_ends_and_the_parent_goes_on(
+    nsqd: Nsqd, topic: str
+) -> None:
+    publish(nsqd, topic, numbered(300))
+    printed = run(FORK_AMID_ITERATION, nsqd.tcp_address, topic)
+    assert "told: this iteration belongs to the process that began it" in printed
+    assert "parent goes on" in printed
+    wait_until(lambda: left(nsqd, topic) == 298)
+
+
+SIGNALS = """
+import signal, sys
+from pumpline.sync import Producer
+producer = Producer(sys.argv[1])
+count = 0
+def on_signal(*_):
+    global count
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    producer.publish(sys.argv[2], b"from the handler")
+    count += 1
+    if count < 600:
+        signal.setitimer(signal.ITIMER_REAL, 0.0001 + count % 7 * 0.00003)
+signal.signal(signal.SIGALRM, on_signal)
+signal.setitimer(signal.ITIMER_REAL, 0.0001)
+total = 0
+while count < 600:
+    producer.publish(sys.argv[2], b"m")
+    total += 1
+producer.close()
+print(total + count)
+"""
+
+
+def test_a_signal_handler_may_publish_at_any_moment(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, [])
+    total = int(run(SIGNALS, nsqd.tcp_address, topic))
+    wait_until(lambda: left(nsqd, topic) == total)
+
+
+INTERRUPTS = """
+import signal, sys
+from pumpline.sync import Producer
+producer = Producer(sys.argv[1])
+producer.start()
+def on_signal(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, on_signal)
+interrupted = 0
+for round in range(1500):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.00005 + round % 50 * 0.00001)
+        for _ in range(100):  # not for ever: Python drops an exception in a weakref's callback
+            producer.publish(sys.argv[2], b"m")
+    except KeyboardInterrupt:
+        interrupted += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+producer.publish(sys.argv[2], b"last")
+producer.close()
+print(interrupted)
+"""
+
+
+def test_an_interrupted_publish_leaves_the_others_alone(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, [])
+    assert int(run(INTERRUPTS, nsqd.tcp_address, topic)) > 1000
+
+
+async def test_inside_an_event_loop_it_says_so(nsqd: Nsqd, topic: str) -> None:
+    with pytest.warns(RuntimeWarning, match="blocks the event loop"):
+        producer = Producer(nsqd.tcp_address)
+        producer.publish(topic, b"m")
+
+    def elsewhere() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            producer.publish(topic, b"m")
+            producer.close()
+
+    await asyncio.to_thread(elsewhere)

@@ -226,6 +226,24 @@ def test_full_disk_and_a_lost_manifest_do_not_keep_the_daemon_from_starting(
     assert numbers(nsqd, "t", "c", count) == list(range(count))
 
 
+def test_full_disk_and_a_damaged_tail_do_not_keep_the_daemon_from_starting(
+    filled: tuple[KillableNsqd, int],
+) -> None:
+    """There is no room to keep a copy of it."""
+    nsqd, count = filled
+    nsqd.kill()
+    newest = nsqd.segments("t")[-1]
+    with newest.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\1")
+    top_up(nsqd.data_path)
+    nsqd.again()
+    assert numbers(nsqd, "t", "c", count - 1) == list(range(count - 1))
+    with nsqd.connect() as client:
+        client.publish("t", b"%06d" % count + BODY)
+    assert numbers(nsqd, "t", "c", 1) == [count]
+
+
 def topic_names(nsqd: KillableNsqd) -> list[str]:
     return sorted(topic["topic_name"] for topic in nsqd.stats()["topics"])
 

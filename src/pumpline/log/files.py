@@ -15,6 +15,7 @@ _OPEN_FILES_MAX = 4096
 TEMPORARY = ".tmp"  # ends the name of a file that is being written
 
 _FILE_MODE = 0o600
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _PARTS_MAX = os.sysconf("SC_IOV_MAX")  # that one writev takes
 
 
@@ -22,6 +23,11 @@ def pool_size() -> int:
     """A quarter of what the process may open: the rest is for sockets and threads."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(OPEN_FILES_MIN, min(_OPEN_FILES_MAX, soft // 4))
+
+
+def lacks_room(error: OSError) -> bool:
+    """Whether the write would have succeeded with more room on the disk."""
+    return error.errno in _NO_ROOM
 
 
 class FilePool:

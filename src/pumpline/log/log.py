@@ -340,6 +340,9 @@ class Log:
         started = time.monotonic()
         self.end, damages = recover(newest)
         newest.unchecked_bytes = 0
+        if newest.size_bytes in newest.holes.values():
+            # There was no room to keep a copy of the tail: it stays, and had a message at least.
+            self.skip_to(self.end + 1)
         self.report_damage(damages)
         elapsed_s = time.monotonic() - started
         if elapsed_s > 1:

@@ -6,18 +6,21 @@ The rules, in the order they apply to bytes that are not a valid batch:
 2. nothing valid follows: the bytes are a *torn tail*, a write that never was acknowledged: in the
    newest segment they are cut off, so that the next batch is written on sound ground. Where they
    do not just end early, but are wrong, a copy is kept as well: they may have been acknowledged.
-An error of the system (EMFILE, EIO) is neither: it is raised, and nothing is changed.
+An error of the system (EMFILE, EIO) is neither: it is raised, and nothing is changed. But a start
+on a disk without room for a copy goes on, so that consumers can drain it: the bytes stay where they
+are, a tail as well, and the log goes on in a new segment.
 """
 
 import os
 import re
 import time
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
 from pumpline.core.messages.batches import HEADER_BYTES, BadBatch, LogBatch, ShortBatch, read_batch
 from pumpline.core.messages.publish_tokens import split_tokens
-from pumpline.log.files import write_whole
+from pumpline.log.files import lacks_room, write_whole
 from pumpline.log.segment import OFFSET_END, DeferredSpan, Segment
 
 _CHUNK_BYTES = 4 << 20
@@ -31,7 +34,7 @@ class Damage(NamedTuple):
     path: str  # of the segment
     position: int
     size_bytes: int
-    kept_in: str  # the .bad file, or "" for a torn tail that was cut off
+    kept_in: str  # the .bad file, the segment if there was no room, or "": a torn tail was cut off
 
     def __str__(self) -> str:
         name = os.path.basename(self.path)
@@ -44,15 +47,17 @@ class Damage(NamedTuple):
 def recover(segment: Segment) -> tuple[int, list[Damage]]:
     """Check the newest segment from end to end, index it, cut a torn tail.
 
-    Returns the offset after the last message, and what was damaged.
+    Returns the offset after the last message, and what was damaged. If the segment ends with a hole
+    afterwards, nothing may be appended to it.
     """
     fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
     try:
         segment.size_bytes = os.fstat(fd).st_size
-        end, position, fault, damages = _check(fd, segment, _CHUNK_BYTES, OFFSET_END)
+        end, position, fault, damages = _check(
+            fd, segment, _CHUNK_BYTES, OFFSET_END, aside=_set_aside_if_room
+        )
         if position < segment.size_bytes:
             damages.append(_cut(fd, segment, position, whole=fault == DAMAGED))
-            segment.size_bytes = position
         return end, damages
     finally:
         os.close(fd)
@@ -63,7 +68,7 @@ def survey(segment: Segment, fd: int, limit: int) -> tuple[Segment, list[Damage]
     segment returned, for `learn`. `limit`: see `parse`."""
     found = Segment(os.path.dirname(segment.path), segment.first)
     found.size_bytes = min(segment.unchecked_bytes, os.fstat(fd).st_size)
-    _, position, _, damages = _check(fd, found, _SURVEY_CHUNK_BYTES, limit)
+    _, position, _, damages = _check(fd, found, _SURVEY_CHUNK_BYTES, limit, aside=set_aside)
     if position < found.size_bytes:
         damages.append(set_aside(fd, found, position, found.size_bytes))
     return found, damages
@@ -87,7 +92,12 @@ def first_batch(path: str, first: int) -> LogBatch | None:
 
 
 def _check(
-    fd: int, segment: Segment, chunk_bytes: int, limit: int
+    fd: int,
+    segment: Segment,
+    chunk_bytes: int,
+    limit: int,
+    *,
+    aside: Callable[[int, Segment, int, int], Damage],
 ) -> tuple[int, int, int, list[Damage]]:
     """Parse the whole segment and index it, setting aside what is damaged between batches.
 
@@ -122,7 +132,7 @@ def _check(
             resume = resync(fd, position, size_bytes, offset=end, limit=limit)
             if resume is None:
                 return end, position, fault, damages
-            damages.append(set_aside(fd, segment, position, resume))
+            damages.append(aside(fd, segment, position, resume))
             position = resume
         elif not used:
             return end, position, 0, damages  # the file is shorter than it was
@@ -197,13 +207,29 @@ def set_aside(fd: int, segment: Segment, position: int, resume: int) -> Damage:
     return Damage(segment.path, position, resume - position, kept_in)
 
 
+def _set_aside_if_room(fd: int, segment: Segment, position: int, resume: int) -> Damage:
+    try:
+        return set_aside(fd, segment, position, resume)
+    except OSError as error:
+        if not lacks_room(error):
+            raise
+        segment.holes[position] = resume
+        return Damage(segment.path, position, resume - position, segment.path)
+
+
 def _cut(fd: int, segment: Segment, position: int, *, whole: bool) -> Damage:
     """Cut a tail off; a `whole` batch in it may have been acknowledged, and is kept."""
     size_bytes = segment.size_bytes
     tail = os.pread(fd, size_bytes - position, position) if whole else b""
-    kept_in = _keep(segment, position, tail) if tail.strip(b"\0") else ""
+    damage = Damage(segment.path, position, size_bytes - position, "")
+    if tail.strip(b"\0"):
+        damage = _set_aside_if_room(fd, segment, position, size_bytes)
+        if damage.kept_in == segment.path:
+            return damage
+        del segment.holes[position]
     os.ftruncate(fd, position)
-    return Damage(segment.path, position, size_bytes - position, kept_in)
+    segment.size_bytes = position
+    return damage
 
 
 def _keep(segment: Segment, position: int, data: bytes) -> str:

@@ -361,6 +361,33 @@ def test_a_copy_that_cannot_be_kept_stops_the_reader_but_loses_nothing(
     assert disk.names(".bad") == [f"{FIRST}.{STARTS[2]}.bad"]
 
 
+@pytest.mark.parametrize("index", range(len(BATCHES)))
+def test_a_start_without_room_for_a_copy_goes_on_and_the_next_one_keeps_it(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, index: int
+) -> None:
+    path = disk.write(FIRST, *BATCHES)
+    flip(path, STARTS[index] + 20)
+    before = path.read_bytes()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "writev", full)
+        log = disk.open()
+    assert f"at {STARTS[index]} damaged, kept in {FIRST}" in caplog.text
+    assert disk.read(log) == without(BATCHES[index])
+    assert (path.read_bytes(), disk.names(".bad")) == (before, [])
+    log.append([batch_of(log.end, [b"new"])])
+    assert disk.read(log) == {**without(BATCHES[index]), log.end - 1: b"new"}
+    assert path.read_bytes().startswith(before)
+    expected = disk.read(log)
+    log.close()
+    again = disk.open()
+    assert disk.read(again) == expected
+    assert disk.names(".bad") == [f"{FIRST}.{STARTS[index]}.bad"]
+
+
 def test_ids_are_the_base_and_the_offset(disk: Disk) -> None:
     disk.write(FIRST, *BATCHES)
     log = disk.open()

@@ -11,13 +11,13 @@ import logging
 import os
 
 from pumpline.core.text.names import is_valid_name
+from pumpline.log.files import lacks_room
 from pumpline.log.log import sync_paths
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.http.log import LogEndpoints
 from pumpline.nsqd.http.publish import topic_name
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.topic import NameTaken, Topic
-from pumpline.nsqd.storage.disk_health import lacks_room
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
 from pumpline.web.request import Request

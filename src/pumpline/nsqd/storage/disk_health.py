@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import ParamSpec
 
+from pumpline.log.files import lacks_room
 from pumpline.log.log import Later, Offload
 
 P = ParamSpec("P")
@@ -21,12 +22,6 @@ _LOG = logging.getLogger(__name__)
 _PROBE_S = 1.0
 _PROBE_BYTES = 4096
 _ROOM_BYTES = 64 * 1024  # beside what a write needs itself: a new file, other writers
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-def lacks_room(error: OSError) -> bool:
-    """Whether the write would have succeeded with more room on the disk."""
-    return error.errno in _NO_ROOM
 
 
 def write_with_room(

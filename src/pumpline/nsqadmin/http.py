@@ -9,13 +9,18 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from pumpline.nsqadmin.access import AdminUsers, ConfigGuard
+from pumpline.nsqadmin.api.actions import ActionEndpoints
 from pumpline.nsqadmin.api.bodies import JSON_BODY
 from pumpline.nsqadmin.api.config import VALUE_BODY, AdminConfigEndpoints
+from pumpline.nsqadmin.api.dead_letters import DeadLetterEndpoints
 from pumpline.nsqadmin.api.events import LiveEvents
 from pumpline.nsqadmin.api.graphite import GraphiteEndpoints
+from pumpline.nsqadmin.api.messages import MessageEndpoints
 from pumpline.nsqadmin.api.nsq import NsqEndpoints
 from pumpline.nsqadmin.api.nsq_changes import NsqChangeEndpoints
 from pumpline.nsqadmin.api.session import SessionEndpoint
+from pumpline.nsqadmin.api.settings import TopicSettingsEndpoints
+from pumpline.nsqadmin.api.tail import TailEndpoint
 from pumpline.nsqadmin.api.views import PageViews
 from pumpline.nsqadmin.pages import SMALL_BYTES, Pages, takes_gzip
 from pumpline.web.endpoint import Answer, Endpoint, Handler, Settling
@@ -69,6 +74,34 @@ def view_table(session: SessionEndpoint, views: PageViews, events: LiveEvents) -
     table = read_table(gets, quiet=True)
     table["GET", f"{PAGE_API}/events"] = Endpoint(events.open)
     return table
+
+
+def message_table(messages: MessageEndpoints, tail: TailEndpoint) -> Table:
+    table = read_table({f"{PAGE_API}/messages": messages.page, f"{PAGE_API}/message": messages.one})
+    table["GET", f"{PAGE_API}/body"] = Endpoint(messages.body)
+    table["GET", f"{PAGE_API}/tail"] = Endpoint(tail.open)
+    return table
+
+
+def act_table(
+    actions: ActionEndpoints,
+    letters: DeadLetterEndpoints,
+    settings: TopicSettingsEndpoints,
+    users: AdminUsers,
+) -> Table:
+    """What the page changes, and what it must know for that."""
+    gets: Mapping[str, Handler] = {
+        f"{PAGE_API}/dead-letters": letters.get,
+        f"{PAGE_API}/holds": settings.holds,
+        f"{PAGE_API}/settings": settings.get,
+    }
+    writes: Mapping[tuple[str, str], Handler] = {
+        ("POST", f"{PAGE_API}/actions"): actions.act,
+        ("POST", f"{PAGE_API}/rewind"): actions.rewind,
+        ("POST", f"{PAGE_API}/dead-letters"): letters.publish,
+        ("POST", f"{PAGE_API}/settings"): settings.change,
+    }
+    return {**read_table(gets), **write_table(writes, users)}
 
 
 def read_table(gets: Mapping[str, Handler], *, quiet: bool = False) -> Table:

@@ -6,19 +6,27 @@ Knows every room of nsqadmin and joins them.
 import ssl
 
 from pumpline.nsqadmin.access import AdminUsers, ConfigGuard
+from pumpline.nsqadmin.api.actions import ActionEndpoints
 from pumpline.nsqadmin.api.config import AdminConfigEndpoints
+from pumpline.nsqadmin.api.dead_letters import DeadLetterEndpoints
 from pumpline.nsqadmin.api.events import LiveEvents
 from pumpline.nsqadmin.api.graphite import GraphiteEndpoints
+from pumpline.nsqadmin.api.messages import MessageEndpoints
 from pumpline.nsqadmin.api.nsq import NsqEndpoints
 from pumpline.nsqadmin.api.nsq_changes import NsqChangeEndpoints
 from pumpline.nsqadmin.api.session import SessionEndpoint
+from pumpline.nsqadmin.api.settings import TopicSettingsEndpoints
+from pumpline.nsqadmin.api.tail import TailEndpoint
+from pumpline.nsqadmin.api.topic_nodes import TopicNodes
 from pumpline.nsqadmin.api.views import PageViews
 from pumpline.nsqadmin.cluster.changes import Changes
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory
 from pumpline.nsqadmin.cluster.upstream import Upstream
 from pumpline.nsqadmin.http import (
+    act_table,
     config_table,
     graphite_table,
+    message_table,
     nsq_table,
     page_table,
     under,
@@ -72,6 +80,7 @@ class Nsqadmin:
         state = ClusterState()
         poller = self._poller = ClusterPoller(directory, state)
         closeups = self._closeups = Closeups(directory, state)
+        nodes = TopicNodes(directory, state)
         views = PageViews(directory, state, poller, closeups)
         routes = under(
             options.root,
@@ -81,6 +90,13 @@ class Nsqadmin:
             ),
             view_table(
                 SessionEndpoint(options, self._users), views, LiveEvents(views, state, poller)
+            ),
+            message_table(MessageEndpoints(nodes), TailEndpoint(nodes)),
+            act_table(
+                ActionEndpoints(changes, nodes, self._notifier),
+                DeadLetterEndpoints(nodes, self._notifier),
+                TopicSettingsEndpoints(nodes, state, self._notifier),
+                self._users,
             ),
             config_table(AdminConfigEndpoints(options), ConfigGuard(options)),
             graphite_table(

@@ -283,6 +283,7 @@ class PageViews:
 
     async def lookupds(self, query: Query, keys: Keys = None) -> Shown:
         state = self._state
+        await self._ask_versions()
         inactive: dict[str, list[str] | None] = {}
         warned: list[str] = []
         if self._directory.lookupds:
@@ -307,6 +308,16 @@ class PageViews:
             ],
             "message": warning_message(warned),
         }
+
+    async def _ask_versions(self) -> None:
+        rows = {row.lookupd: row for row in self._state.lookupds.values() if not row.version}
+
+        async def ask(lookupd: str) -> dict[str, Any]:
+            return await self._directory.upstream.get_as(dict[str, Any], lookupd, "/info", {})
+
+        found = await self._directory.upstream.each(rows, ask)
+        for lookupd, told in found.answers.items():
+            rows[lookupd].version = str(told.get("version", ""))
 
     async def history(self, query: Query, keys: Keys = None) -> Shown:
         topic, channel = query.get("topic", ""), query.get("channel", "")

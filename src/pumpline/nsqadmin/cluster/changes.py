@@ -31,10 +31,11 @@ class Change(msgspec.Struct):
 
     told: list[ChangeResult] = []
     warnings: list[str] = []  # from looking for whom to tell
+    failed: bool = False  # nobody was found
 
     @property
     def all_failed(self) -> bool:
-        return bool(self.told) and not any(each.ok for each in self.told)
+        return self.failed or (bool(self.told) and not any(each.ok for each in self.told))
 
     def all_warnings(self) -> list[str]:
         texts = [each.text for each in self.told if not each.ok]
@@ -87,6 +88,8 @@ class Changes:
     async def tombstone(self, topic: str, node: str) -> Change:
         """Consumers stop going there, and the topic is deleted there."""
         change = Change()
+        if node not in [each.address for each in (await self._directory.nodes()).nodes]:
+            raise Failed(f"failed to query any nsqd: {node} is not in the cluster")
         known = await self._directory.node_at(node)
         query = {"topic": topic, "node": node}
         await self._lookupds(change, "/topic/tombstone", query)

@@ -1,0 +1,261 @@
+"""Messages: a page of them by offset, time or text, one with where it stands, its body as a file.
+
+Messages of several nodes are merged by time. Where to go on is kept in `next`, an offset for each
+node: `<offset>@<node>` with commas between, which is opaque to the page. A Go nsqd has no log to
+read, and says so. Bodies are bytes of strangers: they are only ever sent as JSON, or as a file to
+keep.
+"""
+
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from pumpline.nsqadmin.api.bodies import check_channel, check_topic
+from pumpline.nsqadmin.api.topic_nodes import TopicNodes, failures, in_words, warning_of
+from pumpline.nsqadmin.cluster.upstream import UpstreamError
+from pumpline.nsqadmin.live.tables import number
+from pumpline.web.replies import HttpError, Reply, json_reply
+from pumpline.web.request import Request
+
+LIMIT = 20
+LIMIT_MAX = 200
+BODY_MAX = 4096
+BODY_MAX_MAX = 1 << 20
+NEXT_CHARS_MAX = 64 << 10
+NS_PER_MS = 1_000_000
+STATES = ("waiting", "in_flight", "deferred", "requeued")
+
+_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class LogMessage(msgspec.Struct, kw_only=True):
+    """A message in the answer of /log/peek."""
+
+    offset: int
+    id: str
+    timestamp: int  # ns
+    attempts: int = 0
+    size_bytes: int = msgspec.field(name="bytes", default=0)
+    state: str = ""
+    deferred_until: int = 0  # ns
+    body: str | None = None
+    body_base64: str | None = None
+    truncated: bool = False
+
+    def shown(self, node: str) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "key": f"{node}/{self.offset}",
+            "node": node,
+            "offset": self.offset,
+            "id": self.id,
+            "timestamp_ms": self.timestamp / NS_PER_MS,
+            "attempts": self.attempts,
+            "bytes": self.size_bytes,
+            "state": self.state or None,
+            "deferred_until_ms": self.deferred_until // NS_PER_MS or None,
+            "truncated": self.truncated,
+        }
+        if self.body_base64 is not None:
+            told["body_base64"] = self.body_base64
+        else:
+            told["body"] = self.body or ""
+        return told
+
+    def raw(self) -> bytes:
+        if self.body_base64 is not None:
+            return b64decode(self.body_base64)
+        return (self.body or "").encode()
+
+
+class PeekedPage(msgspec.Struct, kw_only=True):
+    log: str = ""
+    first: int
+    end: int
+    messages: list[LogMessage]
+    next: int
+
+
+class MessageEndpoints:
+    def __init__(self, nodes: TopicNodes) -> None:
+        self._nodes = nodes
+
+    async def page(self, request: Request) -> Reply:
+        query = request.query()
+        topic = check_topic(query.get("topic", ""))
+        if query.get("channel"):
+            check_channel(query["channel"])
+        if query.get("state", "") not in ("", *STATES):
+            raise HttpError(400, "INVALID_STATE")
+        limit = max(1, min(number(query, "limit", LIMIT), LIMIT_MAX))
+        starts = read_next(query.get("next", ""))
+        nodes = await self._nodes.having(topic, query.get("node", ""))
+        if starts:
+            nodes = [node for node in nodes if node in starts]
+        elif query.get("from") and len(nodes) > 1:
+            raise HttpError(400, "NODE_REQUIRED")
+        shared = peek_query(query, topic, limit)
+
+        async def peek(node: str) -> PeekedPage:
+            asked = dict(shared)
+            if node in starts:
+                asked |= {"from": starts[node], "time": None}
+            return await self._nodes.upstream.get_as(PeekedPage, node, "/log/peek", asked)
+
+        found = await self._nodes.ask(nodes, peek)
+        newest = query.get("newest") == "true"
+        messages, after = merge(found.answers, limit, newest=newest, state=query.get("state", ""))
+        return json_reply(
+            {
+                "topic": topic,
+                "messages": messages,
+                "next": write_next(after),
+                "nodes": [
+                    *(
+                        {"node": node, "ok": True, "error": "", "first": p.first, "end": p.end}
+                        for node, p in found.answers.items()
+                    ),
+                    *failures(found.errors),
+                ],
+                "message": warning_of(found.errors),
+            }
+        )
+
+    async def one(self, request: Request) -> Reply:
+        """A message, and where it stands in every channel."""
+        query = request.query()
+        topic, node, offset = self._place(query)
+        message = await self._message(topic, node, offset, BODY_MAX_MAX)
+        stats = await self._nodes.get(
+            node, "/stats", {"format": "json", "topic": topic, "include_clients": "false"}
+        )
+        channels: dict[str, bool] = {}
+        for each in stats.get("topics") or ():
+            if each.get("topic_name") == topic:
+                for own in each.get("channels") or ():
+                    channels[own["channel_name"]] = bool(own.get("hold"))
+
+        async def standing(channel: str) -> dict[str, Any]:
+            return await self._standing(topic, node, offset, channel, hold=channels[channel])
+
+        found = await self._nodes.ask(sorted(channels), standing)
+        return json_reply(
+            {
+                "topic": topic,
+                "message": message.shown(node),
+                "channels": list(found.answers.values()),
+                "warning": warning_of(found.errors),
+            }
+        )
+
+    async def body(self, request: Request) -> Reply:
+        """The body as a file, whatever its bytes are."""
+        query = request.query()
+        topic, node, offset = self._place(query)
+        message = await self._message(topic, node, offset, None)
+        name = _FILE_NAME.sub("_", f"{topic}-{offset}.bin")
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-Disposition": f'attachment; filename="{name}"',
+            "X-Content-Type-Options": "nosniff",
+        }
+        return Reply(body=message.raw(), headers=headers)
+
+    def _place(self, query: Mapping[str, str]) -> tuple[str, str, int]:
+        topic = check_topic(query.get("topic", ""))
+        node = self._nodes.known(query.get("node", ""))
+        if not query.get("offset"):
+            raise HttpError(400, "INVALID_OFFSET")
+        return topic, node, number(query, "offset", 0)
+
+    async def _message(
+        self, topic: str, node: str, offset: int, body_max: int | None
+    ) -> LogMessage:
+        query = {"topic": topic, "from": offset, "limit": 1, "body_max": body_max}
+        try:
+            page = await self._nodes.upstream.get_as(PeekedPage, node, "/log/peek", query)
+        except UpstreamError as error:
+            if error.status in (404, 410, 416):
+                raise HttpError(
+                    404, "MESSAGE_NOT_FOUND", details={"detail": in_words(error)}
+                ) from None
+            raise HttpError(502, f"UPSTREAM_ERROR: {error}") from None
+        if not page.messages or page.messages[0].offset != offset:
+            raise HttpError(404, "MESSAGE_NOT_FOUND")
+        return page.messages[0]
+
+    async def _standing(
+        self, topic: str, node: str, offset: int, channel: str, *, hold: bool
+    ) -> dict[str, Any]:
+        """A channel's page begins with the first message that is not finished."""
+        told: dict[str, Any] = {
+            "channel": channel,
+            "state": "finished",
+            "attempts": None,
+            "deferred_until_ms": None,
+        }
+        if hold:
+            return {**told, "state": "hold"}
+        query = {"topic": topic, "channel": channel, "from": offset, "limit": 1, "body_max": 0}
+        page = await self._nodes.upstream.get_as(PeekedPage, node, "/log/peek", query)
+        if page.messages and page.messages[0].offset == offset:
+            own = page.messages[0]
+            told |= {
+                "state": own.state,
+                "attempts": own.attempts,
+                "deferred_until_ms": own.deferred_until // NS_PER_MS or None,
+            }
+        return told
+
+
+def peek_query(query: Mapping[str, str], topic: str, limit: int) -> dict[str, object]:
+    """What every node is asked."""
+    time_ms = query.get("time_ms", "")
+    return {
+        "topic": topic,
+        "channel": query.get("channel") or None,
+        "from": number(query, "from", 0) if query.get("from") else None,
+        "time": number(query, "time_ms", 0) * NS_PER_MS if time_ms else None,
+        "newest": "true" if query.get("newest") == "true" else None,
+        "limit": limit,
+        "contains": query.get("contains") or None,
+        "id": query.get("id") or None,
+        "body_max": min(number(query, "body_max", BODY_MAX), BODY_MAX_MAX),
+    }
+
+
+def merge(
+    pages: Mapping[str, PeekedPage], limit: int, *, newest: bool, state: str = ""
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The first `limit` messages of all pages by time, and where each node goes on."""
+    every = [(each, node) for node, page in pages.items() for each in page.messages]
+    every.sort(key=lambda pair: pair[0].timestamp, reverse=newest)
+    taken = every[:limit]
+    after: dict[str, int] = {}
+    for node, page in pages.items():
+        left = [each.offset for each, of in every[limit:] if of == node]
+        at = (max(left) + newest if newest else min(left)) if left else page.next
+        is_over = at <= page.first if newest else at >= page.end
+        if left or not is_over:
+            after[node] = at
+    shown = [each.shown(node) for each, node in taken if state in ("", each.state)]
+    return shown, after
+
+
+def write_next(after: Mapping[str, int]) -> str:
+    return ",".join(f"{offset}@{node}" for node, offset in sorted(after.items()))
+
+
+def read_next(text: str) -> dict[str, int]:
+    """400 for anything but what `write_next` wrote."""
+    starts = {}
+    if len(text) > NEXT_CHARS_MAX:
+        raise HttpError(400, "INVALID_NEXT")
+    for part in text.split(",") if text else ():
+        offset, at, node = part.partition("@")
+        if not at or not offset.isascii() or not offset.isdigit() or len(offset) > 18:
+            raise HttpError(400, "INVALID_NEXT")
+        starts[node] = int(offset)
+    return starts

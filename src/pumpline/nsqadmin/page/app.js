@@ -1,0 +1,108 @@
+// The frame of the page: the bar at the top, and which view an address is.
+
+import { get, onConnection } from "./api.js";
+import { address, h, here, replace } from "./dom.js";
+import { channelView } from "./view-channel.js";
+import { counterView } from "./view-counter.js";
+import { lookupView } from "./view-lookup.js";
+import { messageView } from "./view-message.js";
+import { nodeView, nodesView } from "./view-nodes.js";
+import { overviewView } from "./view-overview.js";
+import { topicView } from "./view-topic.js";
+import { topicsView } from "./view-topics.js";
+
+const PLACES = [["", "Overview"], ["topics", "Topics"], ["nodes", "Nodes"], ["lookup", "Lookup"], ["counter", "Counter"]];
+const main = document.getElementById("main");
+const banner = document.getElementById("banner");
+let leave = null;
+let session = null;
+
+function pick(parts, query) {
+  const [place, first, second] = parts;
+  if (!place) return () => overviewView(session);
+  if (place === "topics" && second) return () => channelView(session, first, second);
+  if (place === "topics" && first && query.has("offset")) return () => messageView(session, first, query.get("node"), query.get("offset"));
+  if (place === "topics" && first) return () => topicView(session, first);
+  if (place === "topics") return () => topicsView(session);
+  if (place === "nodes" && first) return () => nodeView(session, first);
+  if (place === "nodes") return () => nodesView(session);
+  if (place === "lookup") return () => lookupView(session);
+  if (place === "counter") return () => counterView(session);
+  return () => ({ title: "Not here", element: h("p", {}, "There is no such page.") });
+}
+
+/** Show the view of this address: {title, element, start()}, where `start` returns how to end it. */
+function show() {
+  leave?.();
+  leave = null;
+  const parts = here();
+  const view = pick(parts, new URLSearchParams(location.search))();
+  document.title = view.title === "Overview" ? "nsqadmin" : `${view.title} – nsqadmin`;
+  replace(main, view.element);
+  leave = view.start?.() ?? null;
+  for (const each of document.querySelectorAll("#top nav a")) {
+    if ((each.dataset.place || "") === (parts[0] ?? "")) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+}
+
+export function go(href) {
+  history.pushState(null, "", href);
+  show();
+  window.scrollTo(0, 0);
+}
+
+function bar() {
+  const search = h("input", { type: "search", placeholder: "Find a topic  /", "aria-label": "Find a topic", id: "find" });
+  const form = h("form", { role: "search", onsubmit: (event) => { event.preventDefault(); go(address("/topics", { search: search.value.trim() })); } }, search);
+  const theme = h("button", { type: "button", class: "plain", "aria-label": "Light or dark", title: "Light or dark", onclick: turnTheme }, "◐");
+  const who = session.admin_users ? h("span", { class: "faint who" }, session.user || "nobody", session.is_admin ? "" : ", may only look") : null;
+  const nav = h("nav", { "aria-label": "Pages" }, PLACES.map(([place, label]) => h("a", { href: address(`/${place}`), "data-place": place }, label)));
+  replace(document.getElementById("top"), h("a", { class: "brand", href: address("/") }, "pumpline"), nav, form, who, theme);
+}
+
+function turnTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = document.documentElement.dataset.theme || (dark ? "dark" : "light");
+  const next = now === "dark" ? "light" : "dark";
+  document.documentElement.dataset.theme = next;
+  localStorage.setItem("theme", next);
+}
+
+document.addEventListener("click", (event) => {
+  const anchor = event.target.closest?.("a[href]");
+  const plain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+  if (!anchor || !plain || anchor.target || anchor.hasAttribute("download") || anchor.origin !== location.origin) return;
+  if (anchor.getAttribute("href").startsWith("#") || anchor.pathname.includes("/api/")) return;
+  event.preventDefault();
+  go(anchor.href);
+});
+
+document.addEventListener("keydown", (event) => {
+  const inField = event.target.closest?.("input, textarea, select, dialog");
+  if (event.key === "/" && !inField) {
+    event.preventDefault();
+    document.getElementById("find").focus();
+  }
+  if (event.key === "ArrowDown" && !inField && event.target === document.body) {
+    event.preventDefault();
+    document.querySelector("#main tbody a")?.focus();
+  }
+  if (event.key === "Escape" && event.target.id === "find") event.target.blur();
+});
+
+window.addEventListener("popstate", show);
+onConnection((connected) => {
+  banner.hidden = connected;
+  banner.textContent = connected ? "" : "nsqadmin does not answer; trying again. What is shown may be old.";
+});
+
+const kept = localStorage.getItem("theme");
+if (kept) document.documentElement.dataset.theme = kept;
+try {
+  session = await get("/api/v1/session");
+  bar();
+  show();
+} catch (error) {
+  replace(main, h("p", { class: "bad" }, error.message));
+}

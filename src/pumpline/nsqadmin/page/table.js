@@ -1,0 +1,230 @@
+// Tables: real ones, with rows that keep their place while their numbers change.
+
+import { live } from "./api.js";
+import { h, replace, setText } from "./dom.js";
+import { count } from "./format.js";
+
+/** A cell shows a column's `show(row)`: a text, or an element that has `update(row)`. */
+function makeCell(column, row) {
+  const cell = h(column.head ? "th" : "td", {
+    class: [column.number ? "number" : "", column.class ?? ""].join(" ").trim() || null,
+    scope: column.head ? "row" : null,
+    "data-label": column.label,
+  });
+  const shown = column.show(row);
+  cell.append(shown instanceof Node ? shown : String(shown ?? ""));
+  return cell;
+}
+
+function updateCell(cell, column, row) {
+  const child = cell.firstElementChild;
+  if (child?.update) {
+    child.update(row);
+    return;
+  }
+  const shown = column.show(row);
+  if (shown instanceof Node) cell.replaceChildren(shown);
+  else setText(cell, String(shown ?? ""));
+}
+
+/** A table of rows that are given: `update(rows)` shows others. */
+export function plainTable(caption, columns, { empty = "None.", select = null } = {}) {
+  const body = h("tbody");
+  const cells = new Map();
+  const table = h(
+    "table", {},
+    h("caption", { class: "hidden" }, caption),
+    h("thead", {}, h("tr", {}, select && h("th", { class: "pick" }), columns.map((column) => h("th", { scope: "col", class: column.number ? "number" : null, title: column.title ?? null }, column.label)))),
+    body,
+  );
+  const nothing = h("p", { class: "faint empty", hidden: true }, empty);
+  const element = h("div", { class: "table" }, table, nothing);
+  element.update = (rows) => {
+    const keys = rows.map((row) => row.key);
+    const same = keys.length === cells.size && keys.every((key, index) => [...cells.keys()][index] === key);
+    if (!same) {
+      cells.clear();
+      replace(body, rows.map((row) => {
+        const made = columns.map((column) => makeCell(column, row));
+        cells.set(row.key, made);
+        return h("tr", {}, select && pickCell(row, select), made);
+      }));
+    } else {
+      rows.forEach((row) => cells.get(row.key).forEach((cell, index) => updateCell(cell, columns[index], row)));
+    }
+    nothing.hidden = rows.length > 0;
+    table.hidden = rows.length === 0;
+  };
+  return element;
+}
+
+function pickCell(row, select) {
+  const box = h("input", { type: "checkbox", "aria-label": `select ${row.key}` });
+  box.addEventListener("change", () => select(row, box.checked));
+  return h("td", { class: "pick" }, box);
+}
+
+const PAGE_ROWS = 50;
+
+/**
+ * A live table of the API. Search, sort, filter and page are in the address, under `prefix`.
+ * `columns`: {id, label, show, number, head, sort: false if it cannot be sorted by}. `bulk(rows)` gives what can be done with the selected.
+ */
+export function liveTable({ view, caption, columns, parameters = {}, sort, filters = [], searchable = true, bulk = null, empty = "None.", prefix = "" }) {
+  const query = new URLSearchParams(location.search);
+  const named = (name) => prefix + name;
+  const state = {
+    search: query.get(named("search")) ?? "",
+    sort: query.get(named("sort")) ?? sort,
+    filter: new Set((query.get(named("filter")) ?? "").split(",").filter(Boolean)),
+    offset: Number(query.get(named("offset")) ?? 0) || 0,
+  };
+  const selected = new Map();
+  const cells = new Map();
+  let stop = null;
+  let shownRows = [];
+
+  const search = h("input", { type: "search", placeholder: "Search", "aria-label": `Search ${caption}`, value: state.search, class: "search" });
+  const chips = filters.map((filter) => {
+    const chip = h("button", { type: "button", class: "chip", "aria-pressed": String(state.filter.has(filter.id)) }, filter.label);
+    chip.addEventListener("click", () => {
+      if (!state.filter.delete(filter.id)) state.filter.add(filter.id);
+      chip.setAttribute("aria-pressed", String(state.filter.has(filter.id)));
+      state.offset = 0;
+      reopen();
+    });
+    return chip;
+  });
+  const acts = h("span", { class: "bulk" });
+  const heads = columns.map((column) => sortHead(column));
+  const body = h("tbody");
+  const table = h("table", {}, h("caption", { class: "hidden" }, caption), h("thead", {}, h("tr", {}, bulk && h("th", { class: "pick" }), heads)), body);
+  const nothing = h("p", { class: "faint empty", hidden: true }, empty);
+  const range = h("span", { class: "faint range" });
+  const back = h("button", { type: "button", onclick: () => turn(-PAGE_ROWS) }, "Previous");
+  const on = h("button", { type: "button", onclick: () => turn(PAGE_ROWS) }, "Next");
+  const element = h(
+    "div", { class: "table" },
+    (searchable || filters.length || bulk) && h("div", { class: "tools" }, searchable && search, chips, acts),
+    table, nothing,
+    h("div", { class: "pages" }, range, back, on),
+  );
+
+  function sortHead(column) {
+    if (column.sort === false) return h("th", { scope: "col", class: column.number ? "number" : null, title: column.title ?? null }, column.label);
+    const id = column.id;
+    const button = h("button", { type: "button", class: "sort", title: column.title ?? null }, column.label);
+    button.addEventListener("click", () => {
+      const first = column.number ? `-${id}` : id;
+      const second = column.number ? id : `-${id}`;
+      state.sort = state.sort === first ? second : first;
+      state.offset = 0;
+      reopen();
+    });
+    const head = h("th", { scope: "col", class: column.number ? "number" : null, "data-sort": id }, button);
+    return head;
+  }
+
+  function showSort() {
+    for (const head of heads) {
+      const id = head.getAttribute("data-sort");
+      if (!id) continue;
+      const order = state.sort === id ? "ascending" : state.sort === `-${id}` ? "descending" : "none";
+      head.setAttribute("aria-sort", order);
+    }
+  }
+
+  function keep() {
+    const address = new URL(location.href);
+    const values = { search: state.search, sort: state.sort === sort ? "" : state.sort, filter: [...state.filter].join(","), offset: state.offset || "" };
+    for (const [name, value] of Object.entries(values)) {
+      if (value) address.searchParams.set(named(name), value);
+      else address.searchParams.delete(named(name));
+    }
+    history.replaceState(history.state, "", address);
+  }
+
+  function turn(rows) {
+    state.offset = Math.max(0, state.offset + rows);
+    reopen();
+  }
+
+  function showActs() {
+    replace(acts, selected.size ? [h("span", { class: "faint" }, `${count(selected.size)} selected `), bulk([...selected.values()])] : []);
+  }
+
+  function draw(data) {
+    shownRows = data.rows;
+    cells.clear();
+    replace(body, data.rows.map((row) => {
+      const made = columns.map((column) => makeCell(column, row));
+      const line = h("tr", { tabindex: "-1" }, bulk && pickCell(row, (picked, is) => {
+        if (is) selected.set(picked.key, picked);
+        else selected.delete(picked.key);
+        showActs();
+      }), made);
+      cells.set(row.key, { line, made });
+      return line;
+    }));
+    showRange(data);
+  }
+
+  function showRange(data) {
+    const last = Math.min(data.offset + data.rows.length, data.total);
+    setText(range, data.total ? `${count(data.offset + 1)}–${count(last)} of ${count(data.total)}` : "");
+    back.hidden = on.hidden = data.total <= PAGE_ROWS;
+    back.disabled = data.offset === 0;
+    on.disabled = last >= data.total;
+    nothing.hidden = data.total > 0;
+    table.hidden = data.total === 0;
+    setText(nothing, state.search || state.filter.size ? "Nothing matches." : empty);
+  }
+
+  function reopen() {
+    keep();
+    showSort();
+    stop?.();
+    selected.clear();
+    if (bulk) showActs();
+    stop = live(view, { ...parameters, search: state.search, sort: state.sort, filter: [...state.filter].join(","), offset: state.offset, limit: PAGE_ROWS }, {
+      full: draw,
+      delta: (data, changed) => {
+        for (const row of data.rows) {
+          const known = changed.has(row.key) && cells.get(row.key);
+          if (!known) continue;
+          if (row.gone) known.line.classList.add("gone");
+          else known.made.forEach((cell, index) => updateCell(cell, columns[index], row));
+        }
+        showRange(data);
+      },
+      error: (error) => { replace(body); setText(nothing, error.message); nothing.hidden = false; table.hidden = true; },
+    });
+  }
+
+  let typing = 0;
+  search.addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => {
+      state.search = search.value.trim();
+      state.offset = 0;
+      reopen();
+    }, 150);
+  });
+  body.addEventListener("keydown", (event) => {
+    const lines = [...body.rows];
+    const at = lines.indexOf(event.target.closest("tr"));
+    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (move && lines[at + move]) {
+      event.preventDefault();
+      focusRow(lines[at + move]);
+    }
+  });
+  element.start = () => { reopen(); return () => stop?.(); };
+  element.focusFirst = () => body.rows[0] && focusRow(body.rows[0]);
+  element.rows = () => shownRows;
+  return element;
+}
+
+function focusRow(line) {
+  (line.querySelector("a") ?? line).focus();
+}

@@ -22,6 +22,11 @@ export function path(values, width, height, top) {
   return text;
 }
 
+const SPARK_VALUES = 60; // ten minutes
+
+/** The values at the end of a list of that length, so that a minute has the same width in all lines. */
+const padded = (values, length) => [...new Array(Math.max(length - values.length, 0)).fill(null), ...values];
+
 const largest = (values) => values.reduce((most, value) => Math.max(most, value ?? 0), 0);
 
 /** A small line without axes; `update(values)` draws another. */
@@ -32,7 +37,10 @@ export function spark(values, { width = 80, height = 18, label = "" } = {}) {
     { class: "spark", viewBox: `0 -1 ${width} ${height + 2}`, width, height, role: "img", "aria-label": label },
     line,
   );
-  element.update = (news) => line.setAttribute("d", path(news ?? [], width, height, largest(news ?? [])));
+  element.update = (news) => {
+    const values = padded(news ?? [], SPARK_VALUES);
+    line.setAttribute("d", path(values, width, height, largest(values)));
+  };
   element.update(values);
   return element;
 }
@@ -108,14 +116,12 @@ export function chart(title, lines) {
   );
   element.update = (news) => {
     const lists = lines.map((line) => news.series[line.id] ?? []);
-    data = { ...news, length: Math.max(0, ...lists.map((values) => values.length)) };
-    const top = roundUp(Math.max(0, ...lists.map(largest)));
-    lists.forEach((values, index) => {
-      const missing = new Array(data.length - values.length).fill(null);
-      drawn[index].setAttribute("d", path([...missing, ...values], WIDTH, HEIGHT, top));
-    });
-    setText(topLabel, lines[0].show(top));
-    setText(midLabel, lines[0].show(top / 2));
+    const known = Math.max(0, ...lists.map((values) => values.length));
+    data = { ...news, length: known && Math.max(known, SPARK_VALUES) };
+    const top = roundUp(Math.max(2, ...lists.map(largest)));
+    lists.forEach((values, index) => drawn[index].setAttribute("d", path(padded(values, data.length), WIDTH, HEIGHT, top)));
+    setText(topLabel, lines[0].show(top).replace(/\.0$/, ""));
+    setText(midLabel, lines[0].show(top / 2).replace(/\.0$/, ""));
     setText(begin, data.length ? clock(news.end_ms - (data.length - 1) * news.step_ms) : "");
     setText(end, data.length ? clock(news.end_ms) : "no figures yet");
     picture.setAttribute("aria-label", `${title}, the last hour`);

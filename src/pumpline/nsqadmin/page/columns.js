@@ -57,13 +57,13 @@ export const topicColumns = [
   { id: "topic", label: "topic", head: true, show: named((row) => link(paths.topic(row.topic), name(row.topic))) },
   figure("in_rate", "in/s", rate),
   sparkColumn("messages published, the last ten minutes"),
-  figure("channels", "channels"),
-  figure("consumers", "consumers"),
+  figure("channels", "channels", count, { class: "wide" }),
+  figure("consumers", "consumers", count, { class: "wide" }),
   figure("waiting", "waiting"),
-  figure("in_flight", "in flight"),
+  figure("in_flight", "in flight", count, { class: "wide" }),
   lagColumn,
-  figure("message_count", "messages"),
-  figure("nodes", "nodes"),
+  figure("message_count", "messages", count, { class: "wide" }),
+  figure("nodes", "nodes", count, { class: "wide" }),
 ];
 
 const channelFigures = [
@@ -72,9 +72,9 @@ const channelFigures = [
   figure("waiting", "waiting"),
   lagColumn,
   figure("in_flight", "in flight"),
-  figure("deferred", "deferred"),
-  figure("requeue_rate", "again/s", rate, { title: "requeued, per second" }),
-  figure("timeout_rate", "timeouts/s", rate),
+  figure("deferred", "deferred", count, { class: "wide" }),
+  figure("requeue_rate", "requeued/s", rate, { class: "wide" }),
+  figure("timeout_rate", "timeouts/s", rate, { class: "wide" }),
   figure("consumers", "consumers"),
 ];
 

@@ -5,9 +5,11 @@ import { h, replace, setText } from "./dom.js";
 import { count } from "./format.js";
 
 /** A cell shows a column's `show(row)`: a text, or an element that has `update(row)`. */
+const headClass = (column) => [column.number ? "number" : "", column.class ?? ""].join(" ").trim() || null;
+
 function makeCell(column, row) {
   const cell = h(column.head ? "th" : "td", {
-    class: [column.number ? "number" : "", column.class ?? ""].join(" ").trim() || null,
+    class: headClass(column),
     scope: column.head ? "row" : null,
     "data-label": column.label,
   });
@@ -34,7 +36,7 @@ export function plainTable(caption, columns, { empty = "None.", select = null } 
   const table = h(
     "table", {},
     h("caption", { class: "hidden" }, caption),
-    h("thead", {}, h("tr", {}, select && h("th", { class: "pick" }), columns.map((column) => h("th", { scope: "col", class: column.number ? "number" : null, title: column.title ?? null }, column.label)))),
+    h("thead", {}, h("tr", {}, select && h("th", { class: "pick" }), columns.map((column) => h("th", { scope: "col", class: headClass(column), title: column.title ?? null }, column.label)))),
     body,
   );
   const nothing = h("p", { class: "faint empty", hidden: true }, empty);
@@ -111,7 +113,7 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
   );
 
   function sortHead(column) {
-    if (column.sort === false) return h("th", { scope: "col", class: column.number ? "number" : null, title: column.title ?? null }, column.label);
+    if (column.sort === false) return h("th", { scope: "col", class: headClass(column), title: column.title ?? null }, column.label);
     const id = column.id;
     const button = h("button", { type: "button", class: "sort", title: column.title ?? null }, column.label);
     button.addEventListener("click", () => {
@@ -121,7 +123,7 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
       state.offset = 0;
       reopen();
     });
-    const head = h("th", { scope: "col", class: column.number ? "number" : null, "data-sort": id }, button);
+    const head = h("th", { scope: "col", class: headClass(column), "data-sort": id }, button);
     return head;
   }
 

@@ -47,7 +47,7 @@ export function channelView(session, topic, channel) {
     troubles.update(data.troubles ?? []);
     const total = data.total ?? {};
     latest = { ...total, topic, channel };
-    setText(facts, `${count(total.waiting)} waiting · lag ${lag(total.lag_ms)} · ${count(total.in_flight)} in flight · ${count(total.deferred)} deferred · ${rate(total.finish_rate)} done/s · again ${perHour(total.requeue_rate)}/h · timeouts ${perHour(total.timeout_rate)}/h`);
+    setText(facts, `${count(total.waiting)} waiting · lag ${lag(total.lag_ms)} · ${count(total.in_flight)} in flight · ${count(total.deferred)} deferred · ${rate(total.finish_rate)} done/s · requeued ${perHour(total.requeue_rate)}/h · timeouts ${perHour(total.timeout_rate)}/h`);
     nodes.update(data.nodes ?? []);
     const key = `${data.found} ${total.paused}`;
     if (session.is_admin && key !== acts) {

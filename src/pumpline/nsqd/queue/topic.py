@@ -21,6 +21,7 @@ from pumpline.core.messages.kernels import message, mpub, pubs
 from pumpline.core.text.names import is_ephemeral
 from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
 from pumpline.log.cursor import CursorFile
+from pumpline.log.files import lacks_room
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
@@ -214,7 +215,7 @@ class Topic:
             ticket.settle(refusal)
             return
         try:
-            write_with_room(self.make_room, self.log.append, batches)
+            self._append(batches)
         except OSError as error:
             size_bytes = sum(batch.size_bytes for batch in batches)
             what = f"topic {self.name}"
@@ -228,6 +229,15 @@ class Topic:
             if batch.due_ns:
                 self._deferred.append(batch)
         self.group_commit.appended(ticket)
+
+    def _append(self, batches: list[LogBatch]) -> None:
+        """As `write_with_room`, which costs 0.35 µs for its arguments, once a tick and topic."""
+        try:
+            self.log.append(batches)
+        except OSError as error:
+            if not lacks_room(error) or not self.make_room():
+                raise
+            self.log.append(batches)
 
     def _drop_if_unused(self) -> None:
         """Nobody but a publisher who was refused has ever asked for this topic: delete it."""

@@ -28,7 +28,7 @@ from pumpline.web.site import Site
 HEAD_BYTES_MAX = 64 << 10
 
 _CRLF = b"\r\n"
-_NO_HEAD = b"\0"  # no head begins with that
+_NO_HEAD = bytes(1 << 20)  # no data is as long, so that none begins with it
 
 _LOG = logging.getLogger(__name__)
 

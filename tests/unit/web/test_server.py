@@ -311,3 +311,16 @@ async def test_closing_waits_for_a_request_and_then_ends_it() -> None:
     async with asyncio.timeout(PATIENCE_S):
         await cancelled.wait()
         assert await until_closed(reader) == b""
+
+
+@pytest.mark.parametrize("count", [1, 4, 300_000, 2_000_000])
+@pytest.mark.parametrize("before", [b"", b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"])
+async def test_zero_bytes_are_no_request(
+    count: int, before: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(server()) as talk:
+        reader, _ = await talk(before + bytes(count))
+        reply = await until_closed(reader)
+    assert reply.count(b"HTTP/1.1 200 ") == bool(before)
+    assert reply.count(b"HTTP/1.1 4") == 1
+    assert "panic" not in caplog.text

@@ -21,6 +21,7 @@ from pumpline.nsqd.options import Options, TlsRequired
 from pumpline.nsqd.ports import Ports
 from pumpline.nsqd.protocol.connection import Connection
 from pumpline.nsqd.queue.tick import Tick
+from pumpline.nsqd.queue.topics import Topics
 from pumpline.nsqd.security.access import Authorities
 from pumpline.nsqd.security.http_tokens import AccessTokenError, Gate
 from pumpline.nsqd.security.tls import (
@@ -40,6 +41,7 @@ from pumpline.web.listeners import Listeners
 from pumpline.web.origins import OwnHosts
 from pumpline.web.server import HttpServer
 from pumpline.web.sockets import StartupError
+from pumpline.web.yielding import Pace
 
 # Disk work has threads of its own. asyncio's default pool (6 threads on 2 cores) also resolves host
 # names: with 6 lookups that a dead DNS server keeps for 10 s each, an fsync would wait as long.
@@ -77,10 +79,7 @@ class Server:
             self.directory, self.options, clock=tick, offload=self._offload, later=self._later
         )
         broker = Broker(self.options, tick, disk)
-        try:
-            broker.topics.load()
-        except (DirectoryError, OSError) as error:
-            raise StartupError(f"failed to load metadata - {error}") from error
+        await self._load(broker.topics)
         self.broker = broker  # from here on, closing writes what there is
         try:
             await broker.metadata.persist()
@@ -104,6 +103,18 @@ class Server:
             self._push_to_statsd(broker)
         await self._listeners.start()
         broker.serving = True
+
+    async def _load(self, topics: Topics) -> None:
+        """Bring back what is in the data directory: in a thread, as checking damaged files takes
+        long, then topic by topic."""
+        try:
+            stored = await self.loop.run_in_executor(self.threads, lambda: list(topics.stored()))
+        except (DirectoryError, OSError) as error:
+            raise StartupError(f"failed to load metadata - {error}") from error
+        pace = Pace()
+        for each in stored:
+            topics.restore(each)
+            await pace.breathe()
 
     @property
     def drain_wanted(self) -> asyncio.Event:

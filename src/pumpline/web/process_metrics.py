@@ -15,6 +15,7 @@ from pumpline.web.prometheus_text import COUNTER, GAUGE, HISTOGRAM, Exposition, 
 from pumpline.web.server import HttpServer
 
 DELAY_PERIOD_S = 0.1
+DELAY_WINDOW_S = 60.0
 DELAY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 CPU = Family("process_cpu_seconds", COUNTER, "User and system CPU time used.")
@@ -69,6 +70,8 @@ class LoopDelay:
 
     def __init__(self) -> None:
         self.delays_s = Buckets(DELAY_BOUNDS_S)
+        self._longest_s = [0.0, 0.0]  # in this window, and in the one before
+        self._window_ends_s = time.monotonic() + DELAY_WINDOW_S
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -84,7 +87,19 @@ class LoopDelay:
         meaning = "How late timers of the event loop ran, of one every 0.1 s."
         family = Family(f"{prefix}_event_loop_delay_seconds", HISTOGRAM, meaning)
         exposition.add_histogram(family, self.delays_s)
+        meaning = "The longest of these delays in the last one to two minutes."
+        family = Family(f"{prefix}_event_loop_delay_max_seconds", GAUGE, meaning)
+        exposition.add(family, max(self._longest_s))
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
-        self.delays_s.record(max(time.monotonic() - due_s, 0.0))
+        now_s = time.monotonic()
+        self.note(max(now_s - due_s, 0.0), now_s)
         self.start(loop)
+
+    def note(self, delay_s: float, now_s: float) -> None:
+        self.delays_s.record(delay_s)
+        if now_s >= self._window_ends_s:
+            missed = now_s >= self._window_ends_s + DELAY_WINDOW_S
+            self._longest_s = [0.0, 0.0 if missed else self._longest_s[0]]
+            self._window_ends_s = now_s + DELAY_WINDOW_S
+        self._longest_s[0] = max(self._longest_s[0], delay_s)

@@ -1,5 +1,6 @@
 """What Prometheus is given, read with its own parsers."""
 
+import time
 from collections.abc import Iterable
 
 import pytest
@@ -124,3 +125,24 @@ async def test_a_process_tells_of_itself_under_the_usual_names() -> None:
     assert plain["process_resident_memory_bytes", ()] > 1_000_000
     assert plain["process_open_fds", ()] > 2
     assert plain["x_event_loop_delay_seconds_count", ()] == 0
+
+
+async def test_the_longest_delay_is_that_of_the_last_minute_or_two() -> None:
+    delay = LoopDelay()
+    now_s = time.monotonic()
+
+    async def longest_s() -> float:
+        exposition = Exposition()
+        delay.add_to(exposition, "x")
+        return (await both(exposition))[0]["x_event_loop_delay_max_seconds", ()]
+
+    assert await longest_s() == 0
+    for delay_s, after_s in ((0.25, 1), (0.5, 2), (0.125, 3)):
+        delay.note(delay_s, now_s + after_s)
+    assert await longest_s() == 0.5
+    delay.note(0.125, now_s + 61)
+    assert await longest_s() == 0.5
+    delay.note(0.0625, now_s + 122)
+    assert await longest_s() == 0.125
+    delay.note(0.03125, now_s + 1000)
+    assert await longest_s() == 0.03125

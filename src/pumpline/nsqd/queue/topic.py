@@ -338,7 +338,10 @@ class Topic:
         """Add a channel, new or from disk."""
         self.channels[channel.name] = channel
         if not self.paused and not self.awaits_channels:
-            self._pump()
+            if self.pumped < self._visible:
+                self._pump()
+            else:  # the others have what there is
+                self.tick.share(channel)
         channel.start()
 
     def delete_channel(self, name: str) -> None:

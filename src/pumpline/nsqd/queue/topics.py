@@ -150,13 +150,22 @@ class Topics(Mapping[str, Topic]):
     # -- from disk ----------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Bring back what is in the data directory, disk queues of Go nsqd first."""
+        """Bring back what is in the data directory."""
+        for stored in self.stored():
+            self.restore(stored)
+
+    def stored(self) -> Iterator[StoredTopic]:
+        """Read what is in the data directory, disk queues of Go nsqd first. May run in a thread: no
+        topic knows of it yet."""
         import_queues(self.disk, self.options)
-        for stored in stored_topics(self.disk, self.options):
-            self._by_name[stored.entry.name] = self._restore(stored)
+        yield from stored_topics(self.disk, self.options)
+
+    def restore(self, stored: StoredTopic) -> None:
+        """Make a topic of what was read."""
+        self._by_name[stored.entry.name] = self._restored(stored)
         self._share_memory()
 
-    def _restore(self, stored: StoredTopic) -> Topic:
+    def _restored(self, stored: StoredTopic) -> Topic:
         entry, manifest, log, cursors, holds, tokens = stored
         paused = {c.name: c.paused for c in entry.channels or ()}
         for name in paused:

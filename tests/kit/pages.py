@@ -4,8 +4,9 @@ An example is a block marked `console`: lines that begin with `$ ` are commands 
 end continues one), the lines after a command are what it prints, where `...` stands for anything.
 All commands of a page run in one new directory, in order. The ports in them (4150 and its like) are
 replaced by free ones. `nsqd` is started in the background, after stopping the one before it, and
-its process id is in $NSQD_PID; a daemon whose command ends in `&` runs beside the others to the end
-of the page. A `curl` that only looks is repeated for a while until it shows what it should.
+its process id is in $NSQD_PID; a daemon or tool whose command ends in `&` runs beside the others to
+the end of the page. A `curl`, `cat` or `nsq_tail --peek`, which only look, are repeated for a while
+until they show what they should.
 """
 
 import os
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +28,8 @@ POLL_S = 0.01
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PORTS = re.compile(r"\b4(?:15[0-2]|16[01]|17[01]|25[01])\b")
 DAEMONS = ("nsqd ", "nsqlookupd ")
+TOOLS = ("nsq_to_file ", "nsq_to_http ", "nsq_to_nsq ")
+LOOKS = re.compile(r"curl |cat |nsq_tail .*--peek")
 CHANGES = re.compile(r"\s-(?:d|X)\b|\s--(?:data|request)")
 
 
@@ -54,8 +58,7 @@ class Reader:
         self._log = directory / "nsqd.stderr"
         self._nsqd: subprocess.Popen[bytes] | None = None
         self._others: list[subprocess.Popen[bytes]] = []
-        scripts = str(Path(sys.executable).parent)
-        self._environment = {**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}"}
+        self._environment = {**os.environ, "PATH": f"{_scripts(directory)}:{os.environ['PATH']}"}
         for name, value in (environment or {}).items():
             self._environment[name] = self._with_free_ports(value)
 
@@ -80,8 +83,15 @@ class Reader:
         if command.startswith("nsqd "):
             self._start(command)
             return
+        if command.startswith(TOOLS) and command.endswith("&"):
+            tool = ["bash", "-c", f"exec {command.removesuffix('&')}"]
+            with (self._directory / "tools.stderr").open("ab") as log:
+                self._others.append(
+                    subprocess.Popen(tool, cwd=self._directory, env=self._environment, stderr=log)
+                )
+            return
         expected = re.escape(self._with_free_ports(step.printed.strip())).replace(r"\.\.\.", ".*")
-        looks = command.startswith("curl ") and not CHANGES.search(command)
+        looks = LOOKS.match(command) and not CHANGES.search(command)
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             done = self._run(command)
@@ -140,6 +150,18 @@ class Reader:
         if match[0] not in self._ports:
             self._ports[match[0]] = HeldPort()
         return str(self._ports[match[0]].number)
+
+
+def _scripts(directory: Path) -> str:
+    """Directories for PATH: first one with the commands of this source tree, installed or not."""
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]
+    ours = directory / ".bin"
+    ours.mkdir()
+    for name, entry in project["scripts"].items():
+        script = ours / name
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} -m {entry.partition(":")[0]} "$@"\n')
+        script.chmod(0o755)
+    return f"{ours}:{Path(sys.executable).parent}"
 
 
 def _end(daemon: subprocess.Popen[bytes]) -> None:

@@ -141,6 +141,7 @@ def test_a_file_that_is_open_for_the_interval_is_followed_by_another(
     }
 
 
+@pytest.mark.deviation
 def test_records_are_seen_before_they_are_synced(nsqd: Nsqd, topic: str, tmp_path: Path) -> None:
     publish(nsqd, topic, "one", "two")
     with running(nsqd, topic, tmp_path, "--sync-interval=1h") as tool:
@@ -151,6 +152,7 @@ def test_records_are_seen_before_they_are_synced(nsqd: Nsqd, topic: str, tmp_pat
     assert is_all_finished(nsqd, topic)
 
 
+@pytest.mark.deviation
 def test_a_full_window_is_synced_at_once(nsqd: Nsqd, topic: str, tmp_path: Path) -> None:
     publish(nsqd, topic, *map(str, range(10)))
     with running(nsqd, topic, tmp_path, "--sync-interval=1h", "--max-in-flight=5") as tool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.kit.daemons import Nsqd, wait_until
-from tests.kit.nsq_tools import RunningTool, last_line, run_tool
+from tests.kit.nsq_tools import RunningTool, last_line, ours, run_tool
 
 
 class Asked(NamedTuple):
@@ -149,6 +149,7 @@ def test_what_is_no_success_is_tried_again(
         assert len(server.asked) == tries
 
 
+@pytest.mark.deviation
 def test_only_the_statuses_named_are_tried_again(nsqd: Nsqd, topic: str, tmp_path: Path) -> None:
     publish(nsqd, topic, b"400", b"503")
 
@@ -163,6 +164,7 @@ def test_only_the_statuses_named_are_tried_again(nsqd: Nsqd, topic: str, tmp_pat
             assert "got status code 400; dropped" in tool.stderr
 
 
+@pytest.mark.deviation
 def test_retry_after_is_heeded(nsqd: Nsqd, topic: str, tmp_path: Path) -> None:
     publish(nsqd, topic, b"one")
     with serving(lambda asked, count: Answer(429 if count == 1 else 200, "3600")) as server:
@@ -172,6 +174,7 @@ def test_retry_after_is_heeded(nsqd: Nsqd, topic: str, tmp_path: Path) -> None:
             assert len(server.asked) == 1
 
 
+@pytest.mark.deviation
 def test_several_topics_and_several_urls(nsqd: Nsqd, topic: str, tmp_path: Path) -> None:
     other = f"{topic}_other"
     publish(nsqd, topic, *(b"%d" % number for number in range(50)))
@@ -211,6 +214,7 @@ def test_messages_are_touched_while_a_request_takes_long(topic: str, tmp_path: P
         assert len(server.asked) == 1
 
 
+@pytest.mark.deviation
 def test_status_lines_are_those_of_nsqs_tool(nsqd: Nsqd, topic: str, tmp_path: Path) -> None:
     publish(nsqd, topic, *(b"%d" % number for number in range(100)))
     with serving() as server:
@@ -240,11 +244,11 @@ NSQD = "--topic=t --nsqd-tcp-address=127.0.0.1:1"
         (f"{NSQD} --post=a --header=foo:", "--header value format should be 'key=value'"),
         (f"{NSQD} --post=a --n=0", "no handlers"),
         (f"{NSQD} --post=a", "dial tcp 127.0.0.1:1: connect: connection refused"),
-        (
+        ours(
             f"{NSQD} --post=a --mode=foo",  # NSQ's tool sends to all then
             "--mode should be one of round-robin, hostpool, epsilon-greedy",
         ),
-        (f"{NSQD} --post=a --retry-status=x", "--retry-status should be like 429,500-599"),
+        ours(f"{NSQD} --post=a --retry-status=x", "--retry-status should be like 429,500-599"),
     ],
 )
 def test_flags_that_cannot_work_are_told(flags: str, said: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.daemons import Nsqd, wait_until
-from tests.kit.nsq_tools import RunningTool, last_line, run_tool
+from tests.kit.nsq_tools import RunningTool, last_line, ours, run_tool
 
 
 def prepare(nsqd: Nsqd, topic: str, bodies: list[bytes]) -> None:
@@ -51,7 +51,7 @@ OBJECT = b'{"b":12345678901234567890, "a":"x<y","c":[1,2]}'
     [
         ("", [b"one", b"\0\1"], [b"one", b"\0\1"]),
         # NSQ's tool loses the integer's last digits, escapes < and sorts the fields.
-        (
+        ours(
             "--whitelist-json-field=b --whitelist-json-field=a",
             [OBJECT, b"nope", b'{"a":1}', b"[1]", b"3"],
             [b'{"b":12345678901234567890,"a":"x<y"}', b'{"a":1}'],
@@ -101,6 +101,7 @@ def test_several_topics_go_to_topics_of_their_names(
         assert tool.stop() == 0
 
 
+@pytest.mark.deviation
 @pytest.mark.parametrize("mode", ["round-robin", "hostpool", "epsilon-greedy"])
 def test_every_mode_delivers_while_one_destination_is_down(
     nsqd: Nsqd, own_nsqd: Nsqd, topic: str, tmp_path: Path, mode: str
@@ -169,11 +170,11 @@ TO = "--destination-nsqd-tcp-address=127.0.0.1:1"
         (f"--topic=t {NSQD} {TO} --channel=!", "--channel is invalid"),
         (f"--topic=t {NSQD} {TO} --destination-topic=!", "--destination-topic is invalid"),
         (f"--topic=t {NSQD} {TO}", "dial tcp 127.0.0.1:1: connect: connection refused"),
-        (
+        ours(
             f"--topic=t {NSQD} {TO} --mode=foo",  # NSQ's tool sends to all then
             "--mode should be one of round-robin, hostpool, epsilon-greedy",
         ),
-        (
+        ours(
             f"--topic=t {NSQD} --tokens",
             "--tokens needs --destination-nsqd-http-address, of a pumpline nsqd",
         ),

@@ -35,9 +35,10 @@ class StatPrinter:
         header = rows.HEADER if self._is_one else rows.NAMED_HEADER
         if self._is_json:
             line, header = rows.as_json_line, ""
-        if self._rounds % rows.HEADER_EVERY == 0:
-            sys.stdout.write(header)
         self._rounds += 1
+        # The first header is followed by 24 rows, since NSQ's tool counts the baseline.
+        if self._rounds == 1 or self._rounds % rows.HEADER_EVERY == 0:
+            sys.stdout.write(header)
         sys.stdout.writelines(map(line, found))
         sys.stdout.flush()
 

@@ -1,6 +1,7 @@
 """`pumpline completion`: scripts that let bash, zsh and fish complete commands and flags.
 
-They are made from the tables of flags, so they have what `--help` has. NSQ's tools and the daemons
+They are made from the tables of flags, so they have what `--help` has. Topics and channels are
+asked for, from the cluster that the environment names. NSQ's tools and the daemons
 are completed under their own names as well.
 """
 
@@ -19,6 +20,9 @@ from pumpline.tools.verbs.deadletters import ACTIONS
 
 OWN_NAMES = {**NSQ_NAMES, "nsqd": "nsqd", "nsqlookupd": "nsqlookupd", "nsqadmin": "nsqadmin"}
 """Programs that are installed beside pumpline, by name; the commands they are."""
+TOPIC_NAMES = "pumpline topics --names --timeout=1s 2>/dev/null"
+CHANNEL_NAMES = 'pumpline channels "{}" --names --timeout=1s 2>/dev/null'
+FISH_CHANNEL_NAMES = CHANNEL_NAMES.replace('"{}"', "(commandline -opc)[3]")
 
 
 class Completed(NamedTuple):
@@ -27,6 +31,7 @@ class Completed(NamedTuple):
     summary: str
     flags: tuple[Flag, ...]
     words: tuple[str, ...]
+    places: tuple[str, ...]  # what its arguments name, in order: topic, channel
 
 
 def completed_commands() -> dict[str, Completed]:
@@ -37,7 +42,7 @@ def completed_commands() -> dict[str, Completed]:
         "pipeline": tuple(PIPELINES),
     }
     return {
-        name: Completed(command.summary, flags_of(name), words.get(name, ()))
+        name: Completed(command.summary, flags_of(name), words.get(name, ()), places_of(name))
         for name, command in COMMANDS.items()
     }
 
@@ -52,6 +57,16 @@ def flags_of(command: str) -> tuple[Flag, ...]:
     return tuple(sorted(found, key=lambda flag: flag.name))
 
 
+def places_of(command: str) -> tuple[str, ...]:
+    """`topic`, or `topic` and `channel`, if that is what the first arguments of a verb are."""
+    verb: Any = getattr(import_module(module_of(command)), "VERB", None)
+    names = re.findall(r"[<\[]([^>\]]+)[>\]]", verb.places) if verb else []
+    if names[:1] != ["topic"]:
+        return ()
+    wanted = ["topic", "channel"]
+    return tuple(name for name, each in zip(names, wanted, strict=False) if name == each)
+
+
 # -- bash ---------------------------------------------------------------------------------------
 
 
@@ -61,6 +76,7 @@ def bash(commands: Mapping[str, Completed]) -> str:
         for name, each in commands.items()
     ]
     own = [f"    {name}) command={command} ;;" for name, command in OWN_NAMES.items()]
+    with_topic, with_channel = (_with_place(commands, each) for each in ("topic", "channel"))
     return "\n".join(
         [
             "# Completion of pumpline for bash: source <(pumpline completion bash)",
@@ -76,6 +92,12 @@ def bash(commands: Mapping[str, Completed]) -> str:
             "  esac",
             "  case $command in",
             *cases,
+            "  esac",
+            "  case $COMP_CWORD:$command:$current in",
+            "    *:-*) ;;",
+            f'    {_patterns(2, with_topic)}) words="$words $({TOPIC_NAMES})" ;;',
+            f"    {_patterns(3, with_channel)})",
+            f'      words="$words $({CHANNEL_NAMES.format("${COMP_WORDS[2]}")})" ;;',
             "  esac",
             '  COMPREPLY=($(compgen -W "$words" -- "$current"))',
             "}",
@@ -94,15 +116,21 @@ def zsh(commands: Mapping[str, Completed]) -> str:
     for name, each in commands.items():
         specs = [_zsh_flag(flag) for flag in each.flags]
         words = _quoted(f"1: :({' '.join(each.words)})") if each.words else ""
-        specs += [spec for spec in (words, "'*: :_files'") if spec]
+        places = [
+            f"'{index}: :_pumpline_{place}s'" for index, place in enumerate(each.places, start=1)
+        ]
+        specs += [spec for spec in (words, *places, "'*: :_files'") if spec]
         cases.append("    " + f"{name}) _arguments -S {' '.join(specs)} ;;")
     own = [f"    {name}) words[1]={command} ;;" for name, command in OWN_NAMES.items()]
+    channels = CHANNEL_NAMES.format("$line[1]")
     return "\n".join(
         [
             f"#compdef pumpline {' '.join(OWN_NAMES)}",
             "# Completion of pumpline for zsh: source <(pumpline completion zsh)",
+            f'_pumpline_topics() {{ compadd -- ${{(f)"$({TOPIC_NAMES})"}} }}',
+            f'_pumpline_channels() {{ compadd -- ${{(f)"$({channels})"}} }}',
             "_pumpline() {",
-            "  local -a commands",
+            "  local -a commands line",
             "  commands=(",
             *named,
             "  )",
@@ -141,6 +169,11 @@ def fish(commands: Mapping[str, Completed]) -> str:
         summary = _quoted(each.summary)
         lines.append(f"complete -c pumpline -n __fish_use_subcommand -f -a {name} -d {summary}")
         lines += [f"complete {where} {_fish_flag(flag)}" for flag in each.flags]
+        for index, place in enumerate(each.places, start=2):
+            names = TOPIC_NAMES if place == "topic" else FISH_CHANNEL_NAMES
+            count = f"test (count (commandline -opc)) -eq {index}"
+            there = _quoted(f"__fish_seen_subcommand_from {name}; and {count}")
+            lines.append(f"complete -c pumpline -f -n {there} -a {_quoted(f'({names})')}")
         if each.words:
             lines.append(f"complete {where} -a {_quoted(' '.join(each.words))}")
     for program, command in OWN_NAMES.items():
@@ -155,6 +188,15 @@ def _fish_flag(flag: Flag) -> str:
 
 
 # -- what they share ----------------------------------------------------------------------------
+
+
+def _with_place(commands: Mapping[str, Completed], place: str) -> list[str]:
+    return [name for name, each in commands.items() if place in each.places]
+
+
+def _patterns(index: int, commands: list[str]) -> str:
+    """Of a bash `case`: the word at `index` of one of these commands."""
+    return "|".join(f"{index}:{command}:*" for command in commands)
 
 
 def _dashed(flags: Sequence[Flag]) -> list[str]:

@@ -1,10 +1,13 @@
 """`pumpline completion`: what the shells make of the scripts, and that no flag is forgotten."""
 
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+from pumpline.testing import LocalNsqd
 from pumpline.tools import completion
 from pumpline.tools.pumpline import COMMANDS
 from tests.kit.tools.verbs import Pumpline, examples_of, in_shell
@@ -38,6 +41,34 @@ def test_fish(tmp_path: Path, line: str) -> None:
     script = f"pumpline completion fish > it; fish -c 'source it; complete -C \"{line}\"'"
     said = in_shell(script, tmp_path)
     assert [each.split("\t")[0] for each in said.out.splitlines()] == LINES[line]
+
+
+NAMES = {
+    "pumpline pause o": ["orders"],
+    "pumpline seek orders b": ["billing"],
+    "pumpline delete orders ": ["archive", "billing"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", NAMES)
+def test_topics_and_channels(nsqd: LocalNsqd, tmp_path: Path, line: str) -> None:
+    nsqd.post("/topic/create?topic=orders")
+    for channel in ("billing", "archive"):
+        nsqd.post(f"/channel/create?topic=orders&channel={channel}")
+    words = line.split(" ")
+    quoted = " ".join(f"'{word}'" for word in words)
+    said = in_shell(BASH.format(words=quoted, index=len(words) - 1))
+    names = [each for each in said.out.split() if not each.startswith("-")]
+    assert names == NAMES[line]
+    if shutil.which("fish"):
+        program = tmp_path / "pumpline"
+        main = f'exec {sys.executable} -m pumpline.tools.pumpline "$@"'
+        program.write_text(f"#!/bin/sh\n{main}\n")
+        program.chmod(0o755)
+        script = f"pumpline completion fish > it; fish -c 'source it; complete -C \"{line}\"'"
+        said = in_shell(script, tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
+        assert [each.split("\t")[0] for each in said.out.splitlines()] == NAMES[line]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -40,6 +40,9 @@ def run(call: Call[TopicsOptions]) -> int:
         raise Nothing(f"no nsqd has a topic {topic}")
     parts = [{node: seen} for node, seen in stats.items()] if call.options.by_node else [stats]
     rows = [as_dict(row) for part in parts for row in channel_sums(part)]
+    if call.options.names:
+        call.out.names(rows, "channel")
+        return call.exit_code
     columns: Sequence[Column] = NODE_COLUMNS if call.options.by_node else COLUMNS
     call.out.rows(columns, rows, empty="no channels")
     return call.exit_code

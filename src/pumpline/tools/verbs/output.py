@@ -57,6 +57,11 @@ class Output:
         else:
             print(json.dumps(value, ensure_ascii=False), file=self._stream)
 
+    def names(self, rows: Sequence[Row], key: str) -> None:
+        """Each once, one a line, for scripts."""
+        for name in dict.fromkeys(str(row[key]) for row in rows):
+            self.line(name)
+
     def line(self, text: str) -> None:
         print(text, file=self._stream)
 

@@ -22,6 +22,7 @@ from pumpline.tools.verbs.verb import Call, Verb, VerbOptions, run_verb
 @dataclass(slots=True, kw_only=True)
 class TopicsOptions(VerbOptions):
     by_node: bool = option(BOOL, False, "a row for each node, instead of the sum")
+    names: bool = option(BOOL, False, "print the names alone, one a line")
 
 
 COLUMNS = (
@@ -46,6 +47,9 @@ def run(call: Call[TopicsOptions]) -> int:
         for row in topic_sums(part)
         if not pattern or fnmatchcase(row.topic, pattern)
     ]
+    if call.options.names:
+        call.out.names(rows, "topic")
+        return call.exit_code
     columns = NODE_COLUMNS if call.options.by_node else COLUMNS
     call.out.rows(columns, rows, empty="no topics")
     return call.exit_code
@@ -59,6 +63,7 @@ VERB = Verb(
     examples="""
         pumpline topics
         pumpline topics 'order*' --by-node
+        for topic in $(pumpline topics --names); do echo "$topic"; done
         pumpline topics --lookupd 127.0.0.1:4161 --json
     """,
     run=run,

@@ -8,7 +8,10 @@ Delay = float | timedelta
 
 
 def milliseconds(delay: Delay) -> int:
-    """ValueError if it is negative or not finite."""
+    """ValueError if it is negative or not finite, TypeError if it is no delay."""
+    if not isinstance(delay, int | float | timedelta) or isinstance(delay, bool):
+        kind = type(delay).__name__
+        raise TypeError(f"a delay is a number of seconds or a timedelta, not {kind}")
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if not 0 <= seconds < inf:
         raise ValueError(f"a message cannot be delayed by {seconds} s")

@@ -13,7 +13,8 @@
 | Refused          | ... it was not: nsqd said no                                             |
 | Unconfirmed      | ... unknown: it was sent, and the connection ended before the answer     |
 
-Wrong arguments (a bad topic name, an empty body) are ValueErrors, before anything is sent.
+Wrong arguments (a bad topic name, an empty body) are ValueErrors, and those of a wrong type are
+TypeErrors, before anything is sent.
 """
 
 from pumpline.core.protocol.errors import SOFT_CODES
@@ -94,3 +95,8 @@ def less_certain(first: PublishError, another: PublishError) -> PublishError:
     """The one to raise for both: an Unconfirmed must not hide behind what is certainly not sent."""
     is_hidden = isinstance(another, Unconfirmed) and not isinstance(first, Unconfirmed)
     return another if is_hidden else first
+
+
+def wrong_name(kind: str, name: object) -> TypeError:
+    """A topic or a channel that is no text."""
+    return TypeError(f"a {kind} name is text, not {type(name).__name__}")

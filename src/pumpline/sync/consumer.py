@@ -21,6 +21,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack
 from weakref import WeakSet
 
 from pumpline import client
+from pumpline.client.connection.address import list_of_addresses
 from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.consumer import BATCH_SIZE
 from pumpline.client.consuming.message import Batch, Message
@@ -53,8 +54,7 @@ class Consumer:
         lookupd: str | Iterable[str] = (),
         **options: Unpack[ConsumerArguments],
     ) -> None:
-        nsqds = [nsqd] if isinstance(nsqd, str) else list(nsqd)
-        lookupds = [lookupd] if isinstance(lookupd, str) else list(lookupd)
+        nsqds, lookupds = list_of_addresses(nsqd), list_of_addresses(lookupd)
 
         if (giving_up := options.get("giving_up")) is not None:
             options["giving_up"] = _in_a_thread(giving_up)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Self, TypedDict, Unpack
 
 from pumpline import client
+from pumpline.client.connection.address import list_of_addresses
 from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay
 from pumpline.client.errors import NotSent, PublishError, less_certain
@@ -37,7 +38,7 @@ class Producer:
     """As `pumpline.client.Producer`: the same options, calls and exceptions."""
 
     def __init__(self, addresses: str | Iterable[str], **options: Unpack[ProducerOptions]) -> None:
-        given = [addresses] if isinstance(addresses, str) else list(addresses)
+        given = list_of_addresses(addresses)
         client.Producer(given, **options)  # raises here if an option is wrong
 
         async def start() -> client.Producer:

@@ -13,6 +13,8 @@ consumer know those.
 """
 
 import asyncio
+import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self, cast
@@ -381,6 +383,10 @@ class NsqdConnection(asyncio.Protocol):
 
 
 def _cause(error: BaseException) -> str:
+    text = str(error)
+    if "Connect call failed" in text:  # asyncio's words, for one address of the host or several
+        numbers = dict.fromkeys(re.findall(r"\[Errno (\d+)\]", text))
+        return "; ".join(os.strerror(int(number)).lower() for number in numbers)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     with suppress(IndexError):

@@ -18,6 +18,7 @@ from pumpline.client.errors import (
     ServerError,
 )
 from pumpline.core.protocol import commands
+from pumpline.core.protocol.errors import E_BAD_PROTOCOL
 from pumpline.core.protocol.frames import ERROR, RESPONSE
 from pumpline.core.protocol.layers import Compression, Deflate, LayerMissing, Layers, Snappy, Tls
 
@@ -59,7 +60,7 @@ class Handshake:
         self._send(commands.identify(settings.identify_body()))
         try:
             granted = self.negotiated = Negotiated.parse(await self._answer())
-        except (ValueError, RecursionError) as error:  # no JSON, or too deep
+        except ValueError as error:
             raise self._odd(str(error)) from None
         context = settings.tls_context()
         if context is not None:
@@ -107,10 +108,16 @@ class Handshake:
     async def _answer(self) -> bytes:
         """The data of the next response."""
         while True:
-            size = int.from_bytes(await self._read(4))
+            head = await self._read(4)
+            if head == b"HTTP":
+                raise ConnectError(f"{self._address}: an HTTP port; nsqd's TCP port is needed")
+            size = int.from_bytes(head)
             if not 4 <= size <= HANDSHAKE_BYTES_MAX:
                 raise self._odd(f"a frame of {size} bytes")
             frame = await self._read(size)
+            if frame == E_BAD_PROTOCOL.encode():  # without a type: nsqlookupd's frames have none
+                text = "an nsqlookupd's TCP port; an nsqd's is needed"
+                raise ConnectError(f"{self._address}: {text}")
             kind, data = int.from_bytes(frame[:4]), frame[4:]
             if kind == ERROR:
                 raise ServerError.parse(data)

@@ -8,6 +8,7 @@ import json
 import math
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,18 @@ MAX_RDY_COUNT_DEFAULT = 2500
 GRANTED_MAX = 1 << 53  # of a number in the answer; in milliseconds 285,000 years
 
 _COUNTED_ON = ("max_rdy_count", "max_msg_timeout_ms", "msg_timeout_ms", "max_msg_size")
+_NUMBERS = (
+    "connect_timeout_s",
+    "heartbeat_interval_s",
+    "read_timeout_s",
+    "write_timeout_s",
+    "msg_timeout_s",
+    "sample_rate",
+    "output_buffer_size",
+    "output_buffer_timeout_s",
+    "deflate_level",
+    "frame_bytes_max",
+)
 
 
 def _hostname() -> str:
@@ -67,6 +80,7 @@ class Settings:
     """A larger frame ends the connection, so an nsqd cannot fill our memory."""
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.snappy and self.deflate:
             raise ValueError("snappy and deflate cannot both be asked for")
         if not 0 <= self.sample_rate <= 99:
@@ -85,6 +99,19 @@ class Settings:
         for name in ("heartbeat_interval_s", "msg_timeout_s", "output_buffer_timeout_s"):
             if not math.isfinite(getattr(self, name)):
                 raise ValueError(f"{name} must be a number that a server can be told")
+
+    def _check_types(self) -> None:
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise TypeError(f"{name} is a number, not {type(value).__name__}")
+        tls: object = self.tls
+        if not isinstance(tls, bool | ssl.SSLContext):
+            kind = type(tls).__name__
+            raise TypeError(f"tls is True, False or an ssl.SSLContext, not {kind}")
+        secret: object = self.auth_secret
+        if not isinstance(secret, str | bytes):
+            raise TypeError(f"auth_secret is text or bytes, not {type(secret).__name__}")
 
     def identify_body(self) -> bytes:
         asked: dict[str, Any] = {
@@ -141,9 +168,9 @@ class Negotiated:
     @classmethod
     def parse(cls, data: bytes) -> "Negotiated":
         """ValueError if it is not what an nsqd says."""
-        if not data.startswith(b"{"):
-            return cls()  # a plain OK: a server that does not negotiate
-        told: dict[str, Any] = json.loads(data)
+        if data == b"OK":
+            return cls()  # a server that does not negotiate
+        told = _json_object(data)
         known: dict[str, Any] = {}
         for name, default in _DEFAULTS.items():
             value = told.get(name.removesuffix("_ms"))
@@ -160,6 +187,15 @@ class Negotiated:
 _DEFAULTS: dict[str, Any] = {
     name: getattr(Negotiated(), name) for name in Negotiated.__dataclass_fields__
 }
+
+
+def _json_object(data: bytes) -> dict[str, Any]:
+    told: object = None
+    with suppress(ValueError, RecursionError):  # no JSON, or too deep
+        told = json.loads(data)
+    if not isinstance(told, dict):
+        raise ValueError(f"IDENTIFY was answered with {data[:32]!r}")
+    return told
 
 
 def _ms(seconds: float) -> int:

@@ -18,7 +18,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from typing import NamedTuple, Self, TypeVar
 
-from pumpline.client.connection.address import parse_address
+from pumpline.client.connection.address import list_of_addresses, parse_address
 from pumpline.client.connection.handshake import new_compression
 from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.backoff import Backoff
@@ -31,6 +31,7 @@ from pumpline.client.consuming.rdy_sender import RdySender
 from pumpline.client.consuming.subscription import Counters, SubscriptionTerms
 from pumpline.client.consuming.subscriptions import Subscriptions
 from pumpline.client.discovery import Discovery
+from pumpline.client.errors import wrong_name
 from pumpline.core.text.names import is_valid_name
 
 MAX_IN_FLIGHT = 25
@@ -81,8 +82,8 @@ class Consumer:
         options         the finer points
         """
         _check_names(topic, channel)
-        if max_in_flight < 0 or max_attempts < 0:
-            raise ValueError("max_in_flight and max_attempts must not be negative")
+        _check_count("max_in_flight", max_in_flight)
+        _check_count("max_attempts", max_attempts)
         self.topic = topic
         self.channel = channel
         self.settings = settings or Settings()
@@ -91,10 +92,10 @@ class Consumer:
         self.options = options or ConsumerOptions()
         self.auto_touch = auto_touch
         self.counters = Counters()
-        self._nsqds = {nsqd} if isinstance(nsqd, str) else set(nsqd)
+        self._nsqds = set(list_of_addresses(nsqd))
         for address in self._nsqds:
             parse_address(address)
-        self._discovery = self._new_discovery([lookupd] if isinstance(lookupd, str) else [*lookupd])
+        self._discovery = self._new_discovery(list_of_addresses(lookupd))
         if not self._nsqds and self._discovery is None:
             raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
         self._pool = RdyPool(max_in_flight, interval_s=self.options.redistribute_interval_s)
@@ -286,8 +287,7 @@ class Consumer:
 
     @max_in_flight.setter
     def max_in_flight(self, count: int) -> None:
-        if count < 0:
-            raise ValueError("max_in_flight must not be negative")
+        _check_count("max_in_flight", count)
         if self._running is None:
             self._pool.max_in_flight = count
         else:
@@ -374,5 +374,14 @@ async def _call_giving_up(giving_up: GivingUp, message: Message) -> None:
 
 def _check_names(topic: str, channel: str) -> None:
     for kind, name in (("topic", topic), ("channel", channel)):
+        if not isinstance(name, str):
+            raise wrong_name(kind, name)
         if not is_valid_name(name):
             raise ValueError(f"{name!r} is not a valid {kind} name")
+
+
+def _check_count(name: str, count: int) -> None:
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise TypeError(f"{name} is a whole number, not {type(count).__name__}")
+    if count < 0:
+        raise ValueError(f"{name} must not be negative")

@@ -19,6 +19,8 @@ Body = bytes | bytearray | memoryview
 
 def blocks(bodies: Iterable[Body], bytes_max: int) -> Iterator[list[Body]]:
     """At most BATCH_MESSAGES_MAX at a time, and at most TAKEN_AT_ONCE after bytes_max."""
+    if isinstance(bodies, str | bytes | bytearray | memoryview) or not isinstance(bodies, Iterable):
+        raise TypeError(f"publish_many takes a list of bytes, not {type(bodies).__name__}")
     remaining = iter(bodies)
     while True:
         block: list[Body] = []

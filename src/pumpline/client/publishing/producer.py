@@ -22,10 +22,10 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self, cast
 
-from pumpline.client.connection.address import parse_address
+from pumpline.client.connection.address import list_of_addresses, parse_address
 from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay, milliseconds
-from pumpline.client.errors import NotSent, PublishError, less_certain
+from pumpline.client.errors import NotSent, PublishError, less_certain, wrong_name
 from pumpline.client.publishing.bodies import Body, blocks, bytes_of, check_topic, portions
 from pumpline.client.publishing.nsqds import Nsqds
 from pumpline.client.publishing.publication import MESSAGE_COST_BYTES, Waiter, cost_bytes
@@ -197,6 +197,8 @@ class Producer:
             body = bytes_of(body)
         if not body:
             raise ValueError("a message cannot be empty")
+        if not isinstance(topic, str):
+            raise wrong_name("topic", topic)
         if len(body) > self._message_bytes_max:
             raise ValueError(
                 f"a message of {len(body)} bytes, over the limit of {self._message_bytes_max}"
@@ -245,7 +247,7 @@ class Producer:
 
 
 def _checked_addresses(given: str | Iterable[str]) -> list[str]:
-    addresses = [given] if isinstance(given, str) else list(given)
+    addresses = list_of_addresses(given)
     if not addresses:
         raise ValueError("a producer needs the address of an nsqd")
     for address in addresses:

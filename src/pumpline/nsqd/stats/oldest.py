@@ -17,6 +17,7 @@ from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 
 LOOKUPS_MAX = 256  # 20 to 500 us each, in a thread
+KNOWN_MAX = 65_536  # channels
 CHECKS_MAX = 1  # of a whole segment: up to half a second, in a thread
 
 
@@ -54,6 +55,8 @@ class OldestTimes:
         if search.missing:
             async with self._looking:
                 await self._look_up(search)
+        if len(self._known) > KNOWN_MAX:  # of channels that are gone, if nobody ever asks for all
+            self._known.clear()
         if search.saw_all:
             self._known = {key: each for key, each in self._known.items() if key in search.seen}
 
@@ -90,7 +93,7 @@ class Search:
         self.saw_all = False  # of the broker's channels
         self.seen: set[tuple[int, str]] = set()
         self.missing: list[_Missing] = []
-        self._known = known
+        self.known = known
 
     def tell(self, told: Told, log: Log | Ring, name: str, *, low: int, end: int) -> None:
         """The channel `name` has finished all below `low`, and may read up to `end`."""
@@ -103,7 +106,7 @@ class Search:
         elif isinstance(log, Log):
             key = log.base_id, name
             self.seen.add(key)
-            known = self._known.get(key)
+            known = self.known.get(key)
             if known is not None and known.offset <= offset:
                 told.oldest_timestamp = known.published_ns
             if known is None or known.offset != offset:

@@ -41,7 +41,7 @@ def run(call: Call[TopicsOptions]) -> int:
     parts = [{node: seen} for node, seen in stats.items()] if call.options.by_node else [stats]
     rows = [as_dict(row) for part in parts for row in channel_sums(part)]
     if call.options.names:
-        call.out.names(rows, "channel")
+        call.out.names([row for row in rows if not row["hold"]], "channel")
         return call.exit_code
     columns: Sequence[Column] = NODE_COLUMNS if call.options.by_node else COLUMNS
     call.out.rows(columns, rows, empty="no channels")

@@ -110,6 +110,19 @@ async def test_a_search_is_bounded_and_the_next_one_goes_on(
     assert found == {name: low // 2 for name, low in moved.items()}
 
 
+async def test_what_is_remembered_is_bounded(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if nobody ever asks for all channels: those that are gone would stay."""
+    monkeypatch.setattr(oldest, "KNOWN_MAX", 10)
+    log = filled(disk)
+    times = OldestTimes()
+    for index in range(100):
+        search = times.search()
+        figures = asked(search, log, f"ch{index}", low=6, end=40)
+        await times.finish(search)
+        assert figures.second == 3
+    assert len(times.search().known) <= 11
+
+
 async def test_a_channel_that_went_back_has_no_time_too_new(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

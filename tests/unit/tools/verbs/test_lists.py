@@ -75,6 +75,9 @@ def test_holds_show_what_they_pin(nsqd: LocalNsqd, pumpline: Pumpline) -> None:
     assert pumpline("holds", "orders").json()[0]["hold"] == "archive"
     assert "no nsqd has a topic nobody" in pumpline("holds", "nobody").err
     assert "orders  archive" in pumpline("holds", "--table").out
+    nsqd.post("/channel/create?topic=orders&channel=billing")
+    assert pumpline("channels", "orders", "--names").out == "billing\n"
+    assert pumpline("topics", "--names").out == "orders\n"
     said = pumpline("holds", "delete", "orders", "archive")
     assert (said.code, "--yes" in said.err) == (1, True)
     assert pumpline("holds", "delete", "orders", "archive", "--yes").code == 0

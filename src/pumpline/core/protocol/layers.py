@@ -34,6 +34,7 @@ _INFLATE_ERROR: Any = zlib.error  # zlib-ng has no type for it
 Buffer = bytes | bytearray | memoryview
 
 TLS_READ_BYTES = 256 * 1024
+PIECES_MAX = 500  # TLS records or snappy chunks, unpacked at once: however small, each takes 1 us
 _TLS_HANDSHAKE_RECORD = 22
 
 _RAW_DEFLATE_BITS = -15
@@ -60,6 +61,7 @@ class LayerMissing(Exception):
 
 class Compression(Protocol):
     name: str
+    has_more: bool  # of what was received: `read` gave what it was asked for, and stopped
 
     def receive(self, data: bytes) -> None: ...
 
@@ -82,6 +84,7 @@ class Tls:
         self._first_byte = -1
         self._ended = False  # the peer's stream, seen while there was something to give
         self._failed = ""  # why nothing more can be read
+        self.has_more = False  # as `Compression` has it
         self.established = False
 
     @property
@@ -122,7 +125,11 @@ class Tls:
 
     def read(self, bytes_max: int) -> bytes:
         pieces: list[bytes] = []
-        while bytes_max > 0 and not self._failed and not self._ended:
+        self.has_more = False
+        while not self._failed and not self._ended:
+            if bytes_max <= 0 or len(pieces) == PIECES_MAX:
+                self.has_more = True
+                break
             try:
                 piece = self._object.read(bytes_max)
             except ssl.SSLWantReadError:
@@ -167,7 +174,7 @@ class Deflate:
         self._deflater = zlib.compressobj(level, zlib.DEFLATED, _RAW_DEFLATE_BITS)
         self._inflater = zlib.decompressobj(_RAW_DEFLATE_BITS)
         self._input = b""
-        self._has_more = False  # the inflater stopped because it was asked for no more
+        self.has_more = False
 
     def receive(self, data: bytes) -> None:
         self._input += data
@@ -175,14 +182,14 @@ class Deflate:
     def read(self, bytes_max: int) -> bytes:
         if self._inflater.eof:
             raise EndOfStream
-        if not self._input and not self._has_more:
+        if not self._input and not self.has_more:
             return b""
         try:
             data = self._inflater.decompress(self._input, bytes_max)
         except _INFLATE_ERROR as error:
             raise UpgradeError(f"deflate: {error}") from None
         self._input = self._inflater.unconsumed_tail
-        self._has_more = len(data) == bytes_max
+        self.has_more = len(data) == bytes_max
         return data
 
     def pack(self, data: bytes) -> bytes:
@@ -202,6 +209,7 @@ class Snappy:
         self._compressor = cramjam.snappy.Compressor()
         self._input = bytearray()
         self._started = False
+        self.has_more = False
 
     def receive(self, data: bytes) -> None:
         self._input += data
@@ -221,8 +229,13 @@ class Snappy:
     def _whole_chunks(self, bytes_max: int) -> int:
         """Where the chunks to be unpacked now end."""
         data = self._input
-        pos = plain = 0
-        while plain < bytes_max and len(data) - pos >= _SNAPPY_HEAD_BYTES:
+        pos = plain = count = 0
+        self.has_more = False
+        while len(data) - pos >= _SNAPPY_HEAD_BYTES:
+            if plain >= bytes_max or count == PIECES_MAX:
+                self.has_more = True
+                break
+            count += 1
             size = int.from_bytes(data[pos + 1 : pos + 4], "little")
             if size > _SNAPPY_CHUNK_BYTES_MAX:
                 raise UpgradeError("snappy: unsupported chunk size")
@@ -235,6 +248,8 @@ class Snappy:
                 self._started = True
             plain += _plain_size(data, pos, size)
             pos = after
+        if self.has_more and not plain:
+            raise UpgradeError("snappy: too many empty chunks")
         return pos
 
     def pack(self, data: bytes) -> bytes:
@@ -273,6 +288,13 @@ class Layers:
                 break
             self.compression.receive(packed)
         return data
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `read` would go on with what was received before."""
+        if self.compression is not None and self.compression.has_more:
+            return True
+        return self.tls is not None and self.tls.has_more
 
     def greet(self, frame: bytes) -> None:
         """Send the frame once in each layer, as it is put on."""

@@ -2,7 +2,8 @@
 
 All connections receive into one buffer, which is parsed before anybody else can be served; only an
 unfinished command is copied and kept, and no more of it than the protocol's limits allow. What goes
-back is in the `outbox`. A client that does not read loses its credit until the socket drains if it
+back is in the `outbox`. A client that sends many commands at once waits for the others after a
+while (`turns`). A client that does not read loses its credit until the socket drains if it
 is a consumer, and is not read from until then if it is not; either is dropped when that lasts a
 heartbeat interval.
 
@@ -28,7 +29,7 @@ from pumpline.nsqd.protocol.connections import Connections
 from pumpline.nsqd.protocol.heartbeat import Heartbeat
 from pumpline.nsqd.protocol.identify import ClientOptions
 from pumpline.nsqd.protocol.outbox import Outbox
-from pumpline.nsqd.protocol.parser import Dropped, Protocol
+from pumpline.nsqd.protocol.parser import TURN_OVER, Dropped, Protocol
 from pumpline.nsqd.protocol.phase import (
     ASKING,
     CLOSING,
@@ -78,7 +79,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._host = ""
         self._pending = bytearray()  # an unfinished command
-        self._need = 0  # bytes of it before it is worth looking at
+        self._need = 1  # bytes of it before it is worth looking at
+        self._waits_turn = False  # it has more commands than one turn is for
+        self._at_end = False  # the client says no more, after these
         self._tls = tls
         self._auth = AuthWaiting(auth_servers, connections.loop)
         self._heartbeat = Heartbeat(self, connections.loop, connections.dropped)
@@ -99,7 +102,9 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def holds_input(self) -> bool:
         """Whether input stays where it is."""
-        return self.phase in HOLDING or (self.outbox.blocked and self.consumer is None)
+        if self._waits_turn or self.phase in HOLDING:
+            return True
+        return self.outbox.blocked and self.consumer is None
 
     # -- the socket ---------------------------------------------------------------------------
 
@@ -138,11 +143,18 @@ class Connection(asyncio.BufferedProtocol):
                 self.heard_s = self._loop.time()
             if used < count:
                 self._pending += self._received_view[used:count]
+                if self._need == TURN_OVER:
+                    self.wait_turn()
+        if count == len(self._received) and self.phase is not CLOSING:
+            # There is more, and uvloop would read 32 times before it looks at others.
+            self.wait_turn()
 
     def eof_received(self) -> bool:
         """The client says no more; what is due to it is still sent."""
         if self.phase is HANDSHAKE and self.packing is not None:
             self.packing.abandon("EOF")
+        elif self._waits_turn:
+            self._at_end = True
         elif self.phase is not CLOSING:
             self.end_input()
         return True
@@ -176,9 +188,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def set_reading(self) -> None:
         """Read from the socket, unless input is held back."""
-        has_turn = self.packing is not None and self.packing.has_turn
         flooded = self.blocked and self._transport.get_write_buffer_size() > FLOOD_BYTES
-        if self.holds_input or flooded or has_turn:
+        if self.holds_input or flooded:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -188,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
     def _stop(self, stop: Suspended | ProtocolError | Dropped, end: int) -> int:
         """Commands cannot be carried out any further; returns up to where the input is used."""
         if isinstance(stop, Suspended):
-            self._need = 0
+            self._need = 1
             self.set_reading()
             return stop.used
         if isinstance(stop, ProtocolError):
@@ -209,6 +220,24 @@ class Connection(asyncio.BufferedProtocol):
             self._pending = bytearray()
         else:
             del pending[:used]
+            if self._need == TURN_OVER:
+                self.wait_turn()
+
+    def wait_turn(self) -> None:
+        """There is more to carry out, when the others have had their turn."""
+        if not self._waits_turn:
+            self._waits_turn = True
+            self._connections.turns.wait(self)
+            self.set_reading()
+
+    def take_turn(self) -> None:
+        self._waits_turn = False
+        try:
+            if not self.holds_input:
+                self._go_on()
+        except Exception:
+            _LOG.exception("[%s] - failed", self.peer)
+            self.close()
 
     def take_commands(self, piece: bytes) -> None:
         """Carry out the commands in `piece`, which follows on what came before."""
@@ -227,10 +256,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Carry on with input after it was held."""
+        if self._pending and len(self._pending) >= self._need and not self.holds_input:
+            self._consume_pending()
         if self.packing is not None:
             self.packing.go_on()
         else:
             self.set_reading()
+        if self._at_end and not self.holds_input:
+            self.end_input()
 
     # -- upgrades -----------------------------------------------------------------------------
 
@@ -285,8 +318,6 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(error)
             return
         self.heard_s = self._loop.time()
-        if self._pending:
-            self._consume_pending()
         self._go_on()
 
     def expire_in(self, ttl_s: float) -> None:

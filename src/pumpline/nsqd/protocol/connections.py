@@ -1,7 +1,7 @@
 """All clients that are connected over TCP: who is let in, who left and why.
 
 `Connections` is also what the connections share: the topics, the options, the tick, and one buffer
-to receive into. It knows no sockets and no commands.
+to receive into, and the line for turns. It knows no sockets and no commands.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pumpline.nsqd.protocol.turns import Turns
 from pumpline.nsqd.queue.topics import Topics
 
 if TYPE_CHECKING:  # a connection and the set of all of them know each other
@@ -26,6 +27,7 @@ class Connections:
         self.options = topics.options
         self.tick = topics.tick
         self.loop = loop
+        self.turns = Turns(loop.call_soon)
         self.received = bytearray(RECEIVE_BYTES)  # parsed before anybody else receives
         self.draining = False  # publishes and subscriptions are refused
         self.refused_count = 0  # over --max-connections

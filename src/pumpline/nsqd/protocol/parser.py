@@ -10,6 +10,7 @@ Nothing here writes to a socket: replies go to the connection's outbox, in order
 
 from collections.abc import Callable
 from struct import Struct
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from pumpline.core.messages.kernels import fins, skip_messages
@@ -32,6 +33,7 @@ from pumpline.nsqd.options import TlsRequired
 from pumpline.nsqd.protocol import consume, identify, publish
 from pumpline.nsqd.protocol.arguments import STATE_INIT, Incomplete, Suspended
 from pumpline.nsqd.protocol.connections import Connections
+from pumpline.nsqd.protocol.turns import TURN_COMMANDS, TURN_S
 from pumpline.nsqd.security.access import ClientAccess, auth_response
 
 if TYPE_CHECKING:  # a connection has a parser, which replies by way of it
@@ -40,6 +42,8 @@ if TYPE_CHECKING:  # a connection has a parser, which replies by way of it
 
 LINE_BYTES_MAX = 16_384  # with the newline
 FIN_BYTES = 21  # `FIN <id>` and a newline
+TURN_OVER = 0  # more commands are there, but it is the others' turn
+CLOCK_PASSES = 4  # between looks at the clock: a command takes 1 us, a new topic over 1 ms
 
 _SIZE_COUNT = Struct(">ii")
 _F, _P, _M = b"FPM"
@@ -58,6 +62,7 @@ class Protocol:
         "_mpub_line",
         "_pub_line",
         "_pub_topic",
+        "_turn_ends_s",
         "access",
         "client_options",
         "connection",
@@ -85,17 +90,20 @@ class Protocol:
         self.mpub_progress = publish.MpubProgress(self.options)
         self._pub_line = self._mpub_line = _NO_LINE
         self._pub_topic: Topic | None = None
+        self._turn_ends_s = 0.0
 
     def feed(self, buf: bytearray, pos: int, end: int) -> tuple[int, int]:
         """Carry out the whole commands in buf[pos:end].
 
         Returns where the rest begins, and how many bytes there must be from there on before it is
-        worth calling again. ProtocolError and Dropped end the connection; Suspended means that
-        there will be more to do with the rest, but not before the connection calls again.
+        worth calling again: 0 if the turn is over, and others come first. ProtocolError and Dropped
+        end the connection; Suspended means that there will be more to do with the rest, but not
+        before the connection calls again.
         """
         try:
             if not self.greeted:
                 pos = self._greet(buf, end)
+            passes = 0
             while pos < end:
                 # The short way for runs of the usual commands, else the long way.
                 first = buf[pos]
@@ -109,6 +117,9 @@ class Protocol:
                 elif first == _M and buf.startswith(self._mpub_line, pos):
                     after = self._mpub_whole(buf, pos, end)
                 pos = after if after > pos else self._command(buf, pos, end)
+                passes += 1
+                if passes % CLOCK_PASSES == 0 and pos < end and self._turn_is_over(passes):
+                    return pos, TURN_OVER
         except Incomplete as more:
             self.incomplete = more.what
             return pos, more.end - pos
@@ -116,6 +127,12 @@ class Protocol:
             pause.used = pos if pause.after is None else pause.after
             raise
         return pos, 1
+
+    def _turn_is_over(self, passes: int) -> bool:
+        now_s = monotonic()
+        if passes == CLOCK_PASSES:
+            self._turn_ends_s = now_s + TURN_S
+        return passes >= TURN_COMMANDS or now_s >= self._turn_ends_s
 
     def check_auth(self, verb: str, topic: str, channel: str = "") -> None:
         """ProtocolError if the client may not; Suspended if the auth server must be asked."""

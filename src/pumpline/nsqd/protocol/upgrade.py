@@ -40,6 +40,9 @@ class Upgradable(Protocol):
     def take_commands(self, piece: bytes) -> None:
         """Carry out the commands in `piece`, which follows on what came before."""
 
+    def wait_turn(self) -> None:
+        """Have `go_on` called when the others have had their turn."""
+
     def set_reading(self) -> None:
         """Read from the socket, or do not, as things are."""
 
@@ -91,13 +94,7 @@ class Upgraded:
         self._transport = transport
         self._loop = loop
         self._turn_bytes = turn_bytes
-        self._turn: asyncio.Handle | None = None  # when there is more in the layers
         self._time_limit: asyncio.TimerHandle | None = None  # of the handshake
-
-    @property
-    def has_turn(self) -> bool:
-        """There is more in the layers, to be carried out soon."""
-        return self._turn is not None
 
     def begin(self, held: bytearray) -> None:
         """`held` came after the IDENTIFY; the client knows that it is granted."""
@@ -115,10 +112,7 @@ class Upgraded:
 
     def go_on(self) -> None:
         """Carry on with input after it was held."""
-        if self._turn is None:
-            self._advance()
-        else:
-            self._client.set_reading()
+        self._advance()
 
     def write(self, output: list[Buffer]) -> None:
         try:
@@ -143,13 +137,10 @@ class Upgraded:
     def stop(self) -> None:
         """The connection is gone."""
         self._stop_time_limit()
-        if self._turn is not None:
-            self._turn.cancel()
 
     def _advance(self) -> None:
         """Carry out what the layers hold, up to a bufferful; the rest after the others' turn."""
         client, layers = self._client, self.layers
-        self._turn = None
         if not layers.open and not self._shake_hands():
             return
         room = self._turn_bytes
@@ -157,14 +148,16 @@ class Upgraded:
             while room > 0 and not client.holds_input and (piece := layers.read(room)):
                 room -= len(piece)
                 client.take_commands(piece)
+                if layers.has_more:
+                    break
         except EndOfStream:
             client.end_input()
         except UpgradeError as error:
             _LOG.error("client(%s) - failed to read command - %s", client.peer, error)
             client.end()
         self._send()
-        if room <= 0 and not client.holds_input:
-            self._turn = self._loop.call_soon(self._advance)
+        if (room <= 0 or layers.has_more) and not client.holds_input:
+            client.wait_turn()
         client.set_reading()
 
     def _shake_hands(self) -> bool:

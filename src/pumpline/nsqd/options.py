@@ -310,6 +310,8 @@ def _fault(options: Options) -> str:
     for percentile in options.e2e_processing_latency_percentile:
         if not 0 < percentile <= 1:
             return f"invalid E2E processing latency percentile: {percentile:g}"
+    if "\0" in options.data_path:
+        return "--data-path must not have a zero byte in it"
     if options.sync_timeout_ns <= 0:
         return "--sync-timeout must be over 0"
     if options.http_client_ca_file and not (options.tls_cert and options.https_address):

@@ -138,6 +138,14 @@ def test_options_that_cannot_work_are_one_fatal_line(tmp_path: Path) -> None:
     ]
 
 
+def test_a_data_path_that_cannot_be_is_one_fatal_line(tmp_path: Path) -> None:
+    (tmp_path / "nsqd.cfg").write_text('data_path = "\\u0000"\n')
+    done = run_nsqd("--config=nsqd.cfg", cwd=tmp_path)
+    assert done.returncode == 1
+    fault = "failed to instantiate nsqd - --data-path must not have a zero byte in it"
+    assert lines_of(done.stderr) == [("FATAL", fault)]
+
+
 def test_misspelt_keys_of_the_config_file_are_told_with_the_one_that_was_meant(
     tmp_path: Path,
 ) -> None:

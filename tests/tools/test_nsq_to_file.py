@@ -322,6 +322,30 @@ def test_flags_that_do_not_go_together_are_told_as_nsqs_tool_does(flags: str, sa
     assert (done.returncode, last_line(done.stderr)) == (1, said)
 
 
+def test_the_log_has_the_prefix_and_the_level_that_were_asked_for(
+    nsqd: Nsqd, topic: str, tmp_path: Path
+) -> None:
+    for level, is_told in (("info", True), ("error", False)):
+        publish(nsqd, topic, "one")
+        with running(
+            nsqd,
+            topic,
+            tmp_path,
+            f"--log-level={level}",
+            "--log-prefix=<x> ",
+            "--sync-interval=5ms",
+        ) as tool:
+            before = len(tool.stderr)
+            wait_until(lambda: nsqd.channel_stats(topic, "nsq_to_file")["client_count"])
+            wait_until(lambda: is_all_finished(nsqd, topic))
+            assert tool.stop() == 0
+            told = tool.stderr[before:]
+        line = (
+            r"^<x> \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} INFO: \[[^]]+\] syncing 1 records to disk$"
+        )
+        assert bool(re.search(line, told, re.MULTILINE)) == is_told, told
+
+
 def test_the_version_begins_as_that_of_nsqs_tool() -> None:
     done = run_tool("nsq_to_file", "-version")
     assert re.match(rb"nsq_to_file v1\.3\.0\b", done.stdout)

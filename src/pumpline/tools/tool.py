@@ -96,6 +96,7 @@ class Tool(Generic[Options]):
             if fault := options.fault():
                 raise ToolFailure(fault)
             if self.configure_log is not None:
+                log.setLevel(logging.NOTSET)
                 self.configure_log(options)
             with asyncio.Runner(loop_factory=event_loop()[0]) as runner:
                 runner.run(self._run(options))

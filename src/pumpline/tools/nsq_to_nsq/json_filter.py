@@ -47,7 +47,10 @@ class JsonFilter:
             return raw is not None
         if raw is None:
             raise MissingField
-        value = msgspec.json.decode(raw)
+        try:
+            value = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):  # not UTF-8, which only this looks at
+            return False
         if isinstance(value, str):
             return value == self._required_value
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNELS := src/pumpline/core/messages/_kernels
 JS := tests/interop/js
+UI_JS := tests/ui/js
 PYTEST = $(BIN)/python -m pytest
 
 # The tests wait more than they compute, so there are two workers for each core. What shares a worker
@@ -14,7 +15,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS ?= $(shell expr 2 '*' $(CORES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-e2e test-fast check coverage bench bench-spark fuzz java interop-js clean
+.PHONY: help demo test test-e2e test-fast check coverage bench bench-spark fuzz java interop-js ui-js clean
 
 help: ## list these targets
 	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer)"
@@ -23,7 +24,7 @@ help: ## list these targets
 demo: $(INSTALLED) ## see it work on this machine
 	@$(BIN)/pumpline demo
 
-test: check java interop-js ## all checks, and all tests but the end-to-end and the soak tests
+test: check java interop-js ui-js ## all checks, and all tests but the end-to-end and the soak tests
 	$(PYTEST) -n $(WORKERS) -m "not e2e and not soak" --ignore=tests/test_source.py
 
 test-e2e: $(INSTALLED) java ## the end-to-end tests: several Sparks each, as a user starts them
@@ -63,8 +64,21 @@ interop-js: $(INSTALLED) ## install the JavaScript client for the interop tests,
 	    || echo "npm install failed: the interop tests with nsqjs will be skipped."; \
 	fi
 
+ui-js: $(INSTALLED) ## install the accessibility checker for the tests of nsqadmin's page, where npm exists
+	@if ! command -v npm >/dev/null; then \
+	  echo "npm was not found: the accessibility check of nsqadmin's page will be skipped."; \
+	elif ! [ $(UI_JS)/node_modules/.package-lock.json -nt $(UI_JS)/package.json ]; then \
+	  npm install --prefix $(UI_JS) --no-audit --no-fund --loglevel=error \
+	    || echo "npm install failed: the accessibility check of nsqadmin's page will be skipped."; \
+	fi
+	@for name in chromium chromium-browser google-chrome chrome; do \
+	  command -v $$name >/dev/null && exit 0; \
+	done; \
+	echo "Chromium was not found: the tests of nsqadmin's page will be skipped."; \
+	echo "Install it to run them (Debian: apt-get install chromium)."
+
 clean: ## remove .venv and everything built or cached
-	rm -rf $(VENV) build dist src/*.egg-info $(JS)/node_modules
+	rm -rf $(VENV) build dist src/*.egg-info $(JS)/node_modules $(UI_JS)/node_modules
 	rm -rf .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	rm -f $(KERNELS).c $(KERNELS)*.so
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

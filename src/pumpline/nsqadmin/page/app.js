@@ -54,7 +54,7 @@ export function go(href) {
 
 function bar() {
   const search = h("input", { type: "search", placeholder: "Find a topic  /", "aria-label": "Find a topic", id: "find" });
-  const form = h("form", { role: "search", onsubmit: (event) => { event.preventDefault(); go(address("/topics", { search: search.value.trim() })); } }, search);
+  const form = h("form", { role: "search", onsubmit: (event) => { event.preventDefault(); search.blur(); go(address("/topics", { search: search.value.trim() })); } }, search);
   const theme = h("button", { type: "button", class: "plain", "aria-label": "Light or dark", title: "Light or dark", onclick: turnTheme }, "◐");
   const who = session.admin_users ? h("span", { class: "faint who" }, session.user || "nobody", session.is_admin ? "" : ", may only look") : null;
   const nav = h("nav", { "aria-label": "Pages" }, PLACES.map(([place, label]) => h("a", { href: address(`/${place}`), "data-place": place }, label)));

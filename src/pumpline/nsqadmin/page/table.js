@@ -36,7 +36,7 @@ export function plainTable(caption, columns, { empty = "None.", select = null } 
   const table = h(
     "table", {},
     h("caption", { class: "hidden" }, caption),
-    h("thead", {}, h("tr", {}, select && h("th", { class: "pick" }), columns.map((column) => h("th", { scope: "col", class: headClass(column), title: column.title ?? null }, column.label)))),
+    h("thead", {}, h("tr", {}, select && pickHead(), columns.map((column) => h("th", { scope: "col", class: headClass(column), title: column.title ?? null }, title(column))))),
     body,
   );
   const nothing = h("p", { class: "faint empty", hidden: true }, empty);
@@ -59,6 +59,11 @@ export function plainTable(caption, columns, { empty = "None.", select = null } 
   };
   return element;
 }
+
+const pickHead = () => h("th", { class: "pick", scope: "col" }, h("span", { class: "hidden" }, "select"));
+
+/** What a column is called; one of buttons has a name that only screen readers tell. */
+const title = (column) => (column.label ? column.label : h("span", { class: "hidden" }, "actions"));
 
 function pickCell(row, select) {
   const box = h("input", { type: "checkbox", "aria-label": `select ${row.key}` });
@@ -100,7 +105,7 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
   const acts = h("span", { class: "bulk" });
   const heads = columns.map((column) => sortHead(column));
   const body = h("tbody");
-  const table = h("table", {}, h("caption", { class: "hidden" }, caption), h("thead", {}, h("tr", {}, bulk && h("th", { class: "pick" }), heads)), body);
+  const table = h("table", {}, h("caption", { class: "hidden" }, caption), h("thead", {}, h("tr", {}, bulk && pickHead(), heads)), body);
   const nothing = h("p", { class: "faint empty", hidden: true }, empty);
   const range = h("span", { class: "faint range" });
   const back = h("button", { type: "button", onclick: () => turn(-PAGE_ROWS) }, "Previous");

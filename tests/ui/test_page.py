@@ -1,0 +1,269 @@
+"""nsqadmin's page as a person sees it, in a real browser."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.kit.browser import AXE
+from tests.kit.daemons import Nsqd, Nsqlookupd, wait_until
+from tests.kit.nsqadmin_process import NsqadminProcess
+from tests.ui.conftest import Visit
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+PAGES = [
+    "/",
+    "/topics",
+    "/topics?of=channels",
+    "/topics/orders",
+    "/topics/orders/billing",
+    "/nodes",
+]
+PAGES += ["/lookup", "/counter", "/topics/none"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def orders(nsqds: tuple[Nsqd, Nsqd]) -> None:
+    """A topic on both nodes, with a channel that has messages, some with odd bodies."""
+    for nsqd in nsqds:
+        nsqd.http("POST", "/topic/create?topic=orders")
+        nsqd.http("POST", "/channel/create?topic=orders&channel=billing")
+        bodies = [json.dumps({"order": number, "total": 12.5}).encode() for number in range(5)]
+        for body in [*bodies, HOSTILE.encode(), b"\x00\xff\xfe"]:
+            nsqd.http("POST", "/pub?topic=orders", body)
+
+
+def node_page(nsqd: Nsqd) -> str:
+    return f"/nodes/127.0.0.1:{nsqd.http_port}"
+
+
+# -- every page -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 320])
+def test_every_page_renders_and_nothing_scrolls_sideways(
+    visit: Visit, nsqds: tuple[Nsqd, Nsqd], width: int, dark: bool
+) -> None:
+    visitor = visit(width=width, dark=dark)
+    for path in [*PAGES, node_page(nsqds[0])]:
+        page = visitor.open(path)
+        page.locator("main h1, main p").first.wait_for(state="attached")
+        page.wait_for_load_state("load")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_an_accessibility_check_finds_nothing(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: `make ui-js` installs it, where npm exists")
+    for dark in (False, True):
+        visitor = visit(dark=dark)
+        for path in [
+            "/",
+            "/topics",
+            "/topics/orders",
+            "/topics/orders/billing",
+            "/nodes",
+            "/lookup",
+        ]:
+            page = visitor.open(path)
+            page.locator("#main tbody tr").first.wait_for()
+            page.evaluate(AXE.read_text())
+            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            faults = [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]]
+            assert faults == [], path
+
+
+def test_it_needs_nothing_from_elsewhere(visit: Visit, nsqadmin: NsqadminProcess) -> None:
+    visitor = visit()
+    asked: list[str] = []
+    visitor.page.on("request", lambda request: asked.append(request.url))
+    visitor.open("/topics/orders")
+    visitor.wait_for_text("tbody th", "billing")
+    assert {url.split("/")[2] for url in asked} == {nsqadmin.http_address}
+
+
+# -- what it shows ----------------------------------------------------------------------------
+
+
+def test_numbers_move_without_a_reload(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    nsqds[0].http("POST", "/pub?topic=moving", b"x")
+    visitor = visit()
+    visitor.open("/topics?search=moving")
+    visitor.wait_for_text("tbody th", "moving")
+    before = visitor.row("moving")
+    for _ in range(30):
+        nsqds[0].http("POST", "/pub?topic=moving", b"x")
+    wait_until(lambda: "31" in visitor.row("moving"))
+    assert visitor.row("moving") != before
+
+
+def test_trouble_comes_first_and_in_words(visit: Visit) -> None:
+    visitor = visit()
+    visitor.open("/")
+    visitor.wait_for_text(".troubles li", "orders › billing")
+    assert "no consumer" in visitor.page.locator(".troubles li", has_text="billing").inner_text()
+
+
+def test_search_sort_and_page_are_in_the_address(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    visitor = visit()
+    page = visitor.open("/topics")
+    page.get_by_label("Search Topics").fill("ORD")
+    page.wait_for_url("**search=ORD")
+    visitor.wait_for_text(".range", "1–1 of 1")
+    page.get_by_role("button", name="waiting", exact=True).first.click()
+    page.get_by_role("columnheader", name="messages").get_by_role("button").click()
+    page.wait_for_url("**sort=-message_count**")
+    address = page.url
+    page.reload()
+    visitor.wait_for_text(".range", "1–1 of 1")
+    assert page.url == address
+    head = page.get_by_role("columnheader", name="messages")
+    assert head.get_attribute("aria-sort") == "descending"
+    page.locator("tbody a", has_text="orders").click()
+    page.wait_for_url("**/topics/orders")
+    page.go_back()
+    visitor.wait_for_text(".range", "1–1 of 1")
+
+
+def test_what_clients_say_is_text(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    nsqd = nsqds[1]
+    with nsqd.connect() as client:
+        client.identify({"client_id": HOSTILE, "user_agent": HOSTILE, "hostname": HOSTILE})
+        client.sub("orders", "billing")
+        visitor = visit()
+        page = visitor.open("/topics/orders/billing")
+        visitor.wait_for_text("td", HOSTILE)
+        visitor.wait_for_text(".message .body", HOSTILE)
+        assert page.locator("main img").count() == 0
+
+
+def test_messages_by_offset_and_text_and_where_one_stands(
+    visit: Visit, nsqds: tuple[Nsqd, Nsqd]
+) -> None:
+    visitor = visit()
+    page = visitor.open("/topics/orders")
+    visitor.wait_for_text(".message", "order")
+    page.get_by_label("Contains").fill('"order": 3')
+    page.get_by_role("button", name="Look").click()
+    wait_until(lambda: page.locator(".message").count() == 2)  # one on each node
+    page.locator(".message summary").first.click()
+    assert page.locator(".message pre").first.inner_text() == '{\n  "order": 3,\n  "total": 12.5\n}'
+    page.get_by_role("link", name="where it stands").first.click()
+    visitor.wait_for_text("tbody th", "billing")
+    assert visitor.row("billing")[0] == "waits"
+
+
+def test_a_live_tail_shows_what_is_published(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    visitor = visit()
+    page = visitor.open("/topics/orders")
+    tail = page.get_by_role("button", name="Live tail")
+    tail.click()
+    visitor.wait_for_text("main p", "as they are published")
+
+    def published() -> bool:
+        nsqds[0].http("POST", "/pub?topic=orders", b"fresh")
+        return page.locator(".message", has_text="fresh").count() > 0
+
+    wait_until(published)
+
+
+# -- what it does -----------------------------------------------------------------------------
+
+
+def test_a_pause_acts_at_once_and_can_be_undone(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    visitor = visit()
+    page = visitor.open("/topics/orders/billing")
+    page.get_by_role("button", name="Pause").click()
+    wait_until(lambda: nsqds[0].channel_stats("orders", "billing")["paused"])
+    assert nsqds[1].channel_stats("orders", "billing")["paused"]
+    page.get_by_role("button", name="Undo").click()
+    wait_until(lambda: not nsqds[0].channel_stats("orders", "billing")["paused"])
+
+
+def test_a_delete_wants_the_name(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    for nsqd in nsqds:
+        nsqd.http("POST", "/pub?topic=doomed", b"x")
+    visitor = visit()
+    page = visitor.open("/topics/doomed")
+    page.get_by_role("button", name="Delete…").click()
+    dialog = page.get_by_role("dialog")
+    assert "1 message waiting" in dialog.inner_text() or "2 messages waiting" in dialog.inner_text()
+    act = dialog.get_by_role("button", name="Delete")
+    assert act.is_disabled()
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+    assert nsqds[0].stats("doomed")["topics"]
+    page.get_by_role("button", name="Delete…").click()
+    dialog.get_by_role("textbox").fill("Doomed")
+    assert act.is_disabled()
+    dialog.get_by_role("textbox").fill("doomed")
+    act.click()
+    wait_until(lambda: not any(nsqd.stats("doomed")["topics"] for nsqd in nsqds))
+
+
+def test_a_rewind_tells_the_count_and_delivers_again(
+    visit: Visit, nsqds: tuple[Nsqd, Nsqd]
+) -> None:
+    nsqd = nsqds[0]
+    nsqd.http("POST", "/topic/create?topic=again")
+    nsqd.http("POST", "/channel/create?topic=again&channel=ch")
+    for _ in range(10):
+        nsqd.http("POST", "/pub?topic=again", b"x")
+    with nsqd.connect() as client:
+        client.sub("again", "ch")
+        client.rdy(10)
+        for _ in range(10):
+            client.fin(client.read_message().id)
+    wait_until(lambda: nsqd.channel_stats("again", "ch")["depth"] == 0)
+    visitor = visit()
+    page = visitor.open("/topics/again/ch")
+    page.get_by_role("button", name="Rewind…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Beginning").click()
+    visitor.wait_for_text(".effect", "10 messages will be delivered again from the beginning")
+    assert nsqd.channel_stats("again", "ch")["depth"] == 0
+    dialog.get_by_role("button", name="Rewind").click()
+    wait_until(lambda: nsqd.channel_stats("again", "ch")["depth"] == 10)
+
+
+def test_many_rows_at_once(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    for name in ("bulk1", "bulk2"):
+        nsqds[0].http("POST", f"/topic/create?topic={name}")
+    visitor = visit()
+    page = visitor.open("/topics?search=bulk")
+    visitor.wait_for_text(".range", "1–2 of 2")
+    for name in ("bulk1", "bulk2"):
+        page.get_by_label(f"select {name}").check()
+    page.get_by_role("button", name="Pause").click()
+    wait_until(
+        lambda: all(
+            each["paused"] for each in nsqds[0].stats()["topics"] if "bulk" in each["topic_name"]
+        )
+    )
+
+
+def test_who_may_only_look_has_no_buttons(
+    visit: Visit, nsqlookupd: Nsqlookupd, tmp_path: Path
+) -> None:
+    flags = [f"--lookupd-http-address={nsqlookupd.http_address}", "--admin-user=ann"]
+    with NsqadminProcess(tmp_path / "stderr", *flags) as guarded:
+        for user, buttons in (("bob", 0), ("ann", 1)):
+            visitor = visit(address=guarded.http_address, user=user)
+            page = visitor.open("/topics/orders/billing")
+            page.locator(".facts", has_text="waiting").wait_for()
+            assert page.get_by_role("button", name="Delete…").count() == buttons
+
+
+def test_the_keyboard_is_enough(visit: Visit) -> None:
+    visitor = visit()
+    page = visitor.open("/")
+    visitor.wait_for_text("tbody th", "orders")
+    page.keyboard.press("/")
+    page.keyboard.type("orders")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics?search=orders")
+    visitor.wait_for_text(".range", "1–1 of 1")
+    page.locator("body").press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics/orders")

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
 
-from pumpline import NSQ_VERSION, __version__
 from pumpline.core.text import flags
 from pumpline.core.text.flags import DaemonOptions, Flag, LogLevel, OptionsError, Parsed
 from pumpline.core.text.lines import Lines, escaped, one_line
+from pumpline.tools.version import version_line
 from pumpline.web.sockets import StartupError
 
 if TYPE_CHECKING:  # asyncio is imported after the addresses are bound
@@ -128,15 +128,14 @@ class Program(Generic[Options]):
     """Takes what only one process can have, as addresses, and returns what makes the server on the
     event loop. Only that imports the server, so that clients can connect soon."""
     log_name: str  # in the last log line
-    build: str = ""  # shown with the version
+    build: tuple[str, ...] = ()  # shown with the version
 
     @property
     def name(self) -> str:
         return self.options.program
 
     def version_line(self) -> str:
-        python = sys.version.split()[0]
-        return f"{self.name} v{NSQ_VERSION} (pumpline {__version__}, python {python}{self.build})"
+        return version_line(self.name, *self.build)
 
 
 def run(program: Program[Options], argv: Sequence[str] | None) -> int:

@@ -37,7 +37,7 @@ NSQD = Program(
     examples=EXAMPLES,
     prepare=prepare,
     log_name="NSQ",
-    build=f", kernels: {'compiled' if kernels.compiled else 'python'}",
+    build=("compiled kernels" if kernels.compiled else "python kernels",),
 )
 
 

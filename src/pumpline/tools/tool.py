@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Generic, NoReturn, Self, TypeVar
 
-from pumpline import NSQ_VERSION, __version__
 from pumpline.core.text import flags
 from pumpline.core.text.flags import BOOL, Flag, OptionsError
 from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, read_flags
 from pumpline.tools.serving import event_loop
+from pumpline.tools.version import version_line
 
 VERSION_FLAG = Flag("version", BOOL, False, "print the version and exit")
 
@@ -111,11 +111,6 @@ class Tool(Generic[Options]):
         signals = Signals()
         signals.install()
         await self.work(options, signals)
-
-
-def version_line(program: str) -> str:
-    python = sys.version.split()[0]
-    return f"{program} v{NSQ_VERSION} (pumpline {__version__}, python {python})"
 
 
 class GoLogFormatter(logging.Formatter):

@@ -74,7 +74,7 @@ def test_version_begins_as_nsqds_does(tmp_path: Path, flag: str) -> None:
     done = run_nsqd(flag, cwd=tmp_path, PUMPLINE_KERNELS="python")
     python = platform.python_version()
     assert done.stdout == (
-        f"nsqd v1.3.0 (pumpline {__version__}, python {python}, kernels: python)\n"
+        f"nsqd v1.3.0 (built w/pumpline {__version__}, python {python}, python kernels)\n"
     )
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -37,6 +37,7 @@ TOKENS = 1  # a flag: publish tokens follow the frames
 _LENGTH_CRC = Struct(">II")
 _REST = Struct(">QqqII")
 _U32 = Struct(">I")
+_TWO_U32 = Struct(">II")
 
 
 class Builder:
@@ -134,7 +135,12 @@ class LogBatch:
     def add_redelivery(self, frames: bytearray, offset: int, attempts: int) -> None:
         """Append the frame of `offset` with these attempts to `frames`."""
         at = len(frames)
-        frames += self.cut(offset, offset + 1)
+        index = offset - self.first
+        if index:
+            begin, end = _TWO_U32.unpack_from(self.ends, 4 * index - 4)
+            frames += self.frames[begin:end]
+        else:
+            frames += self.cut(offset, offset + 1)
         patch_attempts(frames, attempts, at)
 
     def head(self) -> bytes:

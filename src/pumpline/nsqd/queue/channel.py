@@ -207,7 +207,8 @@ class Channel:
         self.answered(consumer, 1)
 
     def requeue(self, consumer: ChannelConsumer, offset: int, delay_ns: int) -> None:
-        self._check_owned(consumer, offset)
+        if self.exiting or offset not in consumer.leases.deadlines:
+            self._check_owned(consumer, offset)
         consumer.leases.remove(offset)
         consumer.requeue_count += 1
         self.requeue_count += 1

@@ -89,11 +89,13 @@ class Dealing:
         frames = bytearray()
         lent: list[int] = []
         given = 0
+        batch = None
         while delivery.ready and given < count and len(frames) < room_bytes:
             offset = delivery.ready[0]
-            batch = self._backward.batch(offset)
-            if batch is None:
-                break
+            if batch is None or not batch.first <= offset < batch.end:
+                batch = self._backward.batch(offset)
+                if batch is None:
+                    break
             given += 1
             if batch.first > offset:
                 delivery.ready.popleft()

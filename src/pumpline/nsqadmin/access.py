@@ -4,6 +4,7 @@ A proxy says in a header who the user is; nsqadmin believes it, as NSQ's does. K
 not know what they are for.
 """
 
+from base64 import b64decode
 from ipaddress import ip_address
 
 from pumpline.core.text.addresses import split_address
@@ -24,6 +25,10 @@ class AdminUsers:
     def user(self, request: Request) -> str:
         """The user in the header, or empty."""
         return request.header(self._options.acl_http_header.lower())
+
+    def name(self, request: Request) -> str:
+        """What to call who asks: the user, or the name given by HTTP basic authentication."""
+        return self.user(request) or _basic_name(request.header("authorization"))
 
     def is_admin(self, request: Request) -> bool:
         return not self.are_named or self.user(request) in self._options.admin_user
@@ -51,3 +56,13 @@ class ConfigGuard:
         mapped = getattr(address, "ipv4_mapped", None)
         if (mapped or address) not in self._network:
             raise HttpError(403, "FORBIDDEN")
+
+
+def _basic_name(authorization: str) -> str:
+    scheme, _, credentials = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return b64decode(credentials, validate=True).decode().partition(":")[0]
+    except ValueError:
+        return ""

@@ -139,10 +139,10 @@ def graphite_table(graphite: GraphiteEndpoints, *, proxy: bool) -> Table:
 
 
 def under(root: str, *tables: Table) -> Routes[Endpoint]:
-    """All of them below a base path."""
+    """All of them below a base path, which is itself the first page."""
     return Routes(
         {
-            (method, root + path): endpoint
+            (method, root if root and path == "/" else root + path): endpoint
             for table in tables
             for (method, path), endpoint in table.items()
         }

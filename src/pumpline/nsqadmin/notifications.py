@@ -51,7 +51,7 @@ class Notifier:
             channel=channel,
             node=node,
             timestamp=int(time.time()),
-            user=self._users.user(request),
+            user=self._users.name(request),
             remote_ip=request.client.address,
             user_agent=request.header("user-agent"),
             url=_url(request),

@@ -101,7 +101,7 @@ class NsqadminOptions(DaemonOptions):
     nsqd_token_file: str = option(STRING, "", "path of a file with the access token for nsqds")
 
     def __post_init__(self) -> None:
-        self.base_path = clean_path(self.base_path)
+        self.base_path = clean_path(self.base_path).rstrip("/") or "/"
 
     @property
     def root(self) -> str:

@@ -43,6 +43,7 @@ class LiveEvents:
         if self.streams >= STREAMS_MAX:
             raise HttpError(503, "TOO_MANY_STREAMS")
         self._poller.look()
+        await self._poller.ready()
         first = await view(query)
         closeup = await self._views.closeup_of(name, query)
         told_by = self._state.listeners if closeup is None else closeup.listeners

@@ -105,6 +105,7 @@ class PageViews:
     def handler(self, view: View) -> Callable[[Request], Any]:
         async def handle(request: Request) -> Reply:
             self._poller.look()
+            await self._poller.ready()
             return json_reply(await view(request.query()))
 
         return handle

@@ -9,12 +9,13 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import msgspec
 
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory, RegisteredNode
-from pumpline.nsqadmin.cluster.upstream import decoded
+from pumpline.nsqadmin.cluster.upstream import decoded, is_address
 from pumpline.nsqadmin.live.polled import STATS_QUERY, PolledNode
 from pumpline.nsqadmin.live.rows import NodeRow, TopicRow
 from pumpline.nsqadmin.live.state import ClusterState, LookupdRow
@@ -25,6 +26,7 @@ from pumpline.web.yielding import Pace
 
 FAST_S = 2.0
 SLOW_S = 10.0
+FIRST_S = 1.0  # a request waits for the first poll
 SHARE_MAX = 0.1  # of the time, that polls may take
 LOOKING_S = 15.0  # after a request, somebody still looks
 VITALS_S = 30.0  # between looks at a node's disk
@@ -52,6 +54,7 @@ class ClusterPoller:
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self._looked = asyncio.Event()
+        self._first = asyncio.Event()
         self._looked_at_s = 0.0
         self._generations: dict[str, tuple[int, int]] = {}  # start time and signature, by node
         self._vitals_at_s: dict[str, float] = {}
@@ -67,6 +70,13 @@ class ClusterPoller:
         """Somebody looks at the figures."""
         self._looked_at_s = time.monotonic()
         self._looked.set()
+
+    async def ready(self) -> None:
+        """Wait for the first poll, but not for long: there may be dead nodes."""
+        if not self.state.seq:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_S):
+                    await self._first.wait()
 
     async def _run(self) -> None:
         while True:
@@ -97,10 +107,7 @@ class ClusterPoller:
 
     async def poll(self) -> None:
         """Ask everybody once."""
-        state = self.state
-        addresses = await self._find_nodes()
-        known = {address: state.nodes.get(address) or NodeRow(address) for address in addresses}
-        state.nodes = known
+        known = await self._find_nodes()
         now_s = self._clock()
         found = PollRound()
 
@@ -112,7 +119,7 @@ class ClusterPoller:
         for address, error in asked.errors.items():
             known[address].fail(error.words(), now_s)
         await self._look_after(known, now_s)
-        await self._settle(found, now_s)
+        await self._settle(found, known, now_s)
 
     async def _add(self, found: PollRound, node: NodeRow, told: PolledNode) -> None:
         signature = self._signature(node.node, told.start_time)
@@ -129,7 +136,7 @@ class ClusterPoller:
             await pace.breathe()
         found.nodes[node.node] = total
 
-    async def _settle(self, found: PollRound, now_s: float) -> None:
+    async def _settle(self, found: PollRound, nodes: dict[str, NodeRow], now_s: float) -> None:
         """The rows take what was found."""
         state = self.state
         state.at_s = now_s
@@ -139,15 +146,14 @@ class ClusterPoller:
             row = rows[name] = state.topics.get(name) or TopicRow(name)
             row.settle(told, now_s)
             await pace.breathe()
-        state.topics = rows
+        state.topics, state.nodes = rows, nodes
         for address, total in found.nodes.items():
-            if address in state.nodes:
-                signature = self._generations[address][1]
-                state.nodes[address].settle(total, now_s, signature)
+            nodes[address].settle(total, now_s, self._generations[address][1])
         state.give_histories()
         state.settle_total()
         state.troubles = find_troubles(state)
         state.tell()
+        self._first.set()
 
     def _signature(self, address: str, started_s: int) -> int:
         """A number for a node between two of its restarts, for sums to say who is in them."""
@@ -158,10 +164,11 @@ class ClusterPoller:
 
     # -- who is there -------------------------------------------------------------------------
 
-    async def _find_nodes(self) -> list[str]:
+    async def _find_nodes(self) -> dict[str, NodeRow]:
+        """Rows by address: those that were there, and new ones."""
         if not self._directory.lookupds:
             self.state.lookupds = {}
-            return list(dict.fromkeys(self._directory.nsqds))
+            return self._rows(self._directory.nsqds)
         state, now_s = self.state, self._clock()
         lookupds = self._directory.lookupds
         state.lookupds = {
@@ -171,11 +178,15 @@ class ClusterPoller:
         for lookupd, error in asked.errors.items():
             state.lookupds[lookupd].fail(error.words(), now_s)
         if not asked.answers:
-            return list(state.nodes)
+            return self._rows(state.nodes)
         return self._register(asked.answers)
 
-    def _register(self, answers: dict[str, list[RegisteredNode]]) -> list[str]:
-        """Note who is known where; the addresses of all."""
+    def _rows(self, addresses: Iterable[str]) -> dict[str, NodeRow]:
+        known = self.state.nodes
+        return {address: known.get(address) or NodeRow(address) for address in addresses}
+
+    def _register(self, answers: dict[str, list[RegisteredNode]]) -> dict[str, NodeRow]:
+        """Note who is known where."""
         state = self.state
         by_lookupd: dict[str, dict[str, RegisteredNode]] = {}
         for lookupd, nodes in answers.items():
@@ -187,14 +198,13 @@ class ClusterPoller:
             row.nodes = len(known)
             row.topics = len({topic for each in known.values() for topic in each.topics or ()})
             row.missing = sorted(every - set(known))
-        rows = {address: state.nodes.get(address) or NodeRow(address) for address in sorted(every)}
+        rows = self._rows(sorted(filter(is_address, every)))
         for address, node in rows.items():
             told = [known[address] for known in by_lookupd.values() if address in known]
             node.hostname, node.version = told[0].hostname, told[0].version
             node.missing_at = [each for each in by_lookupd if address not in by_lookupd[each]]
             node.tombstones = sorted({topic for each in told for topic in hidden(each)})
-        state.nodes = rows
-        return list(rows)
+        return rows
 
     async def _look_after(self, nodes: dict[str, NodeRow], now_s: float) -> None:
         """Now and then: the disk, and what an nsqd says of itself."""

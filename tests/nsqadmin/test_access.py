@@ -1,0 +1,150 @@
+"""Who may do what: users, other people's web pages, /config, base paths, and the page's headers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tests.kit.nsqadmin.process import Nsqadmin, lookupd_flags, running_nsqadmin
+from tests.kit.nsqadmin.upstreams import FakeDaemon, lookupd_of
+
+WRITES = [
+    ("POST", "/api/topics"),
+    ("POST", "/api/topics/orders"),
+    ("POST", "/api/topics/orders/billing"),
+    ("DELETE", "/api/topics/orders"),
+    ("DELETE", "/api/topics/orders/billing"),
+    ("DELETE", "/api/nodes/127.0.0.1:4151"),
+    ("POST", "/api/v1/actions"),
+    ("POST", "/api/v1/rewind"),
+    ("POST", "/api/v1/settings"),
+    ("POST", "/api/v1/dead-letters"),
+]
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+)
+PAGES = ("", "/topics", "/topics/a", "/topics/a/b", "/nodes", "/nodes/a", "/counter", "/lookup")
+
+
+@pytest.fixture(scope="module")
+def lookupd() -> Iterator[FakeDaemon]:
+    with FakeDaemon(lookupd_of()) as fake:
+        yield fake
+
+
+@pytest.fixture(scope="module")
+def guarded(lookupd: FakeDaemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nsqadmin]:
+    """Only ann and bob may change things; it is at /nsq/admin."""
+    with running_nsqadmin(
+        Path(tmp_path_factory.mktemp("guarded")) / "log",
+        *lookupd_flags([lookupd.address]),
+        "--admin-user=ann",
+        "--admin-user=bob",
+        "--acl-http-header=X-User",
+        "--base-path=nsq//admin/",
+        "--allow-config-from-cidr=10.0.0.0/8",
+    ) as admin:
+        yield admin
+
+
+@pytest.mark.parametrize(("method", "path"), WRITES)
+@pytest.mark.parametrize("headers", [{}, {"X-User": "eve"}, {"X-Forwarded-User": "ann"}])
+def test_strangers_change_nothing(
+    guarded: Nsqadmin, lookupd: FakeDaemon, method: str, path: str, headers: dict[str, str]
+) -> None:
+    body = {"topic": "orders", "action": "pause", "targets": [{"topic": "orders"}]}
+    answer = guarded.ask(f"/nsq/admin{path}", body, method=method, headers=headers)
+    assert (answer.status, answer.message) == (403, "FORBIDDEN")
+    assert [each for each in lookupd.asked if each.method == "POST"] == []
+
+
+def test_admins_may(guarded: Nsqadmin) -> None:
+    for user in ("ann", "bob"):
+        answer = guarded.ask("/nsq/admin/api/topics", {"topic": "t"}, headers={"X-User": user})
+        assert (answer.status, answer.message) == (200, "")
+
+
+@pytest.mark.parametrize(("user", "is_admin"), [("ann", True), ("eve", False), ("", False)])
+def test_the_page_is_told_who_asks(guarded: Nsqadmin, user: str, is_admin: bool) -> None:
+    told = guarded.ask("/nsq/admin/api/v1/session", headers={"X-User": user}).json()
+    assert (told["user"], told["is_admin"], told["admin_users"]) == (user, is_admin, True)
+    assert told["base_path"] == "/nsq/admin"
+
+
+def test_config_is_for_its_network_alone(guarded: Nsqadmin) -> None:
+    for method, body in (("GET", None), ("PUT", b"debug")):
+        answer = guarded.ask("/nsq/admin/config/log_level", body, method=method)
+        assert (answer.status, answer.message) == (403, "FORBIDDEN")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_are_below_the_base_path(guarded: Nsqadmin, page: str) -> None:
+    answer = guarded.ask(f"/nsq/admin{page}")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"] == CSP
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert b"{{" not in answer.body
+    assert b'content="/nsq/admin"' in answer.body
+    assert guarded.ask(page or "/").status == 404
+
+
+def test_files_of_the_page(guarded: Nsqadmin) -> None:
+    for name in ("nope.js", "index.html", "", "..", quote("../server.py", safe="")):
+        for folder in ("static", "fonts"):
+            answer = guarded.ask(f"/nsq/admin/{folder}/{name}")
+            assert answer.status == 404
+            assert b"NOT_FOUND" in answer.body
+
+
+def test_files_from_another_directory(lookupd: FakeDaemon, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "index.html").write_text("<title>{{base}}/static/app.js</title>")
+    (files / "app.js").write_text("let a = 1;\n" * 500)
+    (files / ".secret").write_text("x")
+    with running_nsqadmin(
+        tmp_path / "log", *lookupd_flags([lookupd.address]), f"--dev-static-dir={files}"
+    ) as admin:
+        assert admin.ask("/lookup").body == b"<title>/static/app.js</title>"
+        plain = admin.ask("/static/app.js")
+        assert plain.headers["content-type"] == "text/javascript; charset=utf-8"
+        assert plain.headers["content-security-policy"] == CSP
+        packed = admin.ask("/static/app.js", headers={"Accept-Encoding": "gzip"})
+        assert packed.headers["content-encoding"] == "gzip"
+        assert len(packed.body) < len(plain.body) / 10
+        again = admin.ask("/static/app.js", headers={"If-None-Match": plain.headers["etag"]})
+        assert (again.status, again.body) == (304, b"")
+        assert admin.ask("/static/.secret").status == 404
+        (files / "app.js").write_text("let b = 2;")
+        assert admin.ask("/static/app.js").body == b"let b = 2;"
+
+
+@pytest.mark.parametrize(("method", "path"), WRITES)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:1"},
+    ],
+)
+def test_web_pages_of_others_change_nothing(
+    guarded: Nsqadmin, method: str, path: str, headers: dict[str, str]
+) -> None:
+    answer = guarded.ask(
+        f"/nsq/admin{path}", {"topic": "t"}, method=method, headers={"X-User": "ann", **headers}
+    )
+    assert (answer.status, answer.message) == (403, "FOREIGN_ORIGIN")
+
+
+def test_our_own_page_may(guarded: Nsqadmin) -> None:
+    origin = f"http://127.0.0.1:{guarded.http_port}"
+    for headers in ({"Sec-Fetch-Site": "same-origin", "Origin": origin}, {"Origin": origin}, {}):
+        answer = guarded.ask(
+            "/nsq/admin/api/topics", {"topic": "t"}, headers={"X-User": "ann", **headers}
+        )
+        assert answer.status == 200

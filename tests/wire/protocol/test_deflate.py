@@ -6,9 +6,11 @@ import zlib
 import pytest
 
 from tests.kit.daemons import Nsqd
-from tests.kit.wire.commands import mpub, pub
+from tests.kit.wire.commands import mpub, pub, rdy, sub
 from tests.kit.wire.session import FRAME_ERROR, OK, Connect, Session
 from tests.kit.wire.upgraded import PackedSocket, consume_and_finish, upgrade
+
+OK_FRAME = b"\0\0\0\6\0\0\0\0OK"
 
 
 def wire_send(session: Session, data: bytes) -> None:
@@ -31,6 +33,34 @@ def test_publish_consume_finish(nsqd: Nsqd, connect: Connect, topic: str) -> Non
     assert (counters["depth"], counters["in_flight_count"]) == (0, 0)
     (client,) = counters["clients"]
     assert (client["snappy"], client["deflate"], client["tls"]) == (False, True, False)
+
+
+FLUSHED = b"\0\0\xff\xff"  # ends what is flushed
+
+
+def flushes(session: Session, count: int) -> list[bytes]:
+    """What the server flushes, each apart; NSQ also flushes nothing at all now and then."""
+    packed = session.raw.socket
+    assert isinstance(packed, PackedSocket)
+    wire, unpacked = b"", []
+    while len(unpacked) < count:
+        wire += packed.wire.recv(1 << 16)
+        *whole, wire = wire.split(FLUSHED)
+        unpacked += filter(None, (packed.codec.unpack(each + FLUSHED) for each in whole))
+    return unpacked
+
+
+def test_nothing_is_flushed_after_a_reply_together_with_it(connect: Connect, topic: str) -> None:
+    """A client for Java loses what is flushed together with a reply."""
+    session, consumer = connect(), connect()
+    upgrade(session, deflate=True)
+    session.send(pub(topic, b"a") * 3)
+    assert flushes(session, 3) == [OK_FRAME] * 3
+    upgrade(consumer, deflate=True)
+    consumer.send(sub(topic, "ch"), rdy(10), pub(topic, b"b"))
+    flushed = flushes(consumer, 3)
+    assert flushed[0] == OK_FRAME
+    assert all(OK_FRAME not in each.removesuffix(OK_FRAME) for each in flushed)
 
 
 def test_commands_may_be_cut_anywhere(connect: Connect, topic: str) -> None:

@@ -24,6 +24,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
+from pumpline.core.protocol.frames import split_frames
+
 try:
     from zlib_ng import zlib_ng as zlib
 except ImportError:
@@ -35,6 +37,7 @@ Buffer = bytes | bytearray | memoryview
 
 TLS_READ_BYTES = 256 * 1024
 PIECES_MAX = 500  # TLS records or snappy chunks, unpacked at once: however small, each takes 1 us
+SMALL_BYTES = 64
 _TLS_HANDSHAKE_RECORD = 22
 
 _RAW_DEFLATE_BITS = -15
@@ -209,6 +212,7 @@ class Snappy:
         self._compressor = cramjam.snappy.Compressor()
         self._input = bytearray()
         self._started = False
+        self._packed_last = b"", b""  # small data, and what it was packed to
         self.has_more = False
 
     def receive(self, data: bytes) -> None:
@@ -253,8 +257,13 @@ class Snappy:
         return pos
 
     def pack(self, data: bytes) -> bytes:
+        if data == self._packed_last[0]:  # as a run of OKs: chunks do not depend on each other
+            return self._packed_last[1]
         self._compressor.compress(data)
-        return bytes(self._compressor.flush())
+        packed = bytes(self._compressor.flush())
+        if len(data) <= SMALL_BYTES and not packed.startswith(_SNAPPY_START):
+            self._packed_last = data, packed
+        return packed
 
 
 class Layers:
@@ -306,6 +315,18 @@ class Layers:
     def write(self, output: Iterable[Buffer]) -> None:
         data = b"".join(output)
         self._send(data if self.compression is None else self.compression.pack(data))
+
+    def write_frames(self, replies: Iterable[bytes], messages: Iterable[Buffer]) -> None:
+        """What a server sends. Compressed, each reply is flushed by itself, and the messages after
+        them together, as NSQ does: there are clients that lose what is flushed with a reply."""
+        if self.compression is None:
+            self.write([*replies, *messages])
+            return
+        pack = self.compression.pack
+        packed = [pack(frame) for reply in replies for frame in split_frames(reply)]
+        if data := b"".join(messages):
+            packed.append(pack(data))
+        self._send(b"".join(packed))
 
     def _send(self, data: bytes) -> None:
         if self.tls is not None:

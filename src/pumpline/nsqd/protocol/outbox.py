@@ -24,7 +24,7 @@ OUTPUT_BYTES_MAX = 512 * 1024  # messages a consumer is given in one tick
 class Packing(Protocol):
     """Layers that output goes through."""
 
-    def write(self, output: list[Buffer]) -> None: ...
+    def write(self, replies: list[bytes], messages: list[Buffer]) -> None: ...
 
 
 class OutboxOwner(Protocol):
@@ -116,25 +116,26 @@ class Outbox:
         owner = self.owner
         if owner.phase is HANDSHAKE or owner.phase is GONE:
             return  # called again when the handshake is done
-        output = self._messages
+        messages = self._messages
+        replies: list[bytes] = []
         if self._replies:
             # Commands were parsed before anything was shared: their replies come first.
             settled = settle(self._replies)
-            output = settled.output + output
+            replies = settled.output
             if settled.refused:
                 owner.refuse()
             elif settled.awaited is not None and not self._awaits_outcome:
                 self._awaits_outcome = True
                 settled.awaited.wait(self._outcome_known)
-        if output and not self._transport.is_closing():
+        if (replies or messages) and not self._transport.is_closing():
             self._messages = []
             packing = owner.packing
             if packing is not None:
-                packing.write(output)
-            elif len(output) == 1:
-                self._transport.write(output[0])
+                packing.write(replies, messages)
+            elif len(replies) + len(messages) == 1:
+                self._transport.write(replies[0] if replies else messages[0])
             else:
-                self._transport.writelines(output)
+                self._transport.writelines([*replies, *messages])
         if owner.phase is not PLAIN and owner.sent():
             return
         if not self.blocked:

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from pumpline.core.protocol import frames
 from pumpline.core.protocol.errors import ProtocolError
-from pumpline.nsqd.queue.consumer import Buffer
 from pumpline.nsqd.queue.outcome import Ticket
 
 PendingReply = bytes | tuple[Ticket, int, str]
@@ -13,14 +12,14 @@ PendingReply = bytes | tuple[Ticket, int, str]
 
 
 class Settled(NamedTuple):
-    output: list[Buffer]
+    output: list[bytes]
     awaited: Ticket | None = None  # what the rest has to wait for
     refused: bool = False  # a publish has failed: its error is the last that the client gets
 
 
 def settle(replies: list[PendingReply]) -> Settled:
     """Take the replies that can be sent: all up to the first whose outcome is not known."""
-    output: list[Buffer] = []
+    output: list[bytes] = []
     for index, reply in enumerate(replies):
         if isinstance(reply, bytes):
             output.append(reply)

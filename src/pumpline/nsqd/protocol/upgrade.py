@@ -114,9 +114,9 @@ class Upgraded:
         """Carry on with input after it was held."""
         self._advance()
 
-    def write(self, output: list[Buffer]) -> None:
+    def write(self, replies: list[bytes], messages: list[Buffer]) -> None:
         try:
-            self.layers.write(output)
+            self.layers.write_frames(replies, messages)
         except UpgradeError as error:
             _LOG.error("[%s] - %s", self._client.peer, error)
             self._client.close()

@@ -29,6 +29,8 @@ from urllib.parse import quote
 
 from pumpline.client.http_connection import ask_once
 from pumpline.core.text import flags
+from pumpline.nsqadmin import options as nsqadmin_options
+from pumpline.nsqadmin import server as nsqadmin_server
 from pumpline.nsqd import options as nsqd_options
 from pumpline.nsqd import server as nsqd_server
 from pumpline.nsqd.claim import Claim
@@ -223,4 +225,24 @@ class LocalNsqlookupd(_LocalDaemon):
             raise
         self._server = server
         self.tcp_port = server.tcp_port
+        self.http_port = server.http_port
+
+
+class LocalNsqadmin(_LocalDaemon):
+    """Its flags say which nsqlookupds or nsqds it is for, as `--lookupd-http-address=…`."""
+
+    async def _start(self) -> None:
+        parsed = flags.parse(
+            nsqadmin_options.FLAGS, [f"--http-address={self.http_address}", *self.flags]
+        )
+        options = nsqadmin_options.NsqadminOptions.from_sources(parsed.values, {})
+        server = nsqadmin_server.Nsqadmin(
+            options, ListeningSockets(options.program, options.addresses())
+        )
+        try:
+            await server.start()
+        except BaseException:
+            await server.close()
+            raise
+        self._server = server
         self.http_port = server.http_port

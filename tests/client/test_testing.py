@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pumpline.client import Producer
-from pumpline.testing import LocalNsqd, LocalNsqlookupd
+from pumpline.testing import LocalNsqadmin, LocalNsqd, LocalNsqlookupd
 
 
 async def test_a_local_nsqd_is_published_to() -> None:
@@ -71,6 +71,13 @@ def test_an_nsqd_finds_an_nsqlookupd() -> None:
             other.publish("t", b"m")
             assert nsqd.tcp_port != other.tcp_port
             assert b'"version"' in lookupd.get("/info")
+
+
+def test_an_nsqadmin_shows_an_nsqd() -> None:
+    with LocalNsqd() as nsqd, LocalNsqadmin(f"--nsqd-http-address={nsqd.http_address}") as admin:
+        nsqd.publish("orders", b"m")
+        assert b'"orders"' in admin.get("/api/topics")
+        assert b"<title>nsqadmin</title>" in admin.get("/")
 
 
 def test_a_wrong_flag_is_told() -> None:

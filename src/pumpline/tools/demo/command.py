@@ -1,8 +1,9 @@
 """`pumpline demo`: a cluster on this machine, a kill -9 in the middle, and a count at the end.
 
-It runs an nsqlookupd, two nsqds in processes of their own, a producer of orders, two consumers, and
-Spark, which archives the topic as a table. One nsqd is killed with SIGKILL while messages flow, and
-is started again. At the end the books must balance: every acknowledged message is counted.
+It runs nsqlookupd, nsqadmin, two nsqds in processes of their own, a producer of orders, two
+consumers, and Spark, which archives the topic as a table. One nsqd is killed with SIGKILL while
+messages flow, and is started again. At the end the books must balance: every acknowledged message
+is counted.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pumpline.client import Producer
-from pumpline.testing import LocalNsqlookupd
+from pumpline.testing import LocalNsqadmin, LocalNsqlookupd
 from pumpline.tools.demo.killable_nsqd import KillableNsqd
 from pumpline.tools.demo.picture import Outage, Sample, chart
 from pumpline.tools.demo.shop import CHANNEL, TOPIC, Ledger, Shop, consume, produce, publish
@@ -62,9 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The daemons: an nsqlookupd in this process, two nsqds in their own."""
+    """The daemons: nsqlookupd and nsqadmin in this process, two nsqds in their own."""
 
     lookupd: LocalNsqlookupd
+    admin: LocalNsqadmin
     nsqds: tuple[KillableNsqd, KillableNsqd]
 
     def messages(self) -> int:
@@ -75,7 +77,10 @@ class Cluster:
 
 @contextmanager
 def cluster(directory: Path) -> Iterator[Cluster]:
-    with LocalNsqlookupd() as lookupd:
+    with (
+        LocalNsqlookupd() as lookupd,
+        LocalNsqadmin(f"--lookupd-http-address={lookupd.http_address}") as admin,
+    ):
         flag = f"--lookupd-tcp-address={lookupd.tcp_address}"
         for name in ("nsqd-1", "nsqd-2"):
             (directory / name).mkdir()
@@ -86,7 +91,7 @@ def cluster(directory: Path) -> Iterator[Cluster]:
             for nsqd in (first, second):
                 nsqd.post(f"/topic/create?topic={TOPIC}")
                 nsqd.post(f"/channel/create?topic={TOPIC}&channel={CHANNEL}")
-            yield Cluster(lookupd, (first, second))
+            yield Cluster(lookupd, admin, (first, second))
 
 
 class Demo:
@@ -112,6 +117,7 @@ class Demo:
                 f"nsqlookupd on {daemons.lookupd.http_address}, "
                 f"nsqds on {first.tcp_address} and {second.tcp_address}"
             )
+            self._tell(f"nsqadmin shows it live: http://{daemons.admin.http_address}")
             try:
                 await self._publish_and_consume(daemons)
                 return await self._balance(daemons)

@@ -6,6 +6,7 @@
 | `stall()`     | nothing: bytes stay where they are, in one direction or both, until `resume()`  |
 | `half_open()` | nothing, ever: the server's side is gone, and the client is not told            |
 | `refuse()`    | new connections are reset, until `accept()`                                     |
+| `make_rough()`| small pieces, each a little late: connections overtake each other               |
 
 Runs in the loop of the test. Knows nothing of what is said.
 """
@@ -13,13 +14,15 @@ Runs in the loop of the test. Knows nothing of what is said.
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Self
 
 CHUNK_BYTES = 1 << 16
+ROUGH_DELAY_S = 0.003  # the longest for one piece
 UP, DOWN = "up", "down"  # to the server, to the client
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -33,6 +36,7 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._links: set[_Link] = set()
         self._refusing = False
+        self._dice: random.Random | None = None  # of a rough network
         self._open = {UP: asyncio.Event(), DOWN: asyncio.Event()}
         self._changed = asyncio.Condition()
         self.resume()
@@ -80,6 +84,15 @@ class Proxy:
     def accept(self) -> None:
         self._refusing = False
 
+    def make_rough(self, dice: random.Random) -> None:
+        self._dice = dice
+
+    def heal(self) -> None:
+        """Back to a network that does nothing but forward."""
+        self.resume()
+        self.accept()
+        self._dice = None
+
     async def connected(self, count: int) -> None:
         """Wait until so many connections are up."""
         await self.until(lambda: len(self._links) == count)
@@ -112,12 +125,24 @@ class Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str
     ) -> None:
         while data := await reader.read(CHUNK_BYTES):
-            await self._open[direction].wait()
-            writer.write(data)
-            await writer.drain()
+            for piece in self._pieces(data):
+                await self._open[direction].wait()
+                writer.write(piece)
+                await writer.drain()
+                if self._dice is not None:
+                    await asyncio.sleep(self._dice.random() * ROUGH_DELAY_S)
             if direction == UP:
                 self.bytes_up += len(data)
             await self._tell()
+
+    def _pieces(self, data: bytes) -> Iterator[bytes]:
+        if self._dice is None:
+            yield data
+            return
+        while data:
+            size = self._dice.choice([1, 3, 50, 500, CHUNK_BYTES])
+            yield data[:size]
+            data = data[size:]
 
     async def _tell(self) -> None:
         async with self._changed:
@@ -165,6 +190,6 @@ class _Link:
 def _reset(writer: asyncio.StreamWriter) -> None:
     raw = writer.get_extra_info("socket")
     if raw is not None:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # uvloop: its descriptor is -1 once it is closed
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
     writer.transport.abort()

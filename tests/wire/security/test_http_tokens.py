@@ -229,7 +229,7 @@ async def test_every_route_that_changes_or_shows_messages_is_guarded(tmp_path: P
     routes = server._http[0]._site._routes
     table: dict[tuple[str, str], Endpoint] = {
         (method, path): endpoint
-        for known in (routes._paths, routes._prefixes)
+        for known in (routes._paths, {path: each for (path, _), each in routes._prefixes.items()})
         for path, methods in known.items()
         for method, endpoint in methods.items()
     }

@@ -12,10 +12,15 @@ function nameOf(target) {
   return [target.topic, target.channel ?? target.hold].filter(Boolean).join(" › ");
 }
 
+/** Of a row, what names it; rows of channels say with `hold` whether they are one. */
+function bare({ topic, channel, hold }) {
+  return typeof hold === "string" ? { topic, hold } : { topic, channel };
+}
+
 /** Act on targets, on all nodes or one; tells what came of it. Returns whether anything was done. */
 export async function act(action, targets, { node = "", after = null } = {}) {
   try {
-    const body = { action, targets: targets.map(({ topic, channel, hold }) => ({ topic, channel, hold })) };
+    const body = { action, targets: targets.map(bare) };
     const answer = await post("/api/v1/actions", node ? { ...body, node } : body);
     const names = targets.length === 1 ? nameOf(targets[0]) : `${count(targets.length)} rows`;
     const back = REVERSE[action];

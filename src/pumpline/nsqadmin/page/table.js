@@ -90,6 +90,7 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
   const cells = new Map();
   let stop = null;
   let shownRows = [];
+  let total = 0;
 
   const search = h("input", { type: "search", placeholder: "Search", "aria-label": `Search ${caption}`, value: state.search, class: "search" });
   const chips = filters.map((filter) => {
@@ -108,13 +109,14 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
   const table = h("table", {}, h("caption", { class: "hidden" }, caption), h("thead", {}, h("tr", {}, bulk && pickHead(), heads)), body);
   const nothing = h("p", { class: "faint empty", hidden: true }, empty);
   const range = h("span", { class: "faint range" });
+  const news = h("button", { type: "button", hidden: true, onclick: () => reopen() }, "Show new rows");
   const back = h("button", { type: "button", onclick: () => turn(-PAGE_ROWS) }, "Previous");
   const on = h("button", { type: "button", onclick: () => turn(PAGE_ROWS) }, "Next");
   const element = h(
     "div", { class: "table" },
     (searchable || filters.length || bulk) && h("div", { class: "tools" }, searchable && search, chips, acts),
     table, nothing,
-    h("div", { class: "pages" }, range, back, on),
+    h("div", { class: "pages" }, range, back, on, news),
   );
 
   function sortHead(column) {
@@ -162,6 +164,8 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
 
   function draw(data) {
     shownRows = data.rows;
+    total = data.total;
+    news.hidden = true;
     cells.clear();
     replace(body, data.rows.map((row) => {
       const made = columns.map((column) => makeCell(column, row));
@@ -187,6 +191,13 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
     setText(nothing, state.search || state.filter.size ? "Nothing matches." : empty);
   }
 
+  /** There are more rows, or fewer. They move only while nobody points at them or has selected some. */
+  function onOtherRows() {
+    const isLookedAt = selected.size > 0 || body.matches(":hover") || body.contains(document.activeElement);
+    if (isLookedAt) news.hidden = false;
+    else reopen();
+  }
+
   function reopen() {
     keep();
     showSort();
@@ -203,6 +214,7 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
           else known.made.forEach((cell, index) => updateCell(cell, columns[index], row));
         }
         showRange(data);
+        if (data.total !== total) onOtherRows();
       },
       error: (error) => { replace(body); setText(nothing, error.message); nothing.hidden = false; table.hidden = true; },
     });

@@ -11,6 +11,9 @@ ROUTES = Routes(
         ("POST", "/topic/create"): "create",
         ("GET", "/config/:opt"): "get",
         ("PUT", "/config/:opt"): "put",
+        ("GET", "/topics"): "topics",
+        ("GET", "/topics/:topic"): "topic",
+        ("GET", "/topics/:topic/:channel"): "channel",
     }
 )
 
@@ -44,6 +47,14 @@ ROUTES = Routes(
         ("GET", "", None),
         ("GET", "*", None),
         ("GET", "/pong", None),
+        ("GET", "/topics/a", Found("topic", "a")),
+        ("GET", "/topics/a/b", Found("channel", "a/b")),
+        ("GET", "/Topics/A/b/", Redirect("/topics/A/b")),
+        ("GET", "/topics/", Redirect("/topics")),
+        ("GET", "/topics//a", Redirect("/topics/a")),
+        ("PUT", "/topics/a/b", Allowed(["GET", "OPTIONS"])),
+        ("GET", "/topics/a/b/c", None),
+        ("GET", "/x/a/b", None),
     ],
 )
 def test_resolve(method: str, path: str, expected: object) -> None:

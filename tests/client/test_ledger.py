@@ -110,7 +110,7 @@ async def test_they_balance_with_the_daemons_for_users_tests(topic: str) -> None
         await Ledger(SEEDS[0], topic, [LocalNode(first), LocalNode(second)]).run(TROUBLES)
 
 
-@pytest.mark.parametrize("kind", ["fork"])
+@pytest.mark.parametrize("kind", ["fork", "spawn"])
 async def test_they_balance_in_worker_processes(tmp_path: Path, topic: str, kind: str) -> None:
     dice = random.Random(kind)
     with killed_nsqds(tmp_path, topic, []) as nodes:

@@ -51,6 +51,16 @@ class BackoffMachine(RuleBasedStateMachine):
         self.backoff.elapse(self.now)
         assert self.backoff.phase is (BackoffPhase.PROBING if is_over else before)
 
+    @rule()
+    def recover(self) -> None:
+        """After any history, as many successes as the counter says open it again."""
+        for _ in range(self.backoff.level):
+            self.now = max(self.now, min(self.backoff.ends_at, self.now + self.wait_max_s))
+            self.backoff.elapse(self.now)
+            self.backoff.succeeded(self.now)
+        assert self.backoff.phase is BackoffPhase.OPEN
+        assert self.backoff.level == 0
+
     @invariant()
     def open_means_level_0(self) -> None:
         assert (self.backoff.phase is BackoffPhase.OPEN) == (self.backoff.level == 0)

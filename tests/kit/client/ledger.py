@@ -202,6 +202,7 @@ class Ledger:
         consumer = self._consumer(addresses)
         consumer.max_in_flight = 100
         running = asyncio.create_task(consumer.run(self._handle, concurrency=20))
+        await until(lambda: consumer.connections)  # a stop before the start has no effect
         try:
             with suppress(TimeoutError):  # the check says what is missing
                 await until(lambda: self.books.is_settled, timeout_s=SETTLE_S)

@@ -143,6 +143,14 @@ def test_consumers_with_hostile_words(fleet: Fleet, topic: str) -> None:
         assert answer.headers["content-type"] == "application/json; charset=utf-8"
         assert answer.headers["x-content-type-options"] == "nosniff"
         wait_until(lambda: fleet.admin.get(path)["rows"][0]["ready_count"] == 5)
+        publish(fleet.nsqd, topic, b"x")
+        client.read_message()
+
+        def held() -> Any:
+            told = fleet.admin.get(path)["rows"][0]
+            return told["longest_held_offset"] == 0 and told["longest_held_ms"] >= 0
+
+        wait_until(held)
         found = fleet.admin.get(f"{path}&search={quote('<script>')}")
         assert found["total"] == 1
         assert fleet.admin.get(f"{path}&search=nobody")["total"] == 0

@@ -26,7 +26,7 @@ MEMORY_KEYS = """heap_objects heap_idle_bytes heap_in_use_bytes heap_released_by
     gc_pause_usec_100 gc_pause_usec_99 gc_pause_usec_95 next_gc_bytes gc_total_runs""".split()
 # Not in the release that the suite is compared with.
 NEWER_KEYS = """zone_local_msg_count region_local_msg_count global_msg_count topology_zone
-    topology_region oldest_timestamp""".split()
+    topology_region oldest_timestamp longest_held_offset longest_held_since""".split()
 
 NO_LATENCY = {"count": 0, "percentiles": None}
 
@@ -247,6 +247,29 @@ def test_figures_of_a_consumer(nsqd: Nsqd, connect: Connect, topic: str) -> None
         "tls_negotiated_protocol": "",
         "tls_negotiated_protocol_is_mutual": False,
     }
+
+
+@pytest.mark.deviation
+def test_what_a_consumer_has_had_longest(nsqd: Nsqd, connect: Connect, topic: str) -> None:
+    session = connect()
+    session.subscribe(topic, "ch", ready=4)
+    before_ns = time.time_ns()
+    connect().publish(topic, b"1", b"2", b"3")
+    messages = session.messages(3)
+
+    def held() -> tuple[int | None, int]:
+        (client,) = get_stats(nsqd, f"&topic={topic}")["topics"][0]["channels"][0]["clients"]
+        return client.get("longest_held_offset"), client.get("longest_held_since", 0)
+
+    session.finish(messages[0])
+    await_channel(nsqd, topic, "ch", in_flight_count=2)
+    offset, since_ns = held()
+    assert offset == 1
+    assert before_ns - 10**9 < since_ns <= time.time_ns() + 10**9  # two clocks
+    for message in messages[1:]:
+        session.finish(message)
+    await_channel(nsqd, topic, "ch", in_flight_count=0)
+    assert held() == (None, 0)
 
 
 @pytest.mark.deviation  # newer than the release it is compared with

@@ -100,6 +100,17 @@ class Leases:
         if deadline_ns < self.floor_ns:  # a cap shorter than the timeout
             self.floor_ns = deadline_ns
 
+    def longest(self, *, timeout_ns: int, timeout_max_ns: int) -> tuple[int, int] | None:
+        """What is in flight the longest: its offset, and when it was delivered. `deadlines` are in
+        the order of deliveries, as a touch leaves a message in its place."""
+        offset = next(iter(self.deadlines), None)
+        if offset is None:
+            return None
+        cap_ns = self._caps.get(offset)
+        if cap_ns is not None:
+            return offset, cap_ns - timeout_max_ns
+        return offset, self.deadlines[offset] - timeout_ns
+
     def remove(self, offset: int) -> None:
         del self.deadlines[offset]
         if self._caps:

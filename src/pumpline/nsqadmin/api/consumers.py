@@ -19,12 +19,13 @@ from pumpline.nsqadmin.live.state import ClusterState
 from pumpline.nsqadmin.live.tables import TableKind
 
 FRESH_S = 1.0
+NS_PER_MS = 1_000_000
 KEPT_MAX = 50  # channels
 
 COLUMNS = (
     "node remote_address client_id hostname user_agent ready_count in_flight message_count "
     "finish_count requeue_count done_rate connected_at_ms tls compression authed auth_identity "
-    "sample_rate zone region".split()
+    "sample_rate zone region longest_held_offset longest_held_ms".split()
 )
 
 
@@ -49,6 +50,8 @@ class PolledClient(msgspec.Struct, kw_only=True):
     auth_identity: str = ""
     topology_zone: str = ""
     topology_region: str = ""
+    longest_held_offset: int | None = None  # of our nsqds
+    longest_held_since: int = 0  # ns
 
 
 class ClientsOfChannel(msgspec.Struct):
@@ -87,6 +90,9 @@ class ConsumerRow:
         self.sample_rate = told.sample_rate
         self.zone = told.topology_zone
         self.region = told.topology_region
+        self.longest_held_offset = told.longest_held_offset
+        since_ns = told.longest_held_since
+        self.longest_held_ms = max(time.time_ns() - since_ns, 0) // NS_PER_MS if since_ns else None
 
     @property
     def key(self) -> str:

@@ -81,6 +81,8 @@ class ClientStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     tls_version: str
     tls_negotiated_protocol: str
     tls_negotiated_protocol_is_mutual: bool
+    longest_held_offset: int | None = None  # of what is in flight; absent if nothing is
+    longest_held_since: int = 0  # ns
 
 
 class ChannelStats(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -310,6 +312,7 @@ def client_stats(connection: Connection, topic_name: str) -> ClientStats:
     layers = connection.layers
     tls = layers.tls if layers and layers.open else None
     compression = layers.compression.name if layers and layers.compression else ""
+    held_offset, held_since_ns = _longest_held(consumer)
     access = connection.protocol.access
     grant = access.grant if access else None
     return ClientStats(
@@ -342,7 +345,23 @@ def client_stats(connection: Connection, topic_name: str) -> ClientStats:
         tls_version=go_version_name(tls.version) if tls else "",
         tls_negotiated_protocol="",
         tls_negotiated_protocol_is_mutual=tls is not None,  # what Go always says
+        longest_held_offset=held_offset,
+        longest_held_since=held_since_ns,
     )
+
+
+def _longest_held(consumer: ChannelConsumer | None) -> tuple[int | None, int]:
+    """The message that a consumer has had longest, and since when."""
+    if consumer is None:
+        return None, 0
+    topic = consumer.channel.topic
+    held = consumer.leases.longest(
+        timeout_ns=consumer.msg_timeout_ns, timeout_max_ns=topic.options.max_msg_timeout_ns
+    )
+    if held is None:
+        return None, 0
+    offset, delivered_ns = held
+    return offset, topic.tick.wall_ns - (topic.tick.steady_ns - delivered_ns)
 
 
 def _delivered(consumer: ChannelConsumer | None, locality: Locality) -> int:

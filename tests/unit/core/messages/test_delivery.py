@@ -180,6 +180,18 @@ def test_a_touch_that_shortens_a_lease_lowers_the_bound() -> None:
     assert leases.floor_ns == 50
 
 
+def test_what_is_held_longest_is_what_was_delivered_first() -> None:
+    leases = Leases()
+    assert leases.longest(timeout_ns=100, timeout_max_ns=150) is None
+    leases.add(7, 8, 110)  # delivered at 10
+    leases.add(3, 5, 120)
+    assert leases.longest(timeout_ns=100, timeout_max_ns=150) == (7, 10)
+    leases.touch(7, now_ns=50, timeout_ns=100, timeout_max_ns=150)
+    assert leases.longest(timeout_ns=100, timeout_max_ns=150) == (7, 10)
+    leases.remove(7)
+    assert leases.longest(timeout_ns=100, timeout_max_ns=150) == (3, 20)
+
+
 def test_the_limit_of_an_earlier_delivery_does_not_hold_for_a_later_one() -> None:
     leases = Leases()
     leases.add(0, 1, 100)

@@ -206,4 +206,4 @@ class AdminEndpoints:
     def _failed(self, error: OSError, what: str) -> HttpError:
         reason = self._broker.disk.health.failed(error, what)
         _LOG.error("failed to write %s - %s", what, reason)
-        return HttpError(500, "INTERNAL_ERROR")
+        return HttpError(500, "INTERNAL_ERROR", details={"detail": reason})

@@ -76,7 +76,7 @@ class HoldEndpoints:
                 raise HttpError(404, "TOPIC_NOT_FOUND") from None
             reason = self._broker.disk.health.failed(error, f"holds of topic {topic.name}")
             _LOG.error("TOPIC(%s): failed to write holds - %s", topic.name, reason)
-            raise HttpError(500, "INTERNAL_ERROR") from None
+            raise HttpError(500, "INTERNAL_ERROR", details={"detail": reason}) from None
 
 
 def _described(topic: Topic, hold: StoredHold) -> dict[str, object]:

@@ -39,8 +39,8 @@ class SettingsEndpoints:
             topic.store_settings(settings)
             await asyncio.to_thread(disk.directory.sync_manifest, topic.name)
         except OSError as error:
-            disk.health.failed(error, f"settings of topic {topic.name}")
-            raise HttpError(500, "INTERNAL_ERROR") from None
+            reason = disk.health.failed(error, f"settings of topic {topic.name}")
+            raise HttpError(500, "INTERNAL_ERROR", details={"detail": reason}) from None
         self._broker.retention.let_go(topic)
         return _described(topic)
 

@@ -1,6 +1,7 @@
 """Nodes that fail: what is left is shown, what failed is told, and dead nodes cost one timeout."""
 
 import json
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -219,3 +220,38 @@ def test_answers_that_are_no_nsqds_are_failures_of_that_node(tmp_path: Path, ans
         assert not rows[bad.address]["ok"] or answer in ("", "null")
         assert "panic" not in admin.log_text()
         assert "POLL: failed" not in admin.log_text()
+
+
+@pytest.mark.parametrize("who", ["nsqd", "nsqlookupd"])
+def test_nobody_waits_again_for_one_that_is_silent(tmp_path: Path, who: str) -> None:
+    """It failed once, and then never answers. With a timeout of an hour a poll would never end."""
+    never = threading.Event()
+
+    def silent(asked: Asked) -> tuple[int, str]:
+        if asked.path in ("/stats", "/nodes"):
+            return 500, "{}"
+        never.wait()
+        return 500, ""
+
+    with FakeDaemon(healthy) as good, FakeDaemon(silent) as bad, ExitStack() as stack:
+        stack.callback(never.set)
+        lookupd = stack.enter_context(FakeDaemon(lookupd_of(a_node(good.port, "orders"))))
+        flags = nsqd_flags([good.address, bad.address])
+        if who == "nsqlookupd":
+            flags = lookupd_flags([lookupd.address, bad.address])
+        flags.append("--http-client-request-timeout=1h")
+        admin = stack.enter_context(running_nsqadmin(tmp_path / "log", *flags))
+        wait_until(lambda: admin.view("overview")["seq"] >= 3)
+        assert [each["error"] for each in admin.view("overview")["left_out"]] == ["500 {}"]
+        assert admin.view("topic?topic=orders")["total"]["waiting"] == 3
+
+
+def test_one_that_was_silent_is_seen_again(tmp_path: Path) -> None:
+    with (
+        FakeDaemon(lambda asked: (500, "{}")) as nsqd,
+        running_nsqadmin(tmp_path / "log", *nsqd_flags([nsqd.address])) as admin,
+    ):
+        wait_until(lambda: admin.view("overview")["totals"]["silent"] == 1)
+        nsqd.answer = healthy
+        wait_until(lambda: admin.view("overview")["totals"]["waiting"] == 3)
+        assert admin.view("overview")["left_out"] == []

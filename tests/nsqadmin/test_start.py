@@ -1,5 +1,6 @@
 """nsqadmin as a command: what it refuses, its config file, TLS and access tokens, and its end."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -132,6 +133,11 @@ def test_access_tokens_towards_an_nsqd(tmp_path: Path) -> None:
             admin.knows_topic("t")
             assert admin.view("messages?topic=t")["nodes"][0]["ok"]
             assert "secret-of-16-characters" not in admin.log_text()
+            for path in (tokens, own):
+                path.write_text("another-secret-of-an-admin\n")
+            for daemon in (nsqd, admin):
+                daemon.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: admin.ask("/api/topics", {"topic": "u"}).status == 200)
 
 
 def test_graphite(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 Knows every room of nsqadmin and joins them.
 """
 
+import logging
 import ssl
 
 from pumpline.nsqadmin.access import AdminUsers, ConfigGuard
@@ -46,6 +47,8 @@ from pumpline.web.sockets import ListeningSockets, StartupError
 GRAPHITE_BYTES_MAX = 16 << 20
 OTHERS_REQUESTS_MAX = 16  # to Graphite, and to the endpoint of notifications
 TOKEN_FILE_BYTES_MAX = 64 << 10
+
+_LOG = logging.getLogger(__name__)
 
 
 class Nsqadmin:
@@ -109,8 +112,15 @@ class Nsqadmin:
         poller.start()
 
     def reload(self) -> bool:
-        """SIGHUP: nsqadmin has no files to read again."""
-        return False
+        """SIGHUP: read the access token again; one that cannot be read leaves the one before."""
+        path = self.options.nsqd_token_file
+        if not path or self._upstream is None:
+            return False
+        try:
+            self._upstream.use_token(access_token(path))
+        except StartupError as error:
+            _LOG.error("%s", error)
+        return True
 
     async def close(self) -> None:
         self._listeners.close()

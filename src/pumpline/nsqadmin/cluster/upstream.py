@@ -95,8 +95,13 @@ class Upstream:
         self._reads = Asker(keeps=True, **limits)
         self._writes = Asker(**limits)  # a new connection each: a stale one would lose the write
         self._tails = Asker(**{**limits, "requests_max": 0})
-        self._headers = {"Authorization": f"Bearer {access_token}"} if access_token else {}
+        self._headers: dict[str, str] = {}
+        self.use_token(access_token)
         self._https_ports: dict[str, int] = {}
+
+    def use_token(self, access_token: str) -> None:
+        """From now on; empty for none."""
+        self._headers = {"Authorization": f"Bearer {access_token}"} if access_token else {}
 
     async def close(self) -> None:
         for asker in (self._reads, self._writes, self._tails):

@@ -1,8 +1,7 @@
 """Closer looks: one topic on each of its nodes, or one node with all it has, up to every second.
 
 All who look at the same thing share a close-up. It ends when nobody has asked for it for a while,
-and of too many the one that was not asked for the longest. Rates need two looks, so the first has
-none.
+and there cannot be too many. Rates need two looks, so the first has none.
 """
 
 import asyncio
@@ -23,6 +22,7 @@ from pumpline.nsqadmin.live.polled import (
 from pumpline.nsqadmin.live.rows import TopicRow
 from pumpline.nsqadmin.live.state import ClusterState
 from pumpline.nsqadmin.live.sums import PolledTopicSum
+from pumpline.web.replies import HttpError
 from pumpline.web.yielding import Pace
 
 EVERY_S = 1.0
@@ -106,8 +106,7 @@ class TopicCloseup(Closeup):
     async def _ask(self) -> None:
         known = self._state.topics.get(self.topic)
         nodes = known.on if known is not None else await self._find()
-        silent = [node.node for node in self._state.nodes.values() if not node.ok]
-        found = await topic_stats(self._directory, [*nodes, *silent], self.topic)
+        found = await topic_stats(self._directory, nodes, self.topic)
         now_s = self.at_s = time.time()
         total, rows = PolledTopicSum(), {}
         for node, (told, started_s) in found.answers.items():
@@ -118,6 +117,9 @@ class TopicCloseup(Closeup):
                 rows[node] = self.by_node.get(node) or TopicRow(self.topic)
                 rows[node].settle(own, now_s)
         self.by_node, self.errors = rows, found.errors
+        for known_node in self._state.nodes.values():
+            if not known_node.ok:  # it may have the topic: nobody knows
+                self.errors.setdefault(known_node.node, UpstreamError(known_node.error))
         if now_s - self._logs_at_s >= LOGS_S:
             self._logs_at_s = now_s
             await self._measure_logs()
@@ -193,9 +195,11 @@ class Closeups:
     async def _keep(self, key: tuple[str, str], closeup: Closeup) -> None:
         self._open[key] = closeup
         self._open.move_to_end(key)
-        while len(self._open) > CLOSEUPS_MAX:
-            _, oldest = self._open.popitem(last=False)
-            oldest.close()
+        if len(self._open) > CLOSEUPS_MAX:
+            unwanted = next((each for each, own in self._open.items() if not own.is_wanted), key)
+            self._open.pop(unwanted).close()
+            if unwanted == key:
+                raise HttpError(503, "TOO_MANY_CLOSEUPS")
         await closeup.ready()
 
     def close(self) -> None:

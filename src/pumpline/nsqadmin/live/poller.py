@@ -2,7 +2,8 @@
 
 It asks every 2 s while somebody looks, every 10 s otherwise, and never so often that it takes more
 than a tenth of the time. Answers are worked through in short slices, so that the page stays quick
-with a million channels. A round that cannot even find nodes keeps those it knows.
+with a million channels. A daemon that does not answer is waited for once. A poll that cannot even
+find nodes keeps those it knows.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from pumpline.nsqadmin.cluster.directory import ClusterDirectory, RegisteredNode
 from pumpline.nsqadmin.cluster.upstream import decoded, is_address
 from pumpline.nsqadmin.live.polled import STATS_QUERY, PolledNode
 from pumpline.nsqadmin.live.rows import NodeRow, TopicRow
+from pumpline.nsqadmin.live.silence import SilentDaemons
 from pumpline.nsqadmin.live.state import ClusterState, LookupdRow
 from pumpline.nsqadmin.live.sums import NodeSum, PolledTopicSum
 from pumpline.nsqadmin.live.troubles import find_troubles
@@ -59,11 +61,13 @@ class ClusterPoller:
         self._looked_at_s = 0.0
         self._generations: dict[str, tuple[int, int]] = {}  # start time and signature, by node
         self._vitals_at_s: dict[str, float] = {}
+        self._silent = SilentDaemons(directory.upstream)
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def close(self) -> None:
+        self._silent.close()
         if self._task is not None:
             self._task.cancel()
 
@@ -115,15 +119,16 @@ class ClusterPoller:
         room = asyncio.Semaphore(ANSWERS_MAX)
 
         async def ask(address: str) -> None:
-            node = known[address]
-            # A node that was silent waits for nobody: many of them cost one timeout.
-            async with room if node.ok else nullcontext():
+            # One that never answered waits for nobody: many of them cost one timeout.
+            async with room if known[address].started_at_ms else nullcontext():
                 answer = await self._directory.upstream.get(address, "/stats", STATS_QUERY)
-                await self._add(found, node, decoded(answer, PolledNode))
+                await self._add(found, known[address], decoded(answer, PolledNode))
 
-        asked = await self._directory.upstream.each(known, ask)
+        asked = await self._directory.upstream.each(self._silent.answering(known), ask)
         for address, error in asked.errors.items():
             known[address].fail(error.words(), now_s)
+            self._silent.add(address)
+        self._silent.knock([*known, *self._directory.lookupds])
         await self._look_after(known, now_s)
         await self._settle(found, known, now_s)
 
@@ -180,9 +185,12 @@ class ClusterPoller:
         state.lookupds = {
             each: state.lookupds.get(each) or LookupdRow(lookupd=each) for each in lookupds
         }
-        asked = await self._directory.upstream.each(lookupds, self._directory.registered)
+        asked = await self._directory.upstream.each(
+            self._silent.answering(lookupds), self._directory.registered
+        )
         for lookupd, error in asked.errors.items():
             state.lookupds[lookupd].fail(error.words(), now_s)
+            self._silent.add(lookupd)
         if not asked.answers:
             return self._rows(state.nodes)
         return self._register(asked.answers)
@@ -224,8 +232,8 @@ class ClusterPoller:
             return await read_vitals(self._directory.upstream, address)
 
         found = await self._directory.upstream.each(due, look)
+        self._vitals_at_s |= dict.fromkeys(due, now_s)
         for address, vitals in found.answers.items():
-            self._vitals_at_s[address] = now_s
             row = nodes[address]
             row.pumpline, row.hostname = vitals.pumpline, vitals.hostname or row.hostname
             row.disk_free, row.disk_total = vitals.disk_free, vitals.disk_total

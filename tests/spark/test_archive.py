@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pyspark_nsq.errors import NsqError
 from pyspark_nsq.pipelines import archive
+from pyspark_nsq.pipelines.running.unread import NotAllRead
 from pyspark_nsq.pipelines.table.table import ParquetTable
 from tests.kit.daemons import Nsqd
 from tests.kit.spark.pipelines import order_ids, orders, run, table
@@ -193,6 +195,22 @@ def test_another_stream_s_table_is_not_written_to(
     archived(nsqd, topic, work / "t")
     with pytest.raises(NsqError, match="was written by the stream with the checkpoint"):
         archived(nsqd, topic, work / "t", "--checkpoint", str(work / "other"))
+
+
+def test_a_run_that_could_not_read_all_there_is_says_what_is_missing(
+    spark: SparkSession, start_nsqd: Callable[..., Nsqd], nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    other = start_nsqd()
+    both = f"{addresses(nsqd)},{addresses(other)}"
+    for node in (nsqd, other):
+        publish(node, topic, orders(range(5)))
+    asked = ("--nsqd", both, "--topic", topic, "--table", str(work / "t"), "--once")
+    run(archive, *asked)
+    other.kill()
+    publish(nsqd, topic, orders(range(5, 8)))
+    with pytest.raises(NotAllRead, match=f"{addresses(other)} does not answer.*beyond 5 is read"):
+        run(archive, *asked)
+    assert order_ids(spark, work / "t") == sorted([*range(5), *range(8)])
 
 
 def holds(nsqd: Nsqd, topic: str) -> set[str]:

@@ -25,6 +25,7 @@ from pyspark_nsq.errors import BadOption
 from pyspark_nsq.pipelines.json_events import events
 from pyspark_nsq.pipelines.lake.lake import DELTA, ICEBERG, LakeTable
 from pyspark_nsq.pipelines.running import command
+from pyspark_nsq.pipelines.running.unread import require_all_read, survey_of
 from pyspark_nsq.pipelines.running.watch import Stop, Watch
 from pyspark_nsq.pipelines.table.compaction import FILE_BYTES
 from pyspark_nsq.pipelines.table.layout import (
@@ -108,10 +109,16 @@ class Archive:
         if not self.is_json:
             self._add_raw(batch, rows, whence)
             return
-        if self.schema is None:
-            rows = rows.persist()  # read twice: to infer the schema, and to parse
-        schema = self._schema(rows, batch)
-        both = events.parsed(rows, schema).persist()
+        infers = self.schema is None
+        known = events.merged(self.table.event_schema(), self.schema or self.hints)
+        checked = events.checked(rows, known, grows=infers)
+        if infers:
+            checked = checked.persist()  # read twice: to infer the schema, and to parse
+        schema = self._schema(checked, known, batch)
+        parsed = checked
+        if schema != known:  # two messages may have new fields that differ only in case
+            parsed = events.checked(checked, schema, grows=infers)
+        both = events.parsed(parsed, schema).persist()
         try:
             good, bad = events.events(both), events.others(both, schema)
             bad_count = bad.count()
@@ -120,7 +127,7 @@ class Archive:
             self.quarantined += bad_count
         finally:
             both.unpersist()
-            rows.unpersist()
+            checked.unpersist()
 
     def _add_raw(self, batch: int, rows: DataFrame, whence: dict[str, str]) -> None:
         if self.dedupe is None:
@@ -138,6 +145,7 @@ class Archive:
         quarantine = self.quarantine
         return ArchiveSettings(
             is_json=self.is_json,
+            grows=self.schema is None,
             keeps_body=self.keeps_body,
             dedupe=self.dedupe,
             watermark=self.watermark,
@@ -151,14 +159,11 @@ class Archive:
             parts.append(f"{self.table.compacted_files:,} small files put together")
         return ", ".join(parts)
 
-    def _schema(self, rows: DataFrame, batch: int) -> StructType:
-        there = self.table.event_schema()
-        if self.schema is not None:
-            wanted = events.merged(there, self.schema)
-        else:
-            news = events.inferred(self.spark, rows)
-            wanted = events.merged(events.merged(there, self.hints), news)
-        if wanted != there:
+    def _schema(self, checked: DataFrame, known: StructType, batch: int) -> StructType:
+        wanted = known
+        if self.schema is None:
+            wanted = events.merged(known, events.inferred(self.spark, checked))
+        if wanted != self.table.event_schema():
             self.table.keep_event_schema(batch, wanted)
         return wanted
 
@@ -226,8 +231,9 @@ def run(arguments: Namespace, console: Console) -> int:
         raise BadOption("--schema says all there is; --hints is for an inferred schema")
     if arguments.format == ICEBERG and not arguments.checkpoint:
         raise BadOption("an Iceberg table has no directory for it: name a --checkpoint")
-    spark = command.session(arguments, "archive")
     options = command.streaming(arguments)
+    survey = survey_of(options) if arguments.once else None
+    spark = command.session(arguments, "archive")
     has_hold = any(name.lower() == "hold" for name in options)
     archive = Archive(
         spark=spark,
@@ -247,6 +253,8 @@ def run(arguments: Namespace, console: Console) -> int:
         if archive.hold:
             console.print(f"archive: hold {archive.hold}", highlight=False, soft_wrap=True)
         Watch("archive", console, note=archive.note).follow(query, stop)
+    if survey is not None and not stop.asked.is_set():
+        require_all_read(survey, Storage(spark, archive.checkpoint))
     return command.EXIT_OK
 
 

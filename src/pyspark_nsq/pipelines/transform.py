@@ -23,6 +23,7 @@ from pyspark_nsq.pipelines.exactly_once.outbox import BatchOutbox, is_repeatable
 from pyspark_nsq.pipelines.exactly_once.resume_guard import outbox_cut, require_same, straight_cut
 from pyspark_nsq.pipelines.json_events import events
 from pyspark_nsq.pipelines.running import command
+from pyspark_nsq.pipelines.running.unread import require_all_read, survey_of
 from pyspark_nsq.pipelines.running.watch import Stop, Watch, first_sentence
 from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
 
@@ -65,6 +66,7 @@ def run(arguments: Namespace, console: Console) -> int:
         raise BadOption("name a --checkpoint directory, so that it can go on where it was")
     options = command.streaming(arguments)
     target = command.writing(arguments, options)
+    survey = survey_of(options) if arguments.once else None
     spark = command.session(arguments, "transform")
     state = Storage(spark, arguments.checkpoint)
     given = arguments.schema
@@ -83,6 +85,8 @@ def run(arguments: Namespace, console: Console) -> int:
     writer = command.triggered(writer, arguments)
     with Stop() as stop:
         Watch("transform", console).follow(writer.start(), stop)
+    if survey is not None and not stop.asked.is_set():
+        require_all_read(survey, state)
     return command.EXIT_OK
 
 

@@ -1,20 +1,22 @@
 """Turns JSON bodies into events: a column by a schema that is given, or inferred and growing.
 
 A schema only grows: new fields are added, and existing fields keep their types, since files with
-two types for one column cannot be read as one table. `others` finds the rows that do not fit; they
-go to the quarantine.
+two types for one column cannot be read as one table. `checked` looks at all bodies before Spark's
+parser does (`faults`). `others` finds the rows that do not fit; they go to the quarantine.
 """
 
+import pyarrow as pa
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
-from pyspark_nsq.errors import BadOption, NsqError
+from pyspark_nsq.errors import BadOption
+from pyspark_nsq.pipelines.json_events.faults import CORRUPT, checker
 from pyspark_nsq.pipelines.json_events.mismatch import reason
 
 FIELDS_MAX = 2000  # stops keys that are data, as in {"user-17": ...}, from becoming columns
-CORRUPT = "_corrupt_record"
+FAULT = "_fault"  # a column: why a body is set aside before it is parsed; null for all others
 SAMPLE_ROWS = 10_000  # read to infer a schema
 
 
@@ -33,11 +35,22 @@ def schema_from_ddl(ddl: str) -> StructType:
     return schema
 
 
+def checked(rows: DataFrame, schema: StructType, *, grows: bool) -> DataFrame:
+    """The rows with FAULT, for `inferred` and `parsed`. `schema` is what is known of the events;
+    `grows` says whether keys that it does not have become columns."""
+
+    @F.arrow_udf(returnType=StringType())  # type: ignore[attr-defined, untyped-decorator]  # no stub
+    def fault(bodies: pa.Array) -> pa.Array:
+        check = checker(schema, grows=grows)
+        return pa.array([check(body) for body in bodies.to_pylist()], pa.string())
+
+    return rows.withColumn(FAULT, fault("body"))
+
+
 def inferred(spark: SparkSession, rows: DataFrame) -> StructType:
-    """The schema with the fields of all bodies that are JSON objects."""
+    """The schema with the fields of all bodies without a fault; `checked` finds the others."""
     reader = spark.read.option("dropFieldIfAllNull", "true")
-    found = reader.json(rows.select(text_of())).schema
-    return StructType([field for field in found.fields if field.name != CORRUPT])
+    return reader.json(rows.where(F.col(FAULT).isNull()).select(text_of())).schema
 
 
 def merged(schema: StructType, news: StructType) -> StructType:
@@ -104,22 +117,20 @@ def sampled_schema(spark: SparkSession, options: dict[str, str]) -> StructType:
     names = {"maxoffsetspertrigger", "startingoffsets", "startingtimestamp", "hold", "holdbytesmax"}
     kept = {name: value for name, value in options.items() if name.lower() not in names}
     rows = spark.read.format("nsq").options(**kept).load().limit(SAMPLE_ROWS)
-    return merged(StructType(), inferred(spark, rows))
+    return merged(StructType(), inferred(spark, checked(rows, StructType(), grows=True)))
 
 
 def parsed(rows: DataFrame, schema: StructType) -> DataFrame:
-    """The rows with a column `event`, for `events` and `others`. Persist it if both are used, as
-    the parser would run twice."""
-    if CORRUPT in schema.fieldNames():
-        raise NsqError(f"an event cannot have a field {CORRUPT}")
+    """The rows of `checked` with a column `event`, for `events` and `others`. Persist it if both
+    are used, as the parser would run twice."""
     whole = StructType([*schema.fields, StructField(CORRUPT, StringType())])
     event = F.from_json(text_of(), whole, {"columnNameOfCorruptRecord": CORRUPT})
-    return rows.withColumn("event", F.when(F.is_valid_utf8(text_of()), event))
+    return rows.withColumn("event", F.when(F.col(FAULT).isNull(), event))
 
 
 def events(both: DataFrame) -> DataFrame:
     """The rows that fit the schema, with their `event`."""
-    found = both.where(_fits())
+    found = both.where(_fits()).drop(FAULT)
     kind = both.schema["event"].dataType
     if isinstance(kind, StructType) and len(kind.fields) > 1:
         return found.withColumn("event", F.col("event").dropFields(CORRUPT))
@@ -133,7 +144,8 @@ def others(both: DataFrame, schema: StructType) -> DataFrame:
     def why(body):  # type: ignore[no-untyped-def]  # with hints Spark makes another kind of udf
         return reason(bytes(body), schema)
 
-    return both.where(~_fits()).drop("event").withColumn("reason", why("body"))
+    rows = both.where(~_fits()).drop("event")
+    return rows.withColumn("reason", F.coalesce(FAULT, why("body"))).drop(FAULT)
 
 
 def _fits() -> Column:

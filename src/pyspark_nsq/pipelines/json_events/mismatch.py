@@ -4,7 +4,6 @@ Only messages that Spark's parser has rejected are examined, in plain Python, on
 names the field. Knows bytes and types; must not know Spark sessions or files.
 """
 
-import json
 from collections.abc import Iterable
 
 from pyspark.sql.types import (
@@ -24,37 +23,22 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pyspark_nsq.pipelines.json_events.faults import NAMES, Faulty, load
+
 _INTEGER_BITS: dict[type[DataType], int] = {
     ByteType: 8,
     ShortType: 16,
     IntegerType: 32,
     LongType: 64,
 }
-_NAMES: dict[type, str] = {
-    str: "a string",
-    bool: "a boolean",
-    int: "an integer",
-    float: "a number with a fraction",
-    list: "a list",
-    dict: "an object",
-    type(None): "null",
-}
 
 
 def reason(body: bytes, schema: StructType) -> str:
     """The reason, in one line."""
     try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        return f"not UTF-8: byte 0x{body[error.start]:02x} at {error.start}"
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        return f"not JSON: {error}"
-    except RecursionError:
-        return "not JSON that can be read: too deep"
-    if not isinstance(value, dict):
-        return f"not an object, but {_NAMES[type(value)]}"
+        value = load(body)
+    except Faulty as fault:
+        return str(fault)
     return mismatch(value, schema) or "does not fit the schema"
 
 
@@ -72,7 +56,7 @@ def mismatch(value: object, kind: DataType, where: str = "") -> str | None:
         return _first(found)
     if _fits(value, kind):
         return None
-    return f"{where}: {_NAMES[type(value)]} where {kind.simpleString()} is expected"
+    return f"{where}: {NAMES[type(value)]} where {kind.simpleString()} is expected"
 
 
 def _first(found: Iterable[str | None]) -> str | None:

@@ -88,14 +88,18 @@ class History:
         """The rows of a topic that only the nodes have, in the columns of the table."""
         rows = self._beyond(options, topic)
         if self.settings.is_json:
-            rows = events.events(events.parsed(rows, self.event_schema))
+            rows = events.events(self._parsed(rows))
         return rows.select(*self._schema().fieldNames())
 
     def live_quarantined(self, options: dict[str, str], topic: str) -> DataFrame:
         """The rows of a topic that only the nodes have, and that do not fit the schema."""
         rows = self._beyond(options, topic)
-        rows = events.others(events.parsed(rows, self.event_schema), self.event_schema)
+        rows = events.others(self._parsed(rows), self.event_schema)
         return rows.select(*self._quarantine_schema().fieldNames())
+
+    def _parsed(self, rows: DataFrame) -> DataFrame:
+        checked = events.checked(rows, self.event_schema, grows=self.settings.grows)
+        return events.parsed(checked, self.event_schema)
 
     def _beyond(self, options: dict[str, str], topic: str) -> DataFrame:
         own = {

@@ -23,6 +23,7 @@ class ArchiveSettings:
     with messages that are not in it yet."""
 
     is_json: bool = True
+    grows: bool = True  # whether new fields become columns
     keeps_body: bool = True
     dedupe: str | None = None
     watermark: str = "1 hour"

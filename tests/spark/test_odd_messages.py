@@ -1,0 +1,116 @@
+"""Nothing that a producer sends stops an archive, or is dropped, doubled or changed in silence.
+
+It is in the table as it was sent, or in the quarantine with the reason."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_nsq.pipelines import archive, sql
+from pyspark_nsq.pipelines.json_events.faults import DEPTH_MAX, KEYS_MAX
+from tests.kit.daemons import Nsqd
+from tests.kit.spark.pipelines import run, table
+from tests.kit.spark.streams import addresses
+from tests.kit.spark.topics import publish
+
+pytestmark = pytest.mark.slow
+
+
+def nested(depth: int) -> bytes:
+    """Objects and lists in turn, this many in each other."""
+    text = "1"
+    for level in range(depth, 0, -1):
+        text = f'{{"deep":{text}}}' if level % 2 else f"[{text}]"
+    return text.encode()
+
+
+KEPT = [
+    b'{"id": 1, "name": "small"}',
+    b' {"id": 2, "name": "space around"} \n',
+    b'{"id": 3, "a b,;{}()=.`": {"": null}}'.replace(b'{"": null}', b"true"),
+    b'{"id": 4, "inner": {"_corrupt_record": "kept"}}',
+    nested(DEPTH_MAX),
+    json.dumps({f"k{n}": n for n in range(100)}).encode(),
+]
+SET_ASIDE = {
+    b'{"id":4}{"id":5}': "not JSON: Extra data: line 1 column 9 (char 8)",
+    b'{"id":4} garbage': "not JSON: Extra data: line 1 column 10 (char 9)",
+    b'{"id": NaN}': "not JSON: NaN is not a number",
+    b'{"id": 6, "big": 1e400}': "big: a number beyond the largest DOUBLE",
+    nested(DEPTH_MAX + 1): "too deep: more than 64 objects and lists in each other",
+    nested(150): "too deep: more than 64 objects and lists in each other",
+    nested(990): "too deep: more than 64 objects and lists in each other",
+    b"[" * 5000: "too deep: more than 64 objects and lists in each other",
+    b'{"_corrupt_record": 7}': "the key _corrupt_record: Spark's parser uses it for its own ends",
+    b'{"_CORRUPT_record": {}}': "the key _CORRUPT_record: Spark's parser uses it for its own ends",
+    b'{"id": 8, "id": 9}': "the key id is there twice",
+    b'{"x": {"name": 1, "NAME": 2}}': "x.NAME: differs from name only in case",
+    b'[{"g": "decides no type"}]': "not an object, but a list",
+    json.dumps({f"k{n}": n for n in range(KEYS_MAX + 1)}).encode(): (
+        "2,001 keys: more than the 2,000 that are parsed"
+    ),
+}
+
+
+def archived(nsqd: Nsqd, topic: str, path: Path) -> str:
+    source = ("--nsqd", addresses(nsqd), "--topic", topic)
+    return run(archive, *source, "--table", str(path), "--once")
+
+
+def quarantine(spark: SparkSession, path: Path) -> dict[bytes, str]:
+    rows = table(spark, path.with_name(f"{path.name}-quarantine")).collect()
+    found = {bytes(row.body): row.reason for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_odd_messages_are_kept_as_they_are_or_set_aside_with_the_reason(
+    spark: SparkSession,
+    nsqd: Nsqd,
+    topic: str,
+    work: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    publish(nsqd, topic, [*KEPT, *SET_ASIDE, b'{"g": 1}'])
+    said = archived(nsqd, topic, work / "t")
+    assert f"{len(SET_ASIDE)} quarantined; done" in said
+    rows = table(spark, work / "t")
+    assert Counter(bytes(r.body) for r in rows.collect()) == Counter([*KEPT, b'{"g": 1}'])
+    assert quarantine(spark, work / "t") == SET_ASIDE
+    events = rows.where("event.id IS NOT NULL").select("event.id", "event.inner._corrupt_record")
+    assert {tuple(r) for r in events.collect()} == {(1, None), (2, None), (3, None), (4, "kept")}
+    assert [r.g for r in rows.where("event.g IS NOT NULL").select("event.g").collect()] == [1]
+
+    # A column has one spelling: that of the table, or of one of the messages that are new.
+    case = {
+        b'{"Id": 1}': "Id: the table has the column id, which differs only in case",
+        b'{"inner": {"_Corrupt_record": "x"}}': (
+            "inner._Corrupt_record: the table has the column _corrupt_record, which differs only "
+            "in case"
+        ),
+    }
+    new = [b'{"id": 10, "city": 1}', b'{"id": 11, "City": 1}', b'{"id": 12, "CITY": 1}']
+    publish(nsqd, topic, [*case, *new])
+    archived(nsqd, topic, work / "t")
+    set_aside = {b: why for b, why in quarantine(spark, work / "t").items() if b not in SET_ASIDE}
+    assert {body: set_aside.get(body) for body in case} == case
+    (kept,) = table(spark, work / "t").where("event.city IS NOT NULL").collect()
+    assert sorted([bytes(kept.body), *(set_aside.keys() - case)]) == new
+    column = next(name for name in json.loads(kept.body) if name != "id")
+    for body in set_aside.keys() - case:
+        name = next(name for name in json.loads(body) if name != "id")
+        why = f"{name}: the table has the column {column}, which differs only in case"
+        assert set_aside[body] == why
+
+    # What the archive has not read yet is judged in the same way.
+    publish(nsqd, topic, [b'{"ID": 20}', b'{"id": 21} x', b'{"id": 22}'])
+    view = sql.view_name(topic)
+    for query, found in (
+        (f"SELECT event.id AS n FROM {view} WHERE event.id > 19", '{"n":22}\n'),
+        (f"SELECT count(*) AS n FROM {view}_quarantine", f'{{"n":{len(SET_ASIDE) + 6}}}\n'),
+    ):
+        run(sql, "--nsqd", addresses(nsqd), "--table", str(work / "t"), query, "--output", "json")
+        assert capsys.readouterr().out == found

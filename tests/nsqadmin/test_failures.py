@@ -255,3 +255,41 @@ def test_one_that_was_silent_is_seen_again(tmp_path: Path) -> None:
         nsqd.answer = healthy
         wait_until(lambda: admin.view("overview")["totals"]["waiting"] == 3)
         assert admin.view("overview")["left_out"] == []
+
+
+def test_a_topic_that_nobody_could_be_asked_about_is_not_inactive(tmp_path: Path) -> None:
+    """Inactive topics are there to be deleted."""
+
+    def forgetful(asked: Asked) -> tuple[int, str]:
+        if asked.path == "/topics":
+            return 200, '{"topics":["gone","unsure"]}'
+        if asked.path == "/lookup" and asked.query["topic"] == "unsure":
+            raise ConnectionError
+        if asked.path == "/lookup":
+            return 404, '{"message":"TOPIC_NOT_FOUND"}'
+        return lookupd_of()(asked)
+
+    with (
+        FakeDaemon(forgetful) as lookupd,
+        running_nsqadmin(tmp_path / "log", *lookupd_flags([lookupd.address])) as admin,
+    ):
+        assert admin.get("/api/topics?inactive=true")["topics"] == {"gone": None}
+        told = admin.view("lookupds?fresh=true")
+        assert told["inactive"] == [{"topic": "gone", "channels": []}]
+
+
+def test_thousands_of_topics_do_not_time_out_in_line(tmp_path: Path) -> None:
+    names = [f"topic{number}" for number in range(1000)]
+
+    def full(asked: Asked) -> tuple[int, str]:
+        if asked.path == "/topics":
+            return 200, json.dumps({"topics": names})
+        if asked.path == "/lookup":
+            return 200, json.dumps({"producers": [a_node(4151, "x")]})
+        return lookupd_of()(asked)
+
+    with (
+        FakeDaemon(full) as lookupd,
+        running_nsqadmin(tmp_path / "log", *lookupd_flags([lookupd.address])) as admin,
+    ):
+        assert admin.get("/api/topics?inactive=true") == {"topics": {}, "message": ""}

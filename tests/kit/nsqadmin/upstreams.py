@@ -28,7 +28,8 @@ Answer = Callable[[Asked], tuple[int, str]]
 
 
 class FakeDaemon:
-    """An HTTP server on a port of its own. What it was asked is in `asked`."""
+    """An HTTP server on a port of its own. What it was asked is in `asked`. An answer that raises
+    ConnectionError is none."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -49,7 +50,11 @@ class FakeDaemon:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 asked = Asked(self.command, url.path, query, headers, body)
                 fake.asked.append(asked)
-                status, text = fake.answer(asked)
+                try:
+                    status, text = fake.answer(asked)
+                except ConnectionError:
+                    self.close_connection = True
+                    return
                 told = text.encode("utf-8", "surrogateescape")
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(told)))

@@ -1,9 +1,16 @@
-"""Who asks nobody does not pay for what asks: aiohttp is not imported by a plain start."""
+"""Asking others, with limits; and who asks nobody does not pay for what asks."""
 
+import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
+
+from pumpline.core.text.durations import NS_PER_S
+from pumpline.web.http_client import Asker, NoAnswer
 
 
 @pytest.mark.parametrize("server", ["pumpline.nsqd.server", "pumpline.nsqlookupd.server"])
@@ -12,3 +19,98 @@ def test_a_daemon_is_imported_without_what_it_may_never_need(server: str) -> Non
     modules = subprocess.check_output([sys.executable, "-c", program], text=True)
     tops = {name.partition(".")[0] for name in modules.split()}
     assert tops & {"aiohttp", "yarl", "email", "rich", "tomllib", "difflib"} == set()
+
+
+# -- asking ----------------------------------------------------------------------------------------
+
+NO_LIMIT_NS = 3600 * NS_PER_S
+
+
+class Peer:
+    """A server that answers every request with the same bytes, and notes what it was sent."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+        self.heads: list[bytes] = []
+        self.connections = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+                writer.write(self.answer)
+        writer.close()
+
+
+@asynccontextmanager
+async def asking(answer: bytes, **options: Any) -> AsyncIterator[tuple[Peer, Asker, str]]:
+    peer = Peer(answer)
+    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
+    limits = {
+        "connect_timeout_ns": NO_LIMIT_NS,
+        "timeout_ns": NO_LIMIT_NS,
+        "requests_max": 4,
+        "answer_bytes_max": 100,
+    }
+    asker = Asker(**{**limits, **options})
+    try:
+        port = server.sockets[0].getsockname()[1]
+        yield peer, asker, f"http://127.0.0.1:{port}/x?a=%2F"
+    finally:
+        await asker.close()
+        server.close()
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"
+
+
+async def test_what_is_asked_is_sent_as_it_is() -> None:
+    async with asking(OK) as (peer, asker, url):
+        headers = {"Authorization": "Bearer x", "Content-Type": "text/plain"}
+        assert await asker.ask(url, b"", method="POST", headers=headers) == (200, b"OK")
+    (head,) = peer.heads
+    assert head.startswith(b"POST /x?a=%2F HTTP/1.1\r\n")
+    assert b"Authorization: Bearer x\r\n" in head
+    assert b"Content-Type: text/plain\r\n" in head
+
+
+@pytest.mark.parametrize(("keeps", "connections"), [(True, 1), (False, 3)])
+async def test_connections_are_kept_for_who_wants_that(keeps: bool, connections: int) -> None:
+    async with asking(OK, keeps=keeps) as (peer, asker, url):
+        for _ in range(3):
+            await asker.ask(url)
+        assert peer.connections == connections
+
+
+async def test_an_answer_that_is_too_long_is_none() -> None:
+    long = b"HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n" + b"x" * 101
+    async with asking(long, keeps=True) as (_, asker, url):
+        with pytest.raises(NoAnswer, match="too long"):
+            await asker.ask(url)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"no HTTP\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"]
+)
+async def test_what_is_no_answer(answer: bytes) -> None:
+    async with asking(answer) as (_, asker, url):
+        with pytest.raises(NoAnswer):
+            await asker.ask(url)
+
+
+async def test_a_refused_connection_is_told_in_the_systems_words() -> None:
+    async with asking(OK) as (_, asker, _):
+        with pytest.raises(NoAnswer, match=r"^127\.0\.0\.1:1: connection refused$"):
+            await asker.ask("http://127.0.0.1:1/")
+
+
+async def test_an_answer_without_end_comes_in_pieces() -> None:
+    endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+    async with asking(endless) as (_, asker, url):
+        async with asker.listen(url, silence_s=60.0) as (status, pieces):
+            assert (status, await anext(pieces)) == (200, b"abc")
+        with pytest.raises(TimeoutError):
+            async with asker.listen(url, silence_s=0.01) as (_, pieces):
+                async for _ in pieces:
+                    pass

@@ -32,6 +32,7 @@ from pumpline.web.request import Request
 TROUBLES_SHOWN = 100
 CHANNELS_SHOWN = 500  # of a topic
 INACTIVE_SHOWN = 1000
+INACTIVE_S = 10.0  # between looks for topics without nodes, which ask for each of them
 PRODUCERS_OF_MAX = 2000  # channels and consumers: /stats tells of producers only with all of these
 
 Shown = dict[str, Any]
@@ -89,6 +90,8 @@ class PageViews:
         self._poller = poller
         self._closeups = closeups
         self._orders = KeptOrders()
+        self._inactive: tuple[dict[str, list[str] | None], list[str]] = ({}, [])
+        self._inactive_at_s = -INACTIVE_S
         self._consumers = ConsumerTable(directory, state)
         self.by_name: dict[str, View] = {
             "overview": self.overview,
@@ -285,15 +288,10 @@ class PageViews:
     async def lookupds(self, query: Query, keys: Keys = None) -> Shown:
         state = self._state
         await self._ask_versions()
-        inactive: dict[str, list[str] | None] = {}
-        warned: list[str] = []
-        if self._directory.lookupds:
-            try:
-                names, warned = await self._directory.topic_names()
-                orphans = [name for name in names if name not in state.topics]
-                inactive = await self._directory.inactive(orphans[:INACTIVE_SHOWN])
-            except Failed as error:
-                warned = [str(error)]
+        if time.monotonic() - self._inactive_at_s >= INACTIVE_S or query.get("fresh") == "true":
+            self._inactive_at_s = time.monotonic()
+            self._inactive = await self._find_inactive()
+        inactive, warned = self._inactive
         return {
             **self._stamp(),
             "lookupds": list(state.lookupds.values()),
@@ -309,6 +307,17 @@ class PageViews:
             ],
             "message": warning_message(warned),
         }
+
+    async def _find_inactive(self) -> tuple[dict[str, list[str] | None], list[str]]:
+        """Topics that no nsqd has, with their channels; and warnings."""
+        if not self._directory.lookupds:
+            return {}, []
+        try:
+            names, warned = await self._directory.topic_names()
+        except Failed as error:
+            return {}, [str(error)]
+        orphans = [name for name in names if name not in self._state.topics]
+        return await self._directory.inactive(orphans[:INACTIVE_SHOWN]), warned
 
     async def _ask_versions(self) -> None:
         rows = {row.lookupd: row for row in self._state.lookupds.values() if not row.version}

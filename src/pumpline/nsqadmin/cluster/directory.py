@@ -140,12 +140,7 @@ class ClusterDirectory:
         if not self.lookupds:
             return await self._topic_nsqds(topic)
 
-        async def lookup(lookupd: str) -> list[RegisteredNode]:
-            query = {"topic": topic}
-            answer = await self.upstream.get_as(Registered, lookupd, "/lookup", query)
-            return answer.producers or []
-
-        found = await self.ask_lookupds(lookup)
+        found = await self.ask_lookupds(lambda each: self._lookup(each, topic))
         nodes: dict[str, KnownNode] = {}
         for each in found.answers.values():
             for node in each:
@@ -165,14 +160,14 @@ class ClusterDirectory:
         return Gathered([node for node in found.answers.values() if node], warnings(found))
 
     async def inactive(self, topics: Sequence[str]) -> dict[str, list[str] | None]:
-        """Those topics that no nsqd has, with their channels."""
+        """Those topics that no nsqd has, with their channels. One that nobody could be asked about
+        is not among them: somebody might delete it."""
 
         async def channels(topic: str) -> list[str] | bool | None:
-            try:
-                if (await self.topic_nodes(topic)).nodes:
-                    return False
-            except Failed:
-                pass  # as NSQ: nobody told of a node
+            found = await self.upstream.each(self.lookupds, lambda each: self._lookup(each, topic))
+            answered = found.answers or any(error.status for error in found.errors.values())
+            if not answered or any(found.answers.values()):
+                return False
             return await self.lookupd_channels(topic) or None
 
         found = await self.upstream.each(topics if self.lookupds else (), channels)
@@ -214,6 +209,11 @@ class ClusterDirectory:
         if not found.answers:
             raise Failed(f"failed to query any nsqd: {join(found.texts())}")
         return found
+
+    async def _lookup(self, lookupd: str, topic: str) -> list[RegisteredNode]:
+        query = {"topic": topic}
+        answer = await self.upstream.get_as(Registered, lookupd, "/lookup", query)
+        return answer.producers or []
 
     async def _lookupd_topics(self, lookupd: str) -> list[str]:
         return (await self.upstream.get_as(TopicNames, lookupd, "/topics", {})).topics or []

@@ -23,7 +23,8 @@ from pumpline.core.text.names import go_quote
 from pumpline.web.http_client import Asker, NoAnswer
 
 ANSWER_BYTES_MAX = 256 << 20
-REQUESTS_MAX = 64  # at a time, of each kind
+ASKED_MAX = 64  # side by side
+REQUESTS_MAX = 8 * ASKED_MAX  # several may ask; who waited for a turn would time out
 ERROR_CHARS_MAX = 500  # of what a node answers, told to a person
 SILENCE_S = 60.0  # of a tail, in which nsqd sends a sign of life every 15 s
 
@@ -143,12 +144,14 @@ class Upstream:
     async def each(self, keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> Outcome[K, T]:
         """Ask all of them side by side."""
         asked = list(dict.fromkeys(keys))
+        room = asyncio.Semaphore(ASKED_MAX)
 
         async def one(key: K) -> T | UpstreamError:
-            try:
-                return await ask(key)
-            except UpstreamError as error:
-                return error
+            async with room:
+                try:
+                    return await ask(key)
+                except UpstreamError as error:
+                    return error
 
         outcome: Outcome[K, T] = Outcome({}, {})
         for key, said in zip(asked, await asyncio.gather(*map(one, asked)), strict=True):

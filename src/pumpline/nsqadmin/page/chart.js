@@ -53,14 +53,22 @@ export function roundUp(value) {
   return 10 * power;
 }
 
+const TIMES_S = [2, 10, 20, 60, 120, 600, 1200, 3600, 7200, 14_400, 43_200, 86_400];
+
+/** The same for a time in milliseconds, in units that people use. */
+export function roundUpTime(milliseconds) {
+  const seconds = milliseconds / 1000;
+  return 1000 * (TIMES_S.find((each) => each >= seconds) ?? 86_400 * roundUp(seconds / 86_400));
+}
+
 const WIDTH = 720;
 const HEIGHT = 96;
 
 /**
- * A chart with one scale. `lines` are {id, label, show}, `show` writes a value. `update({step_ms, end_ms, series})` draws.
+ * A chart with one scale, which `round` ends. `lines` are {id, label, show}, `show` writes a value. `update({step_ms, end_ms, series})` draws.
  * Moving over it tells the values of all lines at that moment.
  */
-export function chart(title, lines) {
+export function chart(title, lines, { round = roundUp } = {}) {
   const drawn = lines.map((line, index) => svg("path", { class: `line line-${index}` }));
   const middle = svg("line", { class: "grid", x1: 0, x2: WIDTH, y1: HEIGHT / 2, y2: HEIGHT / 2 });
   const base = svg("line", { class: "grid", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT });
@@ -110,7 +118,7 @@ export function chart(title, lines) {
   picture.addEventListener("pointerleave", onLeave);
   const element = h(
     "figure", { class: "chart" },
-    h("figcaption", {}, h("span", { class: "chart-title" }, title), legend, when),
+    h("figcaption", {}, h("span", { class: "chart-title" }, title), when, legend),
     h("div", { class: "plot-box" }, topLabel, midLabel, picture),
     h("div", { class: "times faint" }, begin, end),
   );
@@ -118,7 +126,7 @@ export function chart(title, lines) {
     const lists = lines.map((line) => news.series[line.id] ?? []);
     const known = Math.max(0, ...lists.map((values) => values.length));
     data = { ...news, length: known && Math.max(known, SPARK_VALUES) };
-    const top = roundUp(Math.max(2, ...lists.map(largest)));
+    const top = round(Math.max(2, ...lists.map(largest)));
     lists.forEach((values, index) => drawn[index].setAttribute("d", path(padded(values, data.length), WIDTH, HEIGHT, top)));
     setText(topLabel, lines[0].show(top).replace(/\.0$/, ""));
     setText(midLabel, lines[0].show(top / 2).replace(/\.0$/, ""));

@@ -2,7 +2,7 @@
 
 import { buttons, rewind } from "./actions.js";
 import { get, live } from "./api.js";
-import { chart } from "./chart.js";
+import { chart, roundUpTime } from "./chart.js";
 import { consumerColumns } from "./columns.js";
 import { h, link, paths, replace, setText } from "./dom.js";
 import { count, lag, rate } from "./format.js";
@@ -34,7 +34,7 @@ export function channelView(session, topic, channel) {
   const note = h("p", { class: "bad", role: "status" });
   const waiting = chart("Waiting", [{ id: "waiting", label: "waiting", show: count }, { id: "in_flight", label: "in flight", show: count }, { id: "deferred", label: "deferred", show: count }]);
   const rates = chart("Messages a second", [{ id: "in_rate", label: "in", show: rate }, { id: "finish_rate", label: "finished", show: rate }, { id: "requeue_rate", label: "requeued", show: rate }, { id: "timeout_rate", label: "timed out", show: rate }]);
-  const lags = chart("Lag", [{ id: "lag_ms", label: "lag", show: lag }]);
+  const lags = chart("Lag", [{ id: "lag_ms", label: "lag", show: lag }], { round: roundUpTime });
   const nodes = plainTable("By node", nodeColumns, { empty: "No node has it." });
   const consumers = liveTable({ view: "table/consumers", caption: "Consumers", columns: consumerColumns, sort: "remote_address", parameters: { topic, channel }, searchable: false, prefix: "k_", empty: "Nobody consumes it." });
   const tabs = h("div");

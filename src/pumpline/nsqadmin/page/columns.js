@@ -123,6 +123,7 @@ export const consumerColumns = [
   { id: "node", label: "node", show: (row) => link(paths.node(row.node), name(row.node)) },
   figure("ready_count", "RDY"),
   figure("in_flight", "in flight"),
+  { id: "longest_held_ms", label: "holds longest", number: true, title: "how long its oldest message is in flight", show: (row) => lag(row.longest_held_ms) },
   figure("done_rate", "done/s", rate),
   figure("finish_count", "finished"),
   figure("requeue_count", "requeued"),

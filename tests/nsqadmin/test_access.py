@@ -148,3 +148,12 @@ def test_our_own_page_may(guarded: Nsqadmin) -> None:
             "/nsq/admin/api/topics", {"topic": "t"}, headers={"X-User": "ann", **headers}
         )
         assert answer.status == 200
+
+
+def test_a_directory_that_is_not_there(lookupd: FakeDaemon, tmp_path: Path) -> None:
+    with running_nsqadmin(
+        tmp_path / "log", *lookupd_flags([lookupd.address]), f"--dev-static-dir={tmp_path / 'no'}"
+    ) as admin:
+        assert admin.ask("/").status == 404
+        assert admin.ask("/static/app.js").status == 404
+        assert "panic" not in admin.log_text()

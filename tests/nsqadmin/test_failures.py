@@ -293,3 +293,25 @@ def test_thousands_of_topics_do_not_time_out_in_line(tmp_path: Path) -> None:
         running_nsqadmin(tmp_path / "log", *lookupd_flags([lookupd.address])) as admin,
     ):
         assert admin.get("/api/topics?inactive=true") == {"topics": {}, "message": ""}
+
+
+@pytest.mark.parametrize(
+    "host", ["", "evil.example/x?", "a b", "u@h", "h#x", "h\r\nX: y", "%00", "\u2028", "x" * 5000]
+)
+def test_a_node_whose_address_is_none_is_left_out(tmp_path: Path, host: str) -> None:
+    """What a node says of itself becomes part of a URL."""
+    with FakeDaemon(healthy) as good, ExitStack() as stack:
+        odd = a_node(good.port, "orders", broadcast_address=host, hostname="<b>", tcp_port=7)
+        nodes = lookupd_of(a_node(good.port, "orders"), odd)
+        lookupd = stack.enter_context(FakeDaemon(nodes))
+        flags = lookupd_flags([lookupd.address])
+        admin = stack.enter_context(running_nsqadmin(tmp_path / "log", *flags))
+        admin.knows(good.address)
+        assert [row["node"] for row in admin.view("table/nodes")["rows"] if row["ok"]] == [
+            good.address
+        ]
+        told = admin.get("/api/topics/orders")
+        assert [node["node"] for node in told["nodes"]] == [good.address]
+        assert admin.ask("/api/topics/orders", {"action": "pause"}).status == 200
+        assert "panic" not in admin.log_text()
+        assert "POLL: failed" not in admin.log_text()

@@ -73,10 +73,13 @@ class Pages:
 
     def _read(self, name: str) -> PageFile:
         """Only files that are in the directory itself: the name comes from a client."""
-        path = next((each for each in self._directory.iterdir() if each.name == name), None)
-        if path is None or not path.is_file() or path.suffix not in CONTENT_TYPES:
-            raise HttpError(404, "NOT_FOUND")
-        content = path.read_bytes()
+        try:
+            path = next((each for each in self._directory.iterdir() if each.name == name), None)
+            if path is None or path.suffix not in CONTENT_TYPES:
+                raise HttpError(404, "NOT_FOUND")
+            content = path.read_bytes()
+        except OSError:
+            raise HttpError(404, "NOT_FOUND") from None
         if name == INDEX:
             content = content.replace(BASE_MARK, self._root)
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'

@@ -5,7 +5,6 @@ token made of its place in the log: what was published before is not published t
 by `pumpline deadletters` or by both. Letters stay where they are.
 """
 
-from base64 import b64decode
 from typing import Any
 
 import msgspec
@@ -18,6 +17,7 @@ from pumpline.nsqadmin.api.messages import (
     NS_PER_MS,
     LogMessage,
     PeekedPage,
+    raw_body,
     read_next,
     write_next,
 )
@@ -89,10 +89,7 @@ class ReadLetter(msgspec.Struct, kw_only=True):
     origin: WrittenLetter
 
     def raw(self) -> bytes:
-        origin = self.origin
-        if origin.body_base64 is not None:
-            return b64decode(origin.body_base64)
-        return (origin.body or "").encode()
+        return raw_body(self.origin.body, self.origin.body_base64)
 
     def shown(self, node: str) -> dict[str, Any]:
         origin = self.origin
@@ -135,7 +132,10 @@ class DeadLetterEndpoints:
                 return box, [], 0, 0
             start = starts.get(node)
             page = await self._page(node, box, limit, start=start, contains=contains)
-            return box, letters_of(box, page), page.first, page.next
+            own = letters_of(box, page)
+            for letter in own:
+                letter.raw()  # what cannot be read is the node's failure
+            return box, own, page.first, page.next
 
         found = await self._nodes.ask(nodes, look)
         every = [(each, node) for node, (_, own, _, _) in found.answers.items() for each in own]

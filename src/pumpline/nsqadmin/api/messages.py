@@ -16,6 +16,7 @@ import msgspec
 from pumpline.nsqadmin.api.bodies import check_channel, check_topic
 from pumpline.nsqadmin.api.topic_nodes import TopicNodes, failures, in_words, warning_of
 from pumpline.nsqadmin.cluster.upstream import UpstreamError
+from pumpline.nsqadmin.live.polled import STATS_QUERY, PolledNode
 from pumpline.nsqadmin.live.tables import number
 from pumpline.web.replies import HttpError, Reply, json_reply
 from pumpline.web.request import Request
@@ -65,9 +66,8 @@ class LogMessage(msgspec.Struct, kw_only=True):
         return told
 
     def raw(self) -> bytes:
-        if self.body_base64 is not None:
-            return b64decode(self.body_base64)
-        return (self.body or "").encode()
+        """UpstreamError if it was sent as what it is not."""
+        return raw_body(self.body, self.body_base64)
 
 
 class PeekedPage(msgspec.Struct, kw_only=True):
@@ -128,14 +128,7 @@ class MessageEndpoints:
         query = request.query()
         topic, node, offset = self._place(query)
         message = await self._message(topic, node, offset, BODY_MAX_MAX)
-        stats = await self._nodes.get(
-            node, "/stats", {"format": "json", "topic": topic, "include_clients": "false"}
-        )
-        channels: dict[str, bool] = {}
-        for each in stats.get("topics") or ():
-            if each.get("topic_name") == topic:
-                for own in each.get("channels") or ():
-                    channels[own["channel_name"]] = bool(own.get("hold"))
+        channels = await self._channels(topic, node)
 
         async def standing(channel: str) -> dict[str, Any]:
             return await self._standing(topic, node, offset, channel, hold=channels[channel])
@@ -150,6 +143,20 @@ class MessageEndpoints:
             }
         )
 
+    async def _channels(self, topic: str, node: str) -> dict[str, bool]:
+        """The channels of a topic there, and whether each is a hold."""
+        query = {**STATS_QUERY, "topic": topic}
+        try:
+            stats = await self._nodes.upstream.get_as(PolledNode, node, "/stats", query)
+        except UpstreamError as error:
+            raise HttpError(502, f"UPSTREAM_ERROR: {in_words(error)}") from None
+        return {
+            own.channel_name: own.hold
+            for each in stats.topics or ()
+            if each.topic_name == topic
+            for own in each.channels
+        }
+
     async def body(self, request: Request) -> Reply:
         """The body as a file, whatever its bytes are."""
         query = request.query()
@@ -161,7 +168,10 @@ class MessageEndpoints:
             "Content-Disposition": f'attachment; filename="{name}"',
             "X-Content-Type-Options": "nosniff",
         }
-        return Reply(body=message.raw(), headers=headers)
+        try:
+            return Reply(body=message.raw(), headers=headers)
+        except UpstreamError as error:
+            raise HttpError(502, f"UPSTREAM_ERROR: {error}") from None
 
     def _place(self, query: Mapping[str, str]) -> tuple[str, str, int]:
         topic = check_topic(query.get("topic", ""))
@@ -208,6 +218,13 @@ class MessageEndpoints:
                 "deferred_until_ms": own.deferred_until // NS_PER_MS or None,
             }
         return told
+
+
+def raw_body(text: str | None, in_base64: str | None) -> bytes:
+    try:
+        return (text or "").encode() if in_base64 is None else b64decode(in_base64)
+    except ValueError as error:
+        raise UpstreamError(f"failed to parse the answer: {error}") from None
 
 
 def peek_query(query: Mapping[str, str], topic: str, limit: int) -> dict[str, object]:

@@ -8,7 +8,7 @@ import msgspec
 from pumpline.core.text.durations import format_duration, parse_duration
 from pumpline.nsqadmin.api.bodies import check_topic, json_body
 from pumpline.nsqadmin.api.topic_nodes import TopicNodes, change_reply, failures, warning_of
-from pumpline.nsqadmin.cluster.upstream import UpstreamError
+from pumpline.nsqadmin.cluster.upstream import UpstreamError, decoded
 from pumpline.nsqadmin.live.polled import STATS_QUERY, PolledNode, ToldExtent, in_ms
 from pumpline.nsqadmin.live.state import ClusterState
 from pumpline.nsqadmin.notifications import Notifier
@@ -98,7 +98,7 @@ class TopicSettingsEndpoints:
             answer = await self._nodes.upstream.post(
                 node, "/topic/settings", {"topic": topic}, body
             )
-            return msgspec.json.decode(answer, type=NodeSettings)
+            return decoded(answer, NodeSettings)
 
         found = await self._nodes.ask(nodes, change)
         for error in found.errors.values():

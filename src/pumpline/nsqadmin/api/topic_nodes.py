@@ -50,13 +50,6 @@ class TopicNodes:
     ) -> Outcome[str, T]:
         return await self.upstream.each(nodes, ask)
 
-    async def get(self, node: str, path: str, query: Mapping[str, object]) -> Any:
-        """JSON, whatever it is; 502 if there is none."""
-        try:
-            return await self.upstream.get_as(object, node, path, query)
-        except UpstreamError as error:
-            raise HttpError(502, f"UPSTREAM_ERROR: {in_words(error)}") from None
-
 
 def in_words(error: UpstreamError) -> str:
     if error.status == 404 and error.code in ("NOT_FOUND", ""):

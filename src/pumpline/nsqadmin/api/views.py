@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pumpline.nsqadmin.api.bodies import check_channel, check_topic
 from pumpline.nsqadmin.api.consumers import ConsumerTable
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory, Failed, warning_message
 from pumpline.nsqadmin.cluster.upstream import UpstreamError
@@ -169,7 +170,7 @@ class PageViews:
             found = await self._closeups.node(self._known_node(node).node)
             topics = [each for each in found.topics.values() if topic in ("", each.topic)]
         elif topic:
-            total = (await self._closeups.topic(topic)).total
+            total = (await self._closeups.topic(check_topic(topic))).total
             topics = [total] if total is not None else []
         else:
             order = self._orders.get(
@@ -210,7 +211,7 @@ class PageViews:
     # -- one of them --------------------------------------------------------------------------
 
     async def topic(self, query: Query, keys: Keys = None) -> Shown:
-        topic = query.get("topic", "")
+        topic = check_topic(query.get("topic", ""))
         found = await self._closeups.topic(topic)
         row = found.total
         own = sorted(row.by_channel.values(), key=lambda each: each.channel) if row else []
@@ -233,7 +234,8 @@ class PageViews:
         }
 
     async def channel(self, query: Query, keys: Keys = None) -> Shown:
-        topic, channel = query.get("topic", ""), query.get("channel", "")
+        topic = check_topic(query.get("topic", ""))
+        channel = check_channel(query.get("channel", ""))
         found = await self._closeups.topic(topic)
         row = found.total.by_channel.get(channel) if found.total is not None else None
         parts = [
@@ -418,8 +420,10 @@ def _publishers(told: object) -> list[Shown]:
     """Connections that publish, as /stats tells of them."""
     found = []
     for each in told if isinstance(told, list) else ():
-        counts: list[Shown] = each.get("pub_counts") or [{}]
-        for count in counts:
+        counts = each.get("pub_counts") if isinstance(each, dict) else None
+        for count in counts if isinstance(counts, list) else ():
+            if not isinstance(count, dict):
+                continue
             found.append(
                 {
                     "key": str(each.get("remote_address", "")),

@@ -207,7 +207,7 @@ class Upstream:
 
     def _url(self, address: str, path: str, query: Mapping[str, object]) -> str:
         given = {name: value for name, value in query.items() if value is not None}
-        target = f"{path}?{urlencode(given)}" if given else path
+        target = f"{path}?{urlencode(given, errors='surrogateescape')}" if given else path
         port = self._https_ports.get(address)
         if port is None:
             return f"http://{address}{target}"

@@ -30,8 +30,13 @@ WRITE_NAMES = (
     "nsqd topic writeId chunkBytes chunkRows requestTimeoutMs retryForMs accessToken "
     "accessTokenFile tlsCaFile tlsCertFile tlsKeyFile"
 ).split()
-# Spark passes these on to sources and sinks, too, but they are Spark's own.
-SPARKS_OWN_NAMES = frozenset({"checkpointlocation", "queryname", "serialization.format"})
+# Spark passes these on to sources and sinks, too, but they are Spark's own. Those after the first
+# three are of tables in a catalog.
+SPARKS_OWN_NAMES = frozenset(
+    "checkpointlocation queryname serialization.format provider location owner comment collation "
+    "external is_managed_location transient_lastddltime".split()
+)
+CATALOG_PREFIX = "option."  # of the options of a table in a catalog, which Spark passes on twice
 # Names that other sources and tools use for the same thing.
 OTHER_NAMES = {
     "path": "subscribe",
@@ -132,6 +137,15 @@ class WriteOptions:
     connecting: Connecting
 
 
+def from_catalog(options: Mapping[str, str]) -> dict[str, str]:
+    """The options, also those of CREATE TABLE, which Spark passes on with a prefix."""
+    length = len(CATALOG_PREFIX)
+    return {
+        name[length:] if name.lower().startswith(CATALOG_PREFIX) else name: value
+        for name, value in options.items()
+    }
+
+
 def check_names(options: Mapping[str, str]) -> None:
     """Raise BadOption for an unknown name, with the name that was probably meant."""
     known = {name.lower(): name for name in (*READ_NAMES, *WRITE_NAMES)}
@@ -154,7 +168,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     if not nsqd and not lookupd:
         raise BadOption(
             "say where to read: nsqd=host:port,... (HTTP addresses, often port 4151) "
-            "or lookupd=host:port,... (nsqlookupd, often port 4161)"
+            "or lookupd=host:port,... (nsqlookupd, often port 4161)" + _of_catalog(options)
         )
     topics, pattern = _subscription(given)
     if streaming:
@@ -185,7 +199,10 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     given.refuse_others(WRITE_NAMES, "is for reading only")
     nsqd = given.addresses("nsqd")
     if not nsqd:
-        raise BadOption("say where to write: nsqd=host:port,... (HTTP addresses, often port 4151)")
+        raise BadOption(
+            "say where to write: nsqd=host:port,... (HTTP addresses, often port 4151)"
+            + _of_catalog(options)
+        )
     topic = given.text("topic")
     if topic is not None and not is_valid_name(topic):
         raise BadOption(f"'topic': '{topic}' is not a valid topic name")
@@ -196,6 +213,16 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         chunk_bytes=given.integer("chunkBytes", *CHUNK_BYTES_RANGE) or CHUNK_BYTES,
         chunk_rows=given.integer("chunkRows", low=1) or CHUNK_ROWS,
         connecting=_connecting(given),
+    )
+
+
+def _of_catalog(options: Mapping[str, str]) -> str:
+    """What to add if there is no option at all, as when a table of Spark's catalog is used."""
+    if options:
+        return ""
+    return (
+        "; if this is a table in Spark's catalog: Spark drops the options of CREATE TABLE, so give "
+        "them in the query, as in FROM t WITH (nsqd='host:port', subscribe='topic')"
     )
 
 

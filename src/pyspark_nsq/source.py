@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_nsq.columns import SCHEMA, arrow_schema
-from pyspark_nsq.options import check_names, parse_read, parse_write
+from pyspark_nsq.options import check_names, from_catalog, parse_read, parse_write
 from pyspark_nsq.reading.batch import BatchReader
 from pyspark_nsq.reading.stream import StreamReader
 
@@ -80,7 +80,7 @@ class DefaultSource(DataSource):
     """  # noqa: E501 - the rows of a table
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = dict(options)
+        self.options = from_catalog(options)
         check_names(self.options)
         # Wrong options are reported when the DataFrame is made, not only when it is used.
         if any(name.lower().startswith("subscribe") for name in self.options):

@@ -65,6 +65,24 @@ def test_sql_reads_a_topic_by_using(spark: SparkSession, nsqd: Nsqd, topic: str)
     assert row.total == 12
 
 
+def test_tables_of_spark_s_catalog_work_with_options_in_the_query(
+    spark: SparkSession, nsqd: Nsqd, topic: str
+) -> None:
+    publish(nsqd, topic, numbered(10))
+    options = f"nsqd '{nsqd.http_address}', subscribe '{topic}'"
+    said = f"nsqd = '{nsqd.http_address}', subscribe = '{topic}'"
+    try:
+        spark.sql(f"CREATE TABLE catalogued USING nsq OPTIONS ({options})")
+        with pytest.raises(PySparkException, match="Spark drops the options of CREATE TABLE"):
+            spark.sql("SELECT * FROM catalogued").collect()
+        assert spark.sql(f"SELECT count(*) FROM catalogued WITH ({said})").collect() == [(10,)]
+        spark.sql(f"CREATE VIEW seen AS SELECT offset FROM catalogued WITH ({said})")
+        assert spark.sql("SELECT max(offset) FROM seen").collect() == [(9,)]
+    finally:
+        spark.sql("DROP VIEW IF EXISTS seen")
+        spark.sql("DROP TABLE IF EXISTS catalogued")
+
+
 def test_a_schema_chooses_columns(spark: SparkSession, nsqd: Nsqd, topic: str) -> None:
     publish(nsqd, topic, [b"one"])
     reader = spark.read.format("nsq").schema("body BINARY, offset BIGINT")

@@ -5,7 +5,8 @@
 | `Unreachable` | it does not answer, or not in HTTP: worth another try            |
 | `NodeRefused`     | it answers with an error: has its status and code                |
 | `Untrusted`   | TLS fails for a reason that waiting does not mend                |
-| `BadOption`   | a token's or certificate's file cannot be used on this machine   |
+| `BadOption`   | a token's or certificate's file cannot be used on this machine,  |
+|               | or the address is a TCP port of a daemon                         |
 
 A node that requires TLS says on which port it has it, and is asked there. Knows access tokens, the
 TLS options and how a node words an error; `pumpline.client.http_connection` does the HTTP. Must not
@@ -43,6 +44,10 @@ _NO_CERTIFICATE = frozenset(
         "SSLV3_ALERT_HANDSHAKE_FAILURE",
     }
 )
+
+# What the TCP port of a daemon answers to HTTP, in an error frame (type 1) if it is an nsqd.
+_TCP_ERROR = "E_BAD_PROTOCOL"
+_TCP_FRAME = "\0\0\0\1E_BAD_PROTOCOL"
 
 # urllib would quote '#' and '%' alike; names and numbers need no more than this.
 _SAFE = "-_.~:"
@@ -146,7 +151,7 @@ class NodeConnection:
         return HttpClientConnection(self.address, timeout_s=timeout_s, tls=lambda: _tls(connecting))
 
     def _failed(self, error: HttpFailure) -> NsqError:
-        """Untrusted, or Unreachable, which is worth another try."""
+        """Untrusted, BadOption, or Unreachable, which is worth another try."""
         cause = error.__cause__
         if isinstance(cause, ssl.SSLCertVerificationError):
             reason = cause.verify_message or str(cause)
@@ -160,6 +165,13 @@ class NodeConnection:
             return Untrusted(
                 f"{self.address} wants a certificate by an authority that it trusts: 'tlsCertFile' "
                 f"and 'tlsKeyFile' ({cause.reason})"
+            )
+        if isinstance(cause, BadStatusLine) and _TCP_ERROR in cause.line:
+            # nsqd's error is a frame, with a type before the text; that of nsqlookupd is not.
+            is_nsqd = _TCP_FRAME in cause.line
+            daemon, port = ("nsqd", 4151) if is_nsqd else ("nsqlookupd", 4161)
+            return BadOption(
+                f"{self.address} is the TCP port of an {daemon}: give its HTTP port, often {port}"
             )
         if isinstance(cause, BadStatusLine) and not isinstance(cause, RemoteDisconnected):
             return Unreachable(f"{self.address} answers, but not in HTTP; is it an https:// port?")

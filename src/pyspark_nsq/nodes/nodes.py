@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TypeVar
 
-from pyspark_nsq.errors import NodeRefused, NsqError, UnknownTopic, Unreachable
+from pyspark_nsq.errors import BadOption, NodeRefused, NsqError, UnknownTopic, Unreachable
 from pyspark_nsq.nodes.connection import NodeConnection
 from pyspark_nsq.nodes.positions import Key
 from pyspark_nsq.options import ReadOptions
@@ -253,6 +253,9 @@ class Nodes:
         except NodeRefused as error:
             if error.status != 404:
                 raise Unreachable(str(error)) from None
+            if error.code != "TOPIC_NOT_FOUND":
+                text = f"{connection.address} has no {path}: it is no HTTP port of an nsqlookupd"
+                raise BadOption(f"{text}, which is often 4161") from None
             return None
 
     def _ask(

@@ -12,6 +12,7 @@ from pyspark_nsq.options import (
     AtTime,
     ReadOptions,
     check_names,
+    from_catalog,
     parse_read,
     parse_write,
 )
@@ -140,3 +141,17 @@ def test_writing_needs_an_address_and_refuses_what_is_for_reading() -> None:
         parse_write({"nsqd": "a:1", "subscribe": "t"})
     with pytest.raises(BadOption, match="'topic': 'no good' is not a valid"):
         parse_write({"nsqd": "a:1", "topic": "no good"})
+
+
+def test_options_of_a_table_in_spark_s_catalog_are_understood() -> None:
+    given = {f"option.{name}": value for name, value in GOOD.items()}
+    given |= {"provider": "nsq", "owner": "me", "OPTION.fetchBytes": "65536"}
+    options = from_catalog(given)
+    check_names(options)
+    assert parse_read(options, streaming=False).fetch_bytes == 65536
+
+
+def test_without_any_option_the_limit_of_spark_s_catalog_is_told() -> None:
+    for parse in (parse_write, lambda options: parse_read(options, streaming=False)):
+        with pytest.raises(BadOption, match="Spark drops the options of CREATE TABLE"):
+            parse({})

@@ -12,6 +12,7 @@ from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pyspark_nsq.errors import NsqError
 from pyspark_nsq.pipelines import archive
 from pyspark_nsq.pipelines.running.unread import NotAllRead
+from pyspark_nsq.pipelines.table.sole_writer import locked
 from pyspark_nsq.pipelines.table.table import ParquetTable
 from tests.kit.daemons import Nsqd
 from tests.kit.spark.pipelines import order_ids, orders, run, table
@@ -108,9 +109,10 @@ def test_of_messages_with_one_key_the_first_is_kept_and_none_without_a_key_is_lo
 ) -> None:
     dedupe = ("--dedupe", "order_id", "--watermark", "1 hour")
     publish(nsqd, topic, [*orders([1, 2, 2, 1, 3]), b'{"city": "Rome"}', b'{"city": "Rome"}', b"{"])
-    archived(nsqd, topic, work / "t", *dedupe)
+    said = archived(nsqd, topic, work / "t", *dedupe)
     publish(nsqd, topic, orders([3, 4]))
     archived(nsqd, topic, work / "t", *dedupe)
+    assert "no message has the key" not in said
     ids = [row[0] for row in table(spark, work / "t").select("event.order_id").collect()]
     assert sorted(n for n in ids if n is not None) == [1, 2, 3, 4]
     assert ids.count(None) == 2
@@ -121,7 +123,8 @@ def test_bodies_that_are_not_json_are_kept_as_they_are(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
     publish(nsqd, topic, [b"\xff", b"plain"])
-    archived(nsqd, topic, work / "t", "--body", "raw")
+    said = archived(nsqd, topic, work / "t", "--body", "raw", "--dedupe", "nobody.has")
+    assert "no message has the key nobody.has: none is left out" in said
     assert {bytes(row.body) for row in table(spark, work / "t").collect()} == {b"\xff", b"plain"}
 
 
@@ -186,6 +189,13 @@ def test_files_of_a_batch_that_died_half_way_are_not_in_the_table_and_go(
     here.append(1, rows, query_id="q", checkpoint="c")
     assert table(spark, work / "t").count() == 4
     assert not (work / "t" / "_staging").exists()
+
+
+def test_a_second_archive_of_a_table_that_is_being_written_is_refused_at_once(
+    nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    with locked(work / "t"), pytest.raises(NsqError, match="being written by another archive"):
+        archived(nsqd, topic, work / "t")
 
 
 def test_another_stream_s_table_is_not_written_to(

@@ -73,7 +73,8 @@ def test_a_part_of_a_topic_is_replayed_once_however_often_it_is_asked_for(
     assert bodies(spark, nsqd, f"{topic}-again") == expected
     assert "45 messages published" in said
     publish(nsqd, topic, orders(range(100, 110)))
-    run(replay, *asked)
+    again = run(replay, *asked)
+    assert "nothing to publish" in again and "published" in said
     assert bodies(spark, nsqd, f"{topic}-again") == expected
 
 

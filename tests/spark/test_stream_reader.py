@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark_nsq.columns import SCHEMA, arrow_schema
 from pyspark_nsq.errors import DataLoss, Unreachable
 from pyspark_nsq.options import parse_read
+from pyspark_nsq.progress import lag
 from pyspark_nsq.reading.plan import LogRange, RangePartition
 from pyspark_nsq.reading.stream import StreamReader
 from tests.kit.daemons import Nsqd
@@ -98,6 +99,20 @@ def test_a_batch_that_is_planned_again_has_the_same_partitions(
     assert light > 2 * heavy  # as they are of a weight
     publish(nsqd, f"{topic}-0", [b"x" * 5000] * 1000)
     assert ranges(new_reader(nsqd, **said), start, end) == planned
+
+
+def test_the_lag_is_known_from_the_batch_on_that_is_repeated_after_a_restart(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    publish(nsqd, topic, numbered(10))
+    first = new_reader(nsqd, subscribe=topic)
+    start = kept(first.initialOffset())
+    end = latest(first, start, ReadMaxRows(4))
+    restarted = new_reader(nsqd, subscribe=topic)
+    restarted.partitions(start, end)  # without latestOffset: the checkpoint has both places
+    newest = restarted.reportLatestOffset()
+    source = {"endOffset": end, "latestOffset": newest}
+    assert lag({"sources": [source]}) == 6
 
 
 def test_a_limit_is_shared_by_the_logs_and_nothing_is_left_out(

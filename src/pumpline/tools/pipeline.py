@@ -33,7 +33,7 @@ Examples:
   pumpline pipeline sql --nsqd 127.0.0.1:4151 --table tables/orders \\
       "SELECT event.city, count(*) FROM orders GROUP BY 1"
   pumpline pipeline transform --nsqd 127.0.0.1:4151 --topic orders --to large_orders \\
-      --sql "SELECT body FROM input WHERE event.amount > 1000"
+      --checkpoint state/large --sql "SELECT body FROM input WHERE event.total > 1000"
   pumpline pipeline replay --nsqd 127.0.0.1:4151 --topic orders --since 2026-11-16T08:00:00Z \\
       --to orders_again --rate 1000
   pumpline pipeline metrics --nsqd 127.0.0.1:4151 --topic-pattern '.*'

@@ -166,9 +166,9 @@ class NodeConnection:
                 f"{self.address} wants a certificate by an authority that it trusts: 'tlsCertFile' "
                 f"and 'tlsKeyFile' ({cause.reason})"
             )
-        if isinstance(cause, BadStatusLine) and _TCP_ERROR in cause.line:
+        if isinstance(cause, BadStatusLine) and _TCP_ERROR in str(cause):
             # nsqd's error is a frame, with a type before the text; that of nsqlookupd is not.
-            is_nsqd = _TCP_FRAME in cause.line
+            is_nsqd = _TCP_FRAME in str(cause)
             daemon, port = ("nsqd", 4151) if is_nsqd else ("nsqlookupd", 4161)
             return BadOption(
                 f"{self.address} is the TCP port of an {daemon}: give its HTTP port, often {port}"

@@ -32,17 +32,19 @@ from pyspark_nsq.pipelines.table.layout import (
     CHECKPOINT,
     PARTITION_BY,
     ArchiveSettings,
+    has_key,
     key_of,
     placed,
 )
+from pyspark_nsq.pipelines.table.sole_writer import sole_writer
 from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
 from pyspark_nsq.pipelines.table.table import ParquetTable
 
 EXAMPLES = """
   pumpline pipeline archive --lookupd 127.0.0.1:4161 --topic orders --table tables/orders
   pumpline pipeline archive --nsqd 127.0.0.1:4151 --topic-pattern '.*' --table tables/all --once
-  pumpline pipeline archive --nsqd 127.0.0.1:4151 --topic orders --table tables/orders \\
-      --schema 'order_id BIGINT, amount DOUBLE' --dedupe order_id --watermark '1 hour'
+  pumpline pipeline archive --nsqd 127.0.0.1:4151 --topic orders --table tables/distinct_orders \\
+      --schema 'order_id BIGINT, total DOUBLE' --dedupe order_id --watermark '1 hour'
 """
 
 PARQUET = "parquet"
@@ -79,6 +81,8 @@ class Archive:
     dedupe: str | None = None  # a JSON path
     watermark: str = "1 hour"
     quarantined: int = 0
+    keyless: int = 0  # rows in batches before the first message with the key of --dedupe
+    has_key: bool = False  # whether a message had it
     hold: str | None = ""  # the name of the hold; "" for no hold, None for a name of its own
 
     def start(self, options: dict[str, str], *, every: str, once: bool) -> StreamingQuery:
@@ -125,6 +129,7 @@ class Archive:
             self.quarantine.append(batch, bad if bad_count else None, **whence)
             self.table.append(batch, good if self.keeps_body else good.drop("body"), **whence)
             self.quarantined += bad_count
+            self._look_for_key(both)
         finally:
             both.unpersist()
             checked.unpersist()
@@ -138,8 +143,14 @@ class Archive:
         try:
             rows.count()
             self.table.append(batch, rows, **whence)
+            self._look_for_key(rows)
         finally:
             rows.unpersist()
+
+    def _look_for_key(self, rows: DataFrame) -> None:
+        if self.dedupe is not None and not self.has_key:
+            self.has_key = not rows.where(has_key(self.dedupe)).isEmpty()
+            self.keyless += 0 if self.has_key else rows.count()
 
     def _settings(self) -> ArchiveSettings:
         quarantine = self.quarantine
@@ -155,6 +166,8 @@ class Archive:
     def note(self) -> str:
         """What to show beside the progress."""
         parts = [f"{self.quarantined:,} quarantined"] if self.is_json else []
+        if self.keyless and not self.has_key:
+            parts.append(f"no message has the key {self.dedupe}: none is left out")
         if self.table.compacted_files:
             parts.append(f"{self.table.compacted_files:,} small files put together")
         return ", ".join(parts)
@@ -211,7 +224,9 @@ def arguments(parser: ArgumentParser) -> None:
     group.add_argument("--hints", metavar="DDL", help="types of some fields, the rest is inferred")
     group.add_argument("--drop-body", action="store_true", help="keep the event alone")
     group.add_argument("--dedupe", metavar="KEY", help="JSON path of the key: order_id, $.meta.id")
-    group.add_argument("--watermark", default="1 hour", help="a key is known for so long")
+    group.add_argument(
+        "--watermark", type=command.duration, default="1 hour", help="a key is known for so long"
+    )
     group.add_argument(
         "--hold", help="its name among the channels; '' for none (default: one of this table's own)"
     )
@@ -248,7 +263,8 @@ def run(arguments: Namespace, console: Console) -> int:
         watermark=arguments.watermark,
         hold="" if has_hold else arguments.hold,
     )
-    with Stop() as stop:
+    own = arguments.table if arguments.format == PARQUET else archive.checkpoint
+    with Stop() as stop, sole_writer(Storage(spark, own)):
         query = archive.start(options, every=arguments.every, once=arguments.once)
         if archive.hold:
             console.print(f"archive: hold {archive.hold}", highlight=False, soft_wrap=True)

@@ -27,7 +27,8 @@ from pyspark_nsq.pipelines.table.table import ParquetTable
 EXAMPLES = """
   pumpline pipeline metrics --nsqd 127.0.0.1:4151 --topic-pattern '.*'
   pumpline pipeline metrics --lookupd 127.0.0.1:4161 --topic orders --window '1 minute' \\
-      --checkpoint state/metrics --table tables/metrics --to orders_metrics
+      --checkpoint state/metrics --table tables/metrics --to orders_metrics \\
+      --to-nsqd 127.0.0.1:4151
 """
 
 ROWS_SHOWN = 12
@@ -109,8 +110,12 @@ def shown(rows: list[Row]) -> Table:
 def arguments(parser: ArgumentParser) -> None:
     command.add_source(parser)
     group = parser.add_argument_group("what is measured, and where it goes")
-    group.add_argument("--window", default="10 seconds", help="(default: %(default)s)")
-    group.add_argument("--watermark", default="10 seconds", help="(default: %(default)s)")
+    group.add_argument(
+        "--window", type=command.duration, default="10 seconds", help="(default: %(default)s)"
+    )
+    group.add_argument(
+        "--watermark", type=command.duration, default="10 seconds", help="(default: %(default)s)"
+    )
     group.add_argument("--table", metavar="DIR", help="a Parquet table of final windows")
     group.add_argument("--to", metavar="TOPIC", help="a topic for final windows, as JSON")
     group.add_argument("--to-nsqd", metavar="ADDRESSES", help="HTTP addresses (default: --nsqd)")

@@ -194,6 +194,15 @@ def run(arguments: Namespace, console: Console) -> int:
     source = _source(spark, arguments, options)
     if path.exists():
         plan = ReplayPlan.load(path, name)
+        if next(plan.steps(), None) is None:
+            console.print(
+                f"replay: nothing to publish: {path} says that all {plan.rows:,} messages were "
+                f"published to {arguments.to} before; delete it to publish them again",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+            return command.EXIT_OK
         said = f"{path}: {plan.done} steps are done, going on"
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     else:

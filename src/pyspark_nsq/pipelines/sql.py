@@ -156,7 +156,7 @@ def _show(result: DataFrame, arguments: Namespace) -> None:
         table = Table(*result.columns)
         for row in shown:
             table.add_row(*(Text("NULL" if value is None else _text(value)) for value in row))
-        Console(highlight=False).print(table)
+        command.console(sys.stdout).print(table)
     if len(found) > len(shown):
         said = f"the first {arguments.max_rows:,} rows; --max-rows shows more"
         print(said, file=sys.stdout if arguments.output == "table" else sys.stderr)

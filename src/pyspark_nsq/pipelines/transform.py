@@ -8,6 +8,7 @@ recognise a batch that is repeated after a crash by its publish tokens (`outbox`
 """
 
 import json
+import re
 import sys
 from argparse import ArgumentParser, Namespace
 
@@ -19,6 +20,7 @@ from pyspark.sql.types import StructType
 from rich.console import Console
 
 from pyspark_nsq.errors import BadOption
+from pyspark_nsq.options import ReadOptions, parse_read, parse_write
 from pyspark_nsq.pipelines.exactly_once.outbox import BatchOutbox, is_repeatable
 from pyspark_nsq.pipelines.exactly_once.resume_guard import outbox_cut, require_same, straight_cut
 from pyspark_nsq.pipelines.json_events import events
@@ -56,7 +58,12 @@ def arguments(parser: ArgumentParser) -> None:
     group.add_argument("--to", metavar="TOPIC")
     group.add_argument("--to-nsqd", metavar="ADDRESSES", help="HTTP addresses (default: --nsqd)")
     group.add_argument("--schema", metavar="DDL", help="of `event`: 'id BIGINT, city STRING'")
-    group.add_argument("--watermark", metavar="TIME", help="on timestamp, for windows in the query")
+    group.add_argument(
+        "--watermark",
+        metavar="TIME",
+        type=command.duration,
+        help="on timestamp, for windows in the query",
+    )
     command.add_streaming(parser, every="0 seconds", start="latest")
     command.add_spark(parser)
 
@@ -66,6 +73,8 @@ def run(arguments: Namespace, console: Console) -> int:
         raise BadOption("name a --checkpoint directory, so that it can go on where it was")
     options = command.streaming(arguments)
     target = command.writing(arguments, options)
+    if loop := _loop(options, target):
+        raise BadOption(f"topic {loop} is read and written: it would read its own results for ever")
     survey = survey_of(options) if arguments.once else None
     spark = command.session(arguments, "transform")
     state = Storage(spark, arguments.checkpoint)
@@ -88,6 +97,24 @@ def run(arguments: Namespace, console: Console) -> int:
     if survey is not None and not stop.asked.is_set():
         require_all_read(survey, state)
     return command.EXIT_OK
+
+
+def _loop(options: dict[str, str], target: dict[str, str]) -> str | None:
+    """The topic that is read from and published to at the same node; None if there is none."""
+    read, write = parse_read(options, streaming=True), parse_write(target)
+    topic = write.topic
+    if topic is None or not _is_read(read, topic):
+        return None
+    addresses = {*read.nsqd}
+    if read.lookupd:
+        addresses |= {*survey_of(options).names.values()}
+    return topic if addresses & {*write.nsqd} else None
+
+
+def _is_read(options: ReadOptions, topic: str) -> bool:
+    if options.pattern is not None:
+        return re.fullmatch(options.pattern, topic) is not None
+    return topic in options.topics
 
 
 def kept_schema(spark: SparkSession, options: dict[str, str], state: Storage) -> StructType:

@@ -92,7 +92,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return None if self._latest is None else to_json(self._latest)
+        if self._latest is not None:
+            return to_json(self._latest)
+        # The first batch after a restart was planned before it: the nodes say how far they are.
+        ends = {key: _end_of(state) for key, state in self._survey.logs.items()}
+        return to_json(ends) if ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         before, after = from_json(start), from_json(end)

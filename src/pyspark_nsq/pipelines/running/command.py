@@ -4,16 +4,25 @@ A pipeline is a module with `EXAMPLES`, `arguments(parser)` and `run(arguments, 
 does the rest, for `pumpline pipeline NAME` and `python -m pyspark_nsq.pipelines.NAME`.
 """
 
+import logging
 import os
+import re
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter, _ArgumentGroup
+from argparse import (
+    ArgumentParser,
+    ArgumentTypeError,
+    Namespace,
+    RawDescriptionHelpFormatter,
+    _ArgumentGroup,
+)
 from collections.abc import Sequence
 from difflib import get_close_matches
 from types import ModuleType
-from typing import Protocol, cast
+from typing import Protocol, TextIO, cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.console import Console
@@ -27,6 +36,12 @@ from pyspark_nsq.writing.sink import check_nodes
 
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 LOCAL = "local"
+PIPE_COLUMNS = 10_000  # rich would cut tables at 80
+LOG_LEVEL = "FATAL"  # what ends a pipeline is told in one line; ERROR adds forty lines of Java
+# PySpark logs errors of queries here, with the trace, although it raises them as well.
+QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_UNIT = r"(?:micro|milli)?seconds?|minutes?|hours?|days?|weeks?"
+_TIME = re.compile(rf"(?:interval\s+)?\d+(?:\.\d+)?\s+(?:{_UNIT})(?:\s+\d+\s+(?:{_UNIT}))*", re.I)
 
 
 class Pipeline(Protocol):
@@ -57,9 +72,8 @@ def main(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     if (wrong := unknown_flag(parser, given)) is not None:
         parser.error(wrong)
     arguments = parser.parse_args(given)
-    console = Console(stderr=True)
     try:
-        return pipeline.run(arguments, console)
+        return pipeline.run(arguments, console(sys.stderr))
     except BrokenPipeError:  # the reader of its output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
@@ -69,6 +83,11 @@ def main(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before a batch ran, or for the second time
         print(f"pumpline pipeline {name}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def console(file: TextIO) -> Console:
+    """A console for standard output or error; in a pipe, tables are as wide as they have to be."""
+    return Console(file=file, highlight=False, width=None if file.isatty() else PIPE_COLUMNS)
 
 
 def unknown_flag(parser: ArgumentParser, given: Sequence[str]) -> str | None:
@@ -120,7 +139,11 @@ def add_streaming(parser: ArgumentParser, *, every: str, start: str = "earliest"
     group.add_argument("--checkpoint", metavar="DIR", help="where it notes how far it is")
     group.add_argument("--once", action="store_true", help="read what is there, then end")
     group.add_argument(
-        "--every", metavar="TIME", default=every, help="between two batches (default: %(default)s)"
+        "--every",
+        metavar="TIME",
+        type=duration,
+        default=every,
+        help="between two batches (default: %(default)s)",
     )
     group.add_argument(
         "--start",
@@ -143,6 +166,13 @@ def add_spark(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("where it runs")
     group.add_argument("--master", default="local[*]", help="Spark's (default: %(default)s)")
     add_option(group, "--conf", "a setting of Spark, as in spark.driver.memory=4g")
+
+
+def duration(text: str) -> str:
+    """A time as Spark writes it, checked before Spark starts."""
+    if not _TIME.fullmatch(text.strip()):
+        raise ArgumentTypeError(f"'{text}' is not a time like '10 seconds' or '1 minute'")
+    return text
 
 
 def add_option(group: _ArgumentGroup, flag: str, text: str) -> None:
@@ -213,7 +243,10 @@ def session(arguments: Namespace, name: str) -> SparkSession:
         spark = local_session(f"pumpline {name}", master=arguments.master, settings=given)
     if stop.asked.is_set():
         raise KeyboardInterrupt
-    spark.sparkContext.setLogLevel(given.get("spark.log.level", "ERROR"))
+    spark.sparkContext.setLogLevel(given.get("spark.log.level", LOG_LEVEL))
+    if "spark.log.level" not in given:
+        for logger in QUERY_LOGGERS:
+            PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     if "spark.sql.shuffle.partitions" not in given:
         # The default of 200 makes 200 state stores a batch. A checkpoint keeps its first value.
         count = spark.sparkContext.defaultParallelism * (1 if is_local else 2)

@@ -37,9 +37,17 @@ class ArchiveSettings:
 def key_of(path: str, text: Column | None = None) -> Column:
     """The key at a JSON path of the body, or of another text. A message without that key gets its
     own id as key, so that it equals no other."""
-    named = path if path.startswith("$") else f"$.{path}"
-    key = F.get_json_object(events.text_of() if text is None else text, named)
+    key = _found(path, events.text_of() if text is None else text)
     return F.coalesce(F.concat(F.lit("key:"), key), F.concat_ws("/", F.lit("id:"), "node", "id"))
+
+
+def has_key(path: str) -> Column:
+    """Whether the body has something at a JSON path."""
+    return _found(path, events.text_of()).isNotNull()
+
+
+def _found(path: str, text: Column) -> Column:
+    return F.get_json_object(text, path if path.startswith("$") else f"$.{path}")
 
 
 def placed(messages: DataFrame) -> DataFrame:

@@ -114,3 +114,30 @@ def test_odd_messages_are_kept_as_they_are_or_set_aside_with_the_reason(
     ):
         run(sql, "--nsqd", addresses(nsqd), "--table", str(work / "t"), query, "--output", "json")
         assert capsys.readouterr().out == found
+
+
+def test_odd_names_of_topics_are_read_back_and_places_are_in_utc(
+    spark: SparkSession, nsqd: Nsqd, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark takes the names of directories for numbers, and one of them for NULL."""
+    topics = ["007", "1e5", "__HIVE_DEFAULT_PARTITION__"]
+    for topic in topics:
+        publish(nsqd, topic, [b'{"id": 1}'])
+    zone = "spark.sql.session.timeZone"
+    spark.conf.set(zone, "Asia/Tokyo")
+    try:
+        archived(nsqd, ",".join(topics), work / "t")
+        for topic in topics:  # one row of the table, and one that only the node has
+            publish(nsqd, topic, [b'{"id": 2}'])
+            query = (
+                "SELECT topic, event.id, (unix_seconds(timestamp) DIV 3600) % 24 = hour AS placed, "
+                f"unix_date(date) = unix_seconds(timestamp) DIV 86400 AS dated "
+                f"FROM `{sql.view_name(topic)}` ORDER BY 2"
+            )
+            asked = ("--nsqd", addresses(nsqd), "--table", str(work / "t"), query)
+            run(sql, *asked, "--output", "json")
+            assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+                {"topic": topic, "id": number, "placed": True, "dated": True} for number in (1, 2)
+            ]
+    finally:
+        spark.conf.set(zone, "UTC")

@@ -64,7 +64,7 @@ def views(spark: SparkSession, options: dict[str, str], tables: list[str]) -> li
             rows = _of_quarantine(table, options, topic, is_live=is_live)
             made.add(f"{view_name(topic)}{QUARANTINE}", rows, f"the quarantine of {path}")
     for name, rows in made.rows.items():
-        rows.createOrReplaceTempView(name)
+        rows.createOrReplaceTempView(f"`{name}`")  # it may begin with a digit
     return list(made.rows)
 
 

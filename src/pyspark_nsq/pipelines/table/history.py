@@ -28,6 +28,7 @@ from pyspark_nsq.pipelines.json_events import events
 from pyspark_nsq.pipelines.table import manifest
 from pyspark_nsq.pipelines.table.layout import (
     CHECKPOINT,
+    NULL_TOPIC,
     PARTITION_BY,
     ArchiveSettings,
     key_of,
@@ -55,7 +56,9 @@ class Files:
     def rows(self, schema: StructType) -> DataFrame:
         if not self.paths:
             return self.spark.createDataFrame([], schema)
-        return self.spark.read.schema(schema).option("basePath", self.path).parquet(*self.paths)
+        reader = self.spark.read.schema(schema).option("basePath", self.path)
+        topic = F.coalesce("topic", F.lit(NULL_TOPIC))
+        return reader.parquet(*self.paths).withColumn("topic", topic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from pyspark_nsq.pipelines.json_events import events
 
 CHECKPOINT = "_checkpoint"  # the directory in the table, unless --checkpoint names another
 PARTITION_BY = ("topic", "date", "hour")
+NULL_TOPIC = "__HIVE_DEFAULT_PARTITION__"  # a valid topic name, which Spark reads back as NULL
+S_PER_HOUR, HOURS_PER_DAY = 3600, 24
 COLUMNS = ("topic", "node", "offset", "timestamp", "id", "attempts", "body")
 
 
@@ -51,7 +53,10 @@ def _found(path: str, text: Column) -> Column:
 
 
 def placed(messages: DataFrame) -> DataFrame:
-    """The columns of a topic, and those that the table is partitioned by."""
+    """The columns of a topic, and those that the table is partitioned by: date and hour in UTC,
+    whatever the time zone of the session is."""
+    hours = F.floor(F.unix_seconds("timestamp") / S_PER_HOUR)
     rows = messages.select(*COLUMNS)
-    rows = rows.withColumn("date", F.to_date("timestamp"))
-    return rows.withColumn("hour", F.hour("timestamp"))
+    days = F.floor(hours / HOURS_PER_DAY).cast("int")
+    rows = rows.withColumn("date", F.date_from_unix_date(days))
+    return rows.withColumn("hour", F.pmod(hours, F.lit(HOURS_PER_DAY)).cast("int"))

@@ -286,6 +286,42 @@ def test_topics_of_a_pattern_are_found_at_once_and_given_up_when_deleted(tmp_pat
 
 
 @pytest.mark.deviation
+def test_a_topic_of_a_pattern_that_is_deleted_while_its_nsqd_runs_does_not_come_back(
+    tmp_path: Path,
+) -> None:
+    with Nsqlookupd(tmp_path / "nsqlookupd.stderr") as lookupd:
+        flags = [
+            f"--lookupd-tcp-address={lookupd.tcp_address}",
+            "--broadcast-address=127.0.0.1",
+        ]
+        with Nsqd(tmp_path / "data", flags) as nsqd:
+            for topic in ("orders_a", "orders_b"):
+                publish(nsqd, topic, "before")
+            wait_until(lambda: b"orders_b" in lookupd.http("GET", "/topics")[1])
+            with RunningTool(
+                "nsq_to_file",
+                "--topic-pattern=^orders_",
+                f"--lookupd-http-address={lookupd.http_address}",
+                f"--output-dir={tmp_path / 'out'}",
+                "--topic-refresh=300ms",
+                "--sync-interval=10ms",
+                FIXED,
+                directory=tmp_path,
+            ) as tool:
+                for topic in ("orders_a", "orders_b"):
+                    wait_until(lambda topic=topic: is_all_finished(nsqd, topic))
+                nsqd.http("POST", "/topic/delete?topic=orders_a")
+                tool.wait_for("topic orders_a is gone")
+                assert [each["topic_name"] for each in nsqd.stats()["topics"]] == ["orders_b"]
+                for topic in ("orders_a", "orders_b"):  # one is made again, by whoever publishes
+                    publish(nsqd, topic, "after")
+                    wait_until(lambda topic=topic: is_all_finished(nsqd, topic))
+                assert tool.stop() == 0
+    found = contents(tmp_path / "out")
+    assert found == {f"orders_{x}.{HOST}.fixed.log": b"before\nafter\n" for x in "ab"}
+
+
+@pytest.mark.deviation
 def test_binary_bodies_can_be_framed_by_their_length(
     nsqd: Nsqd, topic: str, tmp_path: Path
 ) -> None:

@@ -39,6 +39,11 @@ class Sightings:
         self._views: dict[str, frozenset[str]] = {}
         self._absent_polls: dict[str, int] = {}
 
+    @property
+    def named(self) -> frozenset[str]:
+        """The nsqds in the last valid answers."""
+        return frozenset().union(*self._views.values())
+
     def add(self, named: frozenset[str]) -> None:
         """Add nsqds from one answer of a poll that is still going on."""
         self.nodes = set(sorted(self.nodes | named)[:NODES_MAX])
@@ -48,7 +53,7 @@ class Sightings:
         for source, answer in answers.items():
             if answer is not None:
                 self._views[source] = answer
-        named = frozenset().union(*self._views.values())
+        named = self.named
         if all(answer is None for answer in answers.values()):
             return  # nothing was learnt
         absent = self.nodes - named

@@ -245,13 +245,13 @@ class HttpThread:
     def __init__(self, url: str, *, tls: ssl.SSLContext | None = None) -> None:
         self._origin, self._target = split_url(url)
         self._tls = (lambda: tls) if tls is not None else ssl.create_default_context
-        self._thread: threading.Thread | None = None
+        self._is_asking = False
 
     async def get(
         self, *, headers: Mapping[str, str], timeout_s: float, bytes_max: int
     ) -> HttpAnswer:
         """HttpFailure if there is no answer in time; a cancelled request is aborted."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._is_asking:
             raise HttpFailure("it has not answered the last request yet")
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[HttpAnswer] = loop.create_future()
@@ -278,11 +278,16 @@ class HttpThread:
             except Exception as error:  # the root of a thread: the one who waits gets it
                 failure = error
             connection.close()
+            self._is_asking = False  # before the answer is seen: another request may follow at once
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(settle, answer, failure)
 
-        self._thread = threading.Thread(target=work, name="pumpline-http", daemon=True)
-        self._thread.start()
+        self._is_asking = True
+        try:
+            threading.Thread(target=work, name="pumpline-http", daemon=True).start()
+        except RuntimeError:  # there are too many threads
+            self._is_asking = False
+            raise
         try:
             async with asyncio.timeout(timeout_s):
                 return await answered

@@ -6,7 +6,7 @@ Knows the flags and pumpline.client; must not know what a tool does with message
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pumpline import __version__
 from pumpline.client import Consumer
@@ -57,6 +57,7 @@ class SourceOptions(ToolOptions):
         *,
         auto_touch: bool = False,
         default_attempts_max: int = GO_NSQ_MAX_ATTEMPTS,
+        reconnect_if_named: bool = False,
     ) -> Consumer:
         for kind, name in (("topic", topic), ("channel", channel)):
             if not is_valid_name(name):
@@ -71,7 +72,9 @@ class SourceOptions(ToolOptions):
                 max_attempts=attempts_max(self.consumer_opt, default_attempts_max),
                 auto_touch=auto_touch,
                 settings=client_settings(self.consumer_opt, user_agent=user_agent(self.program)),
-                options=consumer_options(self.consumer_opt),
+                options=replace(
+                    consumer_options(self.consumer_opt), reconnect_if_named=reconnect_if_named
+                ),
             )
         except ValueError as error:
             raise ToolFailure(str(error)) from None

@@ -38,6 +38,9 @@ class ConsumerOptions:
     poll_jitter: float = POLL_JITTER
     """The part of the interval that is random."""
     poll_timeout_s: float = POLL_TIMEOUT_S
+    reconnect_if_named: bool = False
+    """Connect again to an nsqd that was discovered only when nsqlookupds name it still. Subscribing
+    makes a topic that is not there, so one that was deleted would come back."""
     lookupd_tls: ssl.SSLContext | None = None
     """For nsqlookupds named by https URLs; None verifies by the system's authorities."""
     stop_timeout_s: float = 30.0

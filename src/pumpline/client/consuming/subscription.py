@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from math import inf
 
@@ -70,8 +70,10 @@ class Subscription:
         rdy_sender: RdySender,
         *,
         on_connection_end: Callable[[], None],
+        before_reconnect: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_connection_end`: it was lost, or could not be opened, and will be tried again."""
+        """`on_connection_end`: it was lost, or could not be opened, and will be tried again, when
+        `before_reconnect` has returned."""
         self.address = address
         self.finished: list[bytes] = []
         self.credit = Credit(RDY_MAX)
@@ -81,6 +83,7 @@ class Subscription:
         self._counters = terms.counters
         self._rdy_sender = rdy_sender
         self._on_connection_end = on_connection_end
+        self._before_reconnect = before_reconnect
         self._loop = asyncio.get_running_loop()
         self._arrivals: deque[Arrival] = deque()  # in order of expires_at
         self._last: deque[Arrival] = deque()  # those that no touch can extend, in the same order
@@ -117,6 +120,8 @@ class Subscription:
                     pause_s = RECONNECT_MIN_S
                 await asyncio.sleep(pause_s * (0.5 + random.random()))
                 pause_s = min(pause_s * 2, RECONNECT_MAX_S)
+                if self._before_reconnect is not None:
+                    await self._before_reconnect()
         finally:
             if self.connection is not None:
                 self.connection.abort(None)

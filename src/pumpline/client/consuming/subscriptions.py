@@ -6,7 +6,9 @@ more. Knows nothing of messages.
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from pumpline.client.consuming.rdy_sender import RdySender
 from pumpline.client.consuming.subscription import Subscription, SubscriptionTerms
@@ -34,6 +36,7 @@ class Subscriptions:
         self._discovery = discovery
         self._retiring: set[Subscription] = set()
         self._poll_now = asyncio.Event()
+        self._polled = asyncio.Event()  # set after the next poll that begins
         self._tasks: asyncio.TaskGroup
 
     @property
@@ -68,8 +71,10 @@ class Subscriptions:
     async def _discover(self, discovery: Discovery) -> None:
         while True:
             self._poll_now.clear()
+            polled, self._polled = self._polled, asyncio.Event()
             await discovery.poll(lambda: self._follow(discovery.nodes))
             self._follow(discovery.nodes)
+            polled.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(discovery.pause_s()):
                     await self._poll_now.wait()
@@ -80,7 +85,11 @@ class Subscriptions:
         wanted = self._nsqds | nodes
         for address in sorted(wanted - self.by_address.keys()):
             subscription = Subscription(
-                address, self._terms, self._rdy_sender, on_connection_end=self._poll_now.set
+                address,
+                self._terms,
+                self._rdy_sender,
+                on_connection_end=self._poll_now.set,
+                before_reconnect=self._before_reconnect(address),
             )
             self.by_address[address] = subscription
             subscription.task = self._tasks.create_task(subscription.run())
@@ -89,6 +98,19 @@ class Subscriptions:
             retired = self.by_address.pop(address)
             self._retiring.add(retired)
             self._tasks.create_task(self._retire(retired))
+
+    def _before_reconnect(self, address: str) -> Callable[[], Awaitable[None]] | None:
+        discovery = self._discovery
+        is_asked = self._terms.options.reconnect_if_named and address not in self._nsqds
+        return partial(self._named, address, discovery) if is_asked and discovery else None
+
+    async def _named(self, address: str, discovery: Discovery) -> None:
+        """Until a poll that begins from now on names this nsqd."""
+        while True:
+            self._poll_now.set()
+            await self._polled.wait()
+            if address in discovery.sightings.named:
+                return
 
     async def _retire(self, subscription: Subscription) -> None:
         subscription.leave()

@@ -41,8 +41,9 @@ class TopicWriters:
     def topics(self) -> list[str]:
         return list(self._writers)
 
-    def start(self, topic: str) -> None:
-        writer = TopicWriter(topic, self._options, new_topic_files(topic, self._options))
+    def start(self, topic: str, *, may_create: bool = True) -> None:
+        files = new_topic_files(topic, self._options)
+        writer = TopicWriter(topic, self._options, files, may_create=may_create)
         self._writers[topic] = writer
         self._spawn(self._write(writer))
 
@@ -114,7 +115,7 @@ async def _refresh(
         topics = await pattern.found(writers.topics) | named
         for topic in topics - set(writers.topics):
             log.info("found topic %s", topic)
-            writers.start(topic)
+            writers.start(topic, may_create=False)
         for topic in set(writers.topics) - topics:
             log.info("topic %s is gone", topic)
             writers.stop(topic)

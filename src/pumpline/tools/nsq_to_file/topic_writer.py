@@ -26,11 +26,18 @@ log = logging.getLogger("pumpline.tools.nsq_to_file")
 
 
 class TopicWriter:
-    def __init__(self, topic: str, options: ToFileOptions, files: TopicFiles) -> None:
+    def __init__(
+        self, topic: str, options: ToFileOptions, files: TopicFiles, *, may_create: bool = True
+    ) -> None:
+        """`may_create`: if the topic is deleted while it is written, it is to come back."""
         self.topic = topic
         # A message that was delivered often is no worse than others here, so none is given up.
         self.consumer: Consumer = options.new_consumer(
-            topic, options.channel, auto_touch=True, default_attempts_max=0
+            topic,
+            options.channel,
+            auto_touch=True,
+            default_attempts_max=0,
+            reconnect_if_named=not may_create,
         )
         self._label = f"[{topic}/{options.channel}]"
         self._files = files

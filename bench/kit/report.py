@@ -29,6 +29,7 @@ from typing import Any
 from rich.table import Table
 
 from bench.clients.goclients import GoClients
+from bench.nsqd.many_topics import MANY_TOPICS
 from bench.nsqd.measuring import Figure
 from bench.nsqd.workloads import WORKLOADS, Workload, middle
 
@@ -37,7 +38,10 @@ Record = dict[str, Any]
 # If other work takes more cores than this, a run's figures are doubtful.
 OTHER_CORES_MAX = 0.2
 
-DEFINED = {workload.name: workload for workload in (*WORKLOADS, *GoClients(Path()).workloads())}
+DEFINED = {
+    workload.name: workload
+    for workload in (*WORKLOADS, *MANY_TOPICS, *GoClients(Path()).workloads())
+}
 
 
 @dataclass(frozen=True)

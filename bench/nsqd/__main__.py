@@ -24,6 +24,7 @@ from bench.clients.goclients import GoClients
 from bench.kit import report
 from bench.kit.servers import BenchFailure, Command, git_commit, machine
 from bench.nsqd import plot
+from bench.nsqd.many_topics import MANY_TOPICS
 from bench.nsqd.measuring import Size
 from bench.nsqd.upgrades import UPGRADES
 from bench.nsqd.workloads import WORKLOADS, Workload, run
@@ -210,7 +211,7 @@ def _servers(options: argparse.Namespace) -> list[Command]:
 
 
 def _workloads(options: argparse.Namespace) -> list[Workload]:
-    known = list(WORKLOADS)
+    known = [*WORKLOADS, *MANY_TOPICS]
     if options.go_clients:
         known += GoClients(options.go_clients).workloads()
     by_name = {workload.name: workload for workload in known}

@@ -21,7 +21,7 @@ MPUB_BYTES = 1 << 20
 
 def post_pub(process: LoadProcess, port: int, topic: str, *, connections: int) -> None:
     """One POST /pub outstanding on each connection, in one epoll loop."""
-    request = _request(f"/pub?topic={topic}", bytes(wire.BODY_BYTES))
+    request = pub_request(topic)
     poller, socks = select.epoll(), {}
     for _ in range(connections):
         sock = socket.create_connection(("127.0.0.1", port))
@@ -36,7 +36,7 @@ def post_pub(process: LoadProcess, port: int, topic: str, *, connections: int) -
     while not stop[0]:
         for fd, _ in poller.poll(EPOLL_WAIT_S):
             sock = socks[fd]
-            _check_reply(buf, sock.recv_into(buf))
+            check_reply(buf, sock.recv_into(buf))
             sock.sendall(request)
             acked += 1
         counts[slot] = acked
@@ -55,9 +55,14 @@ def post_mpub(process: LoadProcess, port: int, topic: str) -> None:
     published = 0
     while not stop[0]:
         sock.sendall(request)
-        _check_reply(buf, sock.recv_into(buf))
+        check_reply(buf, sock.recv_into(buf))
         published += count
         counts[slot] = published
+
+
+def pub_request(topic: str) -> bytes:
+    """A POST /pub of one message."""
+    return _request(f"/pub?topic={topic}", bytes(wire.BODY_BYTES))
 
 
 def _request(target: str, body: bytes) -> bytes:
@@ -68,7 +73,7 @@ def _request(target: str, body: bytes) -> bytes:
     return head.encode() + body
 
 
-def _check_reply(buf: bytearray, size: int) -> None:
+def check_reply(buf: bytearray, size: int) -> None:
     """Replies are a few hundred bytes and come whole; the body is `OK`."""
     if not (buf.startswith(b"HTTP/1.1 200 ") and buf.endswith(b"OK", 0, size)):
         raise BenchFailure(f"unexpected reply: {bytes(buf[:size])!r}")

@@ -114,15 +114,15 @@ def publish(
     send(pieces[: sent * command_bytes])
     acked = end = 0
     while not stop[0]:
-        end += _receive(sock, view[end:])
+        end += receive_into(sock, view[end:])
         pos, oks, heartbeats = wire.take_oks(buf, end)
-        end = _keep_rest(buf, pos, end)
+        end = keep_rest(buf, pos, end)
         if heartbeats:
             sock.sendall(wire.NOP * heartbeats)
         if not oks:
             continue
         acked += oks
-        _check_oks(acked, sent)
+        check_oks(acked, sent)
         counts[slot] = acked * messages_per_command
         if acked == commands_max:
             break
@@ -167,7 +167,7 @@ def publish_in_turn(process: LoadProcess, port: int, topic: str, *, connections:
             if heartbeats:
                 _send_whole(send, wire.NOP * heartbeats)
             if oks:
-                _check_oks(oks, 1)
+                check_oks(oks, 1)
                 _send_whole(send, command)
                 acked += oks
         counts[slot] = acked
@@ -187,9 +187,9 @@ def drain(
     sock.sendall(b"RDY %d\n" % rdy)
     received = end = 0
     while not stop[0]:
-        end += _receive(sock, view[end:])
+        end += receive_into(sock, view[end:])
         pos, messages = answer(buf, end, out)
-        end = _keep_rest(buf, pos, end)
+        end = keep_rest(buf, pos, end)
         if out:
             sock.sendall(out)
             out.clear()
@@ -206,10 +206,10 @@ def _subscribe(port: int, topic: str, channel: str, upgrade: str) -> socket.sock
 
 
 def drain_many(
-    process: LoadProcess, port: int, topic: str, channel: str, *, rdy: int, consumers: int
+    process: LoadProcess, port: int, topics: Sequence[str], channel: str, *, rdy: int
 ) -> None:
-    """Many consumers of one channel in one epoll loop."""
-    socks = [wire.subscribe(port, topic, channel) for _ in range(consumers)]
+    """A consumer of each of these topics, which may be the same, in one epoll loop."""
+    socks = [wire.subscribe(port, topic, channel) for topic in topics]
     poller, by_fd = _register(socks)
     buf = bytearray(BUFFER_BYTES)
     out = bytearray()
@@ -269,22 +269,22 @@ def echo(
         wait_s = max(0, next_ns - time.perf_counter_ns()) / 1e9
         readable, _, _ = select.select((consumer, producer), (), (), wait_s)
         if consumer in readable:
-            end += _receive(consumer, memoryview(buf)[end:])
+            end += receive_into(consumer, memoryview(buf)[end:])
             now_ns = time.perf_counter_ns()
             pos, messages = wire.answer(buf, end, out)
             if now_ns >= warm_ns:
                 samples_ns += _ages_ns(buf, pos, now_ns)
-            end = _keep_rest(buf, pos, end)
+            end = keep_rest(buf, pos, end)
             consumer.sendall(out)
             out.clear()
             received += messages
             process.counts[process.slot] = received
         if producer in readable:
-            replies_end += _receive(producer, memoryview(replies)[replies_end:])
+            replies_end += receive_into(producer, memoryview(replies)[replies_end:])
             pos, oks, heartbeats = wire.take_oks(replies, replies_end)
             acked += oks
-            _check_oks(acked, sent)
-            replies_end = _keep_rest(replies, pos, replies_end)
+            check_oks(acked, sent)
+            replies_end = keep_rest(replies, pos, replies_end)
             if heartbeats:
                 producer.sendall(wire.NOP * heartbeats)
     samples_ns.sort()
@@ -310,13 +310,13 @@ def _ages_ns(buf: bytearray, end: int, now_ns: int) -> list[int]:
     return ages
 
 
-def _check_oks(oks: int, commands: int) -> None:
+def check_oks(oks: int, commands: int) -> None:
     """Raises on more OKs than commands; such a server would otherwise look very fast."""
     if oks > commands:
         raise BenchFailure(f"{oks} OKs for {commands} commands")
 
 
-def _receive(sock: socket.socket | Upgraded, into: memoryview) -> int:
+def receive_into(sock: socket.socket | Upgraded, into: memoryview) -> int:
     """Bytes read; 0 when the receive timeout passed with nothing to read."""
     try:
         size = sock.recv_into(into)
@@ -336,7 +336,7 @@ def _receive_after_rest(receive: Callable[..., int], buf: bytearray, rest: bytes
     return len(rest) + size
 
 
-def _keep_rest(buf: bytearray, pos: int, end: int) -> int:
+def keep_rest(buf: bytearray, pos: int, end: int) -> int:
     """Moves `buf[pos:end]`, a partial frame, to the front; returns its length."""
     rest_bytes = end - pos
     if pos and rest_bytes:
@@ -345,7 +345,7 @@ def _keep_rest(buf: bytearray, pos: int, end: int) -> int:
 
 
 def _send_whole(send: Callable[[bytes | bytearray], int], data: bytes | bytearray) -> None:
-    # These writes are under 300 bytes, and the last write on the connection was answered.
+    # These writes are under 3 kB, and the last write on the connection was answered.
     if send(data) != len(data):
         raise BenchFailure("the server does not read: short write")
 

@@ -243,7 +243,7 @@ def _drain_many(
     server: Server, size: Size, topic: str, backlog: int, *, rdy: int, consumers: int
 ) -> Figure:
     with LoadProcesses() as load:
-        slot = load.add(drain_many, server.tcp_port, topic, CHANNEL, rdy=rdy, consumers=consumers)
+        slot = load.add(drain_many, server.tcp_port, [topic] * consumers, CHANNEL, rdy=rdy)
         load.connect(server)
         return measure(server, load, [slot], size, backlog=backlog)
 

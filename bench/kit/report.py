@@ -31,6 +31,7 @@ from rich.table import Table
 from bench.clients.goclients import GoClients
 from bench.nsqd.many_topics import MANY_TOPICS
 from bench.nsqd.measuring import Figure
+from bench.nsqd.verbs import VERBS
 from bench.nsqd.workloads import WORKLOADS, Workload, middle
 
 Record = dict[str, Any]
@@ -40,7 +41,7 @@ OTHER_CORES_MAX = 0.2
 
 DEFINED = {
     workload.name: workload
-    for workload in (*WORKLOADS, *MANY_TOPICS, *GoClients(Path()).workloads())
+    for workload in (*WORKLOADS, *MANY_TOPICS, *VERBS, *GoClients(Path()).workloads())
 }
 
 
@@ -69,7 +70,7 @@ def figures(figure: Figure, workload: Workload) -> Record:
     return {
         "value": figure.value,
         "unit": workload.unit,
-        "rate": figure.value if workload.unit == "msg/s" else figure.extra.get("rate"),
+        "rate": figure.value if workload.unit.endswith("/s") else figure.extra.get("rate"),
         "cpu_us_per_message": figure.cpu_us_per_message,
         "client_us_per_message": figure.client_us_per_message,
         "broker_cores": figure.broker_cores,

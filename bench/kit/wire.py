@@ -49,6 +49,11 @@ def pub(topic: str, body: bytes = bytes(BODY_BYTES)) -> bytes:
     return b"PUB %s\n%s%s" % (topic.encode(), struct.pack(">I", len(body)), body)
 
 
+def dpub(topic: str, delay_ms: int, body: bytes = bytes(BODY_BYTES)) -> bytes:
+    """A DPUB command."""
+    return b"DPUB %s %d\n%s%s" % (topic.encode(), delay_ms, struct.pack(">I", len(body)), body)
+
+
 def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
     """An MPUB command of these messages."""
     body = b"".join(struct.pack(">I", len(each)) + each for each in bodies)

@@ -27,6 +27,7 @@ from bench.nsqd import plot
 from bench.nsqd.many_topics import MANY_TOPICS
 from bench.nsqd.measuring import Size
 from bench.nsqd.upgrades import UPGRADES
+from bench.nsqd.verbs import VERBS
 from bench.nsqd.workloads import WORKLOADS, Workload, run
 from pumpline.core.messages import kernels
 
@@ -211,7 +212,7 @@ def _servers(options: argparse.Namespace) -> list[Command]:
 
 
 def _workloads(options: argparse.Namespace) -> list[Workload]:
-    known = [*WORKLOADS, *MANY_TOPICS]
+    known = [*WORKLOADS, *MANY_TOPICS, *VERBS]
     if options.go_clients:
         known += GoClients(options.go_clients).workloads()
     by_name = {workload.name: workload for workload in known}

@@ -87,8 +87,11 @@ def publish(
     lead: Lead | None = None,
     upgrade: str = "",
     documents: bool = False,
+    body_bytes: int = wire.BODY_BYTES,
+    delay_ms: int | None = None,
 ) -> None:
-    """One connection with `window` commands in flight: MPUB, or PUB when a command is one message.
+    """One connection with `window` commands in flight: MPUB, or PUB when a command is one message,
+    or DPUB when it has a delay.
 
     Each OK lets the next command go. Counts acknowledged messages.
     """
@@ -101,8 +104,8 @@ def publish(
     if documents:
         bodies = wire.documents(messages_per_command)
     else:
-        bodies = [bytes(wire.BODY_BYTES)] * messages_per_command
-    pieces, command_bytes = _commands(topic, bodies, window, pack)
+        bodies = [bytes(body_bytes)] * messages_per_command
+    pieces, command_bytes = _commands(topic, bodies, window, pack, delay_ms)
     commands_max = -1 if messages_max is None else messages_max // messages_per_command
     rotate_every = row.messages_each // messages_per_command if row else 0
     rotate_at, topic_index = rotate_every, 0
@@ -133,15 +136,23 @@ def publish(
         if row and sent >= rotate_at:
             topic_index += 1
             rotate_at += rotate_every
-            pieces, command_bytes = _commands(row.open(topic_index), bodies, window, pack)
+            topic = row.open(topic_index)
+            pieces, command_bytes = _commands(topic, bodies, window, pack, delay_ms)
         send(pieces[: oks * command_bytes])
         sent += oks
 
 
 def _commands(
-    topic: str, bodies: Sequence[bytes], window: int, pack: Callable[[bytes], bytes]
+    topic: str,
+    bodies: Sequence[bytes],
+    window: int,
+    pack: Callable[[bytes], bytes],
+    delay_ms: int | None,
 ) -> tuple[memoryview, int]:
-    one = pack(wire.pub(topic, bodies[0]) if len(bodies) == 1 else wire.mpub(topic, bodies))
+    if delay_ms is not None:
+        one = pack(wire.dpub(topic, delay_ms, bodies[0]))
+    else:
+        one = pack(wire.pub(topic, bodies[0]) if len(bodies) == 1 else wire.mpub(topic, bodies))
     return memoryview(one * window), len(one)
 
 
@@ -174,10 +185,17 @@ def publish_in_turn(process: LoadProcess, port: int, topic: str, *, connections:
 
 
 def drain(
-    process: LoadProcess, port: int, topic: str, channel: str, *, rdy: int, upgrade: str = ""
+    process: LoadProcess,
+    port: int,
+    topic: str,
+    channel: str,
+    *,
+    rdy: int,
+    upgrade: str = "",
+    buffer_bytes: int = BUFFER_BYTES,
 ) -> None:
     """One consumer: one write of FINs for each chunk received. Counts messages."""
-    buf = bytearray(BUFFER_BYTES)
+    buf = bytearray(buffer_bytes)
     view = memoryview(buf)
     out = bytearray()
     counts, slot, stop = process.counts, process.slot, process.stop

@@ -28,12 +28,21 @@ class Size:
     # Under a million, so that it fits the peer's memory queue of the basis.
     backlog: int = 900_000
     queued: int = 1_000_000
+    requeued: int = 200_000
+    large: int = 4_000  # messages of 500 kB: 2 GB, which the peer keeps in memory
     idle_topics: int = 10_000
 
     @classmethod
     def quick(cls) -> Size:
         """About a second a phase."""
-        return cls(seconds=1.0, warmup_s=0.25, backlog=200_000, idle_topics=1_000)
+        return cls(
+            seconds=1.0,
+            warmup_s=0.25,
+            backlog=200_000,
+            requeued=20_000,
+            large=400,
+            idle_topics=1_000,
+        )
 
 
 @dataclass(frozen=True)
@@ -66,27 +75,31 @@ def measure(
     size: Size,
     *,
     backlog: int | None = None,
-    channels: int = 1,
+    whole: int | None = None,
+    channels: int | None = 1,
 ) -> Figure:
     """Starts connected load processes and takes the difference of two readings of everything.
 
-    The run counts only if the server agrees: the messages that the load saw acknowledged, or
-    received on each channel, must not be more than /stats says.
+    With `whole` that is from the start until so many messages are counted. The run counts only if
+    the server agrees: the messages that the load saw acknowledged, or received on each channel,
+    must not be more than /stats says. Without `channels` the load counts what /stats does not.
     """
     slots = list(slots)
-    load.begin()
-    if backlog is None:
-        load.wait_until(server, slots, seconds=size.warmup_s)
-    else:
+    seconds: float | None = size.seconds
+    messages_to = whole
+    if whole is not None:
+        seconds = None
+    elif backlog is not None:
+        load.begin()
         load.wait_until(server, slots, messages=int(backlog * BACKLOG_FROM))
+        messages_to = int(backlog * BACKLOG_TO)
+    else:
+        load.begin()
+        load.wait_until(server, slots, seconds=size.warmup_s)
     from_s, from_messages = time.perf_counter(), load.total(slots)
     from_broker, from_clients, from_busy = server.cpu_s(), load.cpu_s(), machine_busy_s()
-    load.wait_until(
-        server,
-        slots,
-        seconds=size.seconds,
-        messages=None if backlog is None else int(backlog * BACKLOG_TO),
-    )
+    load.begin()
+    load.wait_until(server, slots, seconds=seconds, messages=messages_to)
     elapsed_s, messages = time.perf_counter() - from_s, load.total(slots) - from_messages
     broker_s = server.cpu_s() - from_broker
     clients_s = [now - then for now, then in zip(load.cpu_s(), from_clients, strict=True)]
@@ -95,7 +108,7 @@ def measure(
     if messages <= 0:
         raise BenchFailure("no message was counted")
     counted, stored = messages + from_messages, server.stored()
-    if counted > stored * channels:
+    if channels is not None and counted > stored * channels:
         raise BenchFailure(f"load counted {counted:,}, server took in {stored:,} x {channels}")
     return Figure(
         value=messages / elapsed_s,

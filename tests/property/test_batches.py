@@ -8,6 +8,7 @@ from hypothesis import given
 
 from pumpline.core.messages.batches import HEADER_BYTES, BadBatch, ShortBatch, read_batch
 from pumpline.core.messages.frame import encode_message
+from pumpline.core.messages.kernels import redeliveries
 from pumpline.core.messages.publish_tokens import split_tokens
 from tests.kit.logs import BASE_ID, TIMESTAMP_NS, batch_of, bytes_of
 
@@ -82,7 +83,7 @@ def test_a_redelivery_is_the_frame_with_other_attempts(
     index = data.draw(st.integers(0, len(messages) - 1))
     expected = frames_of(first, messages, attempts & 0xFFFF)[index]
     frames = bytearray(b"others")
-    batch.add_redelivery(frames, first + index, attempts)
+    redeliveries([first + index], [attempts], first, batch.ends, batch.frames, frames, 1 << 20)
     assert frames == b"others" + expected
     assert bytes(batch.cut(first + index, first + index + 1)) == frames_of(first, messages)[index]
 

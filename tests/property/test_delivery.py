@@ -11,7 +11,8 @@ from enum import Enum, auto
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pumpline.core.messages.delivery import NEVER_NS, Delivery, Journal, Leases, restore
+from pumpline.core.messages.delivery import Delivery, Journal, restore
+from pumpline.core.messages.leases import NEVER_NS, Leases
 
 CONSUMERS = 3
 TIMEOUT_NS = 100
@@ -115,12 +116,21 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.state.defer_ahead(start, end, due_ns)
 
     @precondition(lambda self: self.ready)
-    @rule(consumer=st.integers(0, CONSUMERS - 1))
-    def deliver_again(self, consumer: int) -> None:
-        offset, attempt = self.state.redeliver()
-        assert offset == self.ready.pop(0)
-        self._lend(consumer, offset, offset + 1)
-        assert attempt == self.messages[offset].deliveries
+    @rule(consumer=st.integers(0, CONSUMERS - 1), count=st.integers(1, 5), fit=st.integers(1, 5))
+    def deliver_again(self, consumer: int, count: int, fit: int) -> None:
+        """What came back and lies in one batch, as far as there is room for it."""
+        first, end = self.ready[0] - 2, self.ready[0] + 3
+        taken = self.state.take_ready(first, end, count)
+        in_batch = itertools.takewhile(lambda offset: first <= offset < end, self.ready)
+        assert taken == list(in_batch)[:count]
+        attempts = self.state.next_attempts(taken)
+        self.state.put_back(taken[fit:])
+        del taken[fit:]
+        self.state.redelivered(taken, attempts)
+        del self.ready[: len(taken)]
+        for offset, attempt in zip(taken, attempts, strict=False):
+            self._lend(consumer, offset, offset + 1)
+            assert attempt == self.messages[offset].deliveries
 
     @precondition(lambda self: self.behind)
     @rule()
@@ -160,7 +170,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         if (offset := self._leased(consumer, which)) is not None:
             after = self._after(ahead)
             self.leases[consumer].remove(offset)
-            self.state.requeue(offset, after)
+            self.state.requeue([offset], after)
             self._come_back([offset], after)
 
     @rule(
@@ -171,7 +181,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def defer(self, consumer: int, which: int, delay_ns: int) -> None:
         if (offset := self._leased(consumer, which)) is not None:
             self.leases[consumer].remove(offset)
-            self.state.defer(offset, self.now_ns + delay_ns)
+            self.state.defer(offset, offset + 1, self.now_ns + delay_ns)
             message = self.messages[offset]
             message.place, message.due_ns = Place.DEFERRED, self.now_ns + delay_ns
 
@@ -192,7 +202,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def leave(self, consumer: int, ahead: int) -> None:
         offsets = self.leases[consumer].clear()
         assert sorted(offsets) == sorted(self._owned(consumer))
-        self.state.release(offsets, self._after(ahead))
+        self.state.requeue(offsets, self._after(ahead))
         self._come_back(offsets, self._after(ahead))
 
     # -- what time does ---------------------------------------------------------------------------
@@ -202,7 +212,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         expired = self.leases[consumer].expire(self.now_ns)
         overdue = {o for o in self._owned(consumer) if self.messages[o].deadline_ns <= self.now_ns}
         assert set(expired) == overdue
-        self.state.release(expired, self._after(ahead))
+        self.state.requeue(expired, self._after(ahead))
         self._come_back(expired, self._after(ahead))
 
     @rule(ahead=AHEAD)

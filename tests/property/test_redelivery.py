@@ -48,9 +48,9 @@ class Poisoned:
                 if offset not in poison:
                     self.channel.finish_one(consumer, offset)
                 elif (way := self.random.randrange(4)) < 2:
-                    self.channel.requeue(consumer, offset, way * NS_PER_S // 1000)
+                    self.channel.requeue_one(consumer, offset, way * NS_PER_S // 1000)
                 elif way == 2:
-                    self.channel.touch(consumer, offset)  # and let it time out
+                    self.channel.touch_one(consumer, offset)  # and let it time out
             if consumer.leases and self.random.randrange(8) == 0:
                 self.channel.remove(consumer)
                 self.consumers[index] = self._join(consumer.rdy or 1)

@@ -58,7 +58,7 @@ class Deliveries(RuleBasedStateMachine):
             consumer, _ = self.consumers[which]
             for offset in list(consumer.leases.deadlines)[:count]:
                 if again:
-                    self.channel.requeue(consumer, offset, 0)
+                    self.channel.requeue_one(consumer, offset, 0)
                 else:
                     self.channel.finish_one(consumer, offset)
             self.broker.settle()

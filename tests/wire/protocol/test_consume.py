@@ -195,6 +195,42 @@ def test_message_of_one_channel_cannot_be_settled_in_another(connect: Connect, t
     assert holder.before_barrier() == []
 
 
+def test_answers_in_one_piece_are_carried_out_one_by_one(
+    nsqd: Nsqd, connect: Connect, topic: str
+) -> None:
+    """In a run of them, what fails is told in its place, and the others are as if sent alone."""
+    session = connect()
+    session.publish(topic, *[b"%d" % n for n in range(5)])
+    session.subscribe(topic, "ch", ready=5)
+    a, b, c, d, e = session.messages(5)
+    stranger = a._replace(id="0123456789abcdef")
+    session.send(rdy(0))
+    runs = (
+        *(touch(each.id) for each in (a, b, stranger, c, c)),
+        *(req(each.id, 0) for each in (b, a, a, stranger)),
+        *(req(each.id, 3600000) for each in (c, c)),
+        *(fin(each.id) for each in (c, d, d)),
+        *(touch(each.id) for each in (d, a, e)),
+    )
+    session.send(b"".join(runs))
+    assert session.frames(8) == [
+        failure("TOUCH", stranger, NOT_IN_FLIGHT),
+        failure("REQ", a, NOT_IN_FLIGHT),
+        failure("REQ", stranger, NOT_IN_FLIGHT),
+        failure("REQ", c, NOT_IN_FLIGHT),
+        failure("FIN", c, NOT_IN_FLIGHT),
+        failure("FIN", d, NOT_IN_FLIGHT),
+        failure("TOUCH", d, NOT_IN_FLIGHT),
+        failure("TOUCH", a, NOT_IN_FLIGHT),
+    ]
+    counts = {"depth": 2, "in_flight_count": 1, "deferred_count": 1, "requeue_count": 3}
+    stats = await_channel(nsqd, topic, "ch", **counts)
+    assert [client["finish_count"] for client in stats["clients"]] == [1]
+    session.send(rdy(5))
+    assert session.messages(2) == [b._replace(attempts=2), a._replace(attempts=2)]
+    assert session.before_barrier() == []
+
+
 @pytest.mark.parametrize("consumers", [1, 4])
 def test_each_message_goes_to_one_consumer_of_a_channel(
     nsqd: Nsqd, connect: Connect, topic: str, consumers: int

@@ -8,12 +8,15 @@ at anything else it stops, and the caller's slow path finds out what is wrong an
 """
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_Contains, PyDict_DelItem
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from cpython.dict cimport PyDict_Contains, PyDict_DelItem, PyDict_GetItem, PyDict_SetItem
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 cdef enum:
     FRAME_OVERHEAD = 34  # size, type, timestamp, attempts, id
+    ID_BYTES = 16
+    TOUCH_BYTES = 23  # `TOUCH <id>` and a newline
     SIZE_MAX = 0x7FFFFFFF  # sizes are signed on the wire
 
 cdef const char* HEX = b"0123456789abcdef"
@@ -148,27 +151,38 @@ def mpub(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint32_t count, bytearra
     return -1
 
 
-def fins(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint64_t base_id, dict leases,
-         list spans):
+cdef inline bint get_id(const unsigned char* p, uint64_t* found) noexcept nogil:
+    """Read an id; false if it is not one."""
+    cdef uint64_t message_id = 0
+    cdef unsigned char c
+    cdef int i
+    for i in range(ID_BYTES):
+        c = p[i]
+        if 48 <= c <= 57:
+            message_id = (message_id << 4) | (c - 48)
+        elif 97 <= c <= 102:
+            message_id = (message_id << 4) | (c - 87)
+        else:
+            return False
+    found[0] = message_id
+    return True
+
+
+def answers(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes head, bytes tail,
+            uint64_t base_id, dict leases, list spans):
     cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
+    cdef const char* h = PyBytes_AS_STRING(head)
+    cdef const char* t = PyBytes_AS_STRING(tail)
+    cdef Py_ssize_t head_len = PyBytes_GET_SIZE(head)
+    cdef Py_ssize_t tail_len = PyBytes_GET_SIZE(tail)
+    cdef Py_ssize_t size = head_len + ID_BYTES + tail_len
     cdef uint64_t message_id
     cdef uint64_t span_start = 0
     cdef uint64_t span_end = 0
-    cdef int i
-    cdef unsigned char c
-    while end - pos >= 21 and memcmp(p + pos, b"FIN ", 4) == 0 and p[pos + 20] == 10:
-        message_id = 0
-        for i in range(4, 20):
-            c = p[pos + i]
-            if 48 <= c <= 57:
-                message_id = (message_id << 4) | (c - 48)
-            elif 97 <= c <= 102:
-                message_id = (message_id << 4) | (c - 87)
-            else:
-                break
-        else:
-            i = 20
-        if i != 20 or message_id < base_id:
+    while end - pos >= size and memcmp(p + pos, h, head_len) == 0:
+        if memcmp(p + pos + head_len + ID_BYTES, t, tail_len) != 0:
+            break
+        if not get_id(p + pos + head_len, &message_id) or message_id < base_id:
             break
         message_id -= base_id
         key = message_id
@@ -180,10 +194,74 @@ def fins(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint64_t base_id, dict l
                 spans.append((span_start, span_end))
             span_start = message_id
         span_end = message_id + 1
-        pos += 21
+        pos += size
     if span_start != span_end:
         spans.append((span_start, span_end))
     return pos
+
+
+def touches(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint64_t base_id, dict leases,
+            dict caps, int64_t deadline, int64_t slack):
+    cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
+    cdef object latest = deadline
+    cdef int64_t lowest = deadline
+    cdef int64_t cap
+    cdef uint64_t message_id
+    cdef PyObject* found
+    while end - pos >= TOUCH_BYTES and memcmp(p + pos, b"TOUCH ", 6) == 0 and p[pos + 22] == 10:
+        if not get_id(p + pos + 6, &message_id) or message_id < base_id:
+            break
+        key = message_id - base_id
+        found = PyDict_GetItem(leases, key)
+        if found is NULL:
+            break
+        cap = <int64_t>(<object>found) + slack
+        found = PyDict_GetItem(caps, key)
+        if found is NULL:
+            caps[key] = cap
+        else:
+            cap = <int64_t>(<object>found)
+        if cap >= deadline:
+            PyDict_SetItem(leases, key, latest)
+        else:
+            leases[key] = cap
+            lowest = min(lowest, cap)
+        pos += TOUCH_BYTES
+    return pos, lowest
+
+
+def redeliveries(list offsets, list attempts, uint64_t first, const unsigned char[::1] ends,
+                 const unsigned char[::1] frames, bytearray out, Py_ssize_t limit):
+    cdef const unsigned char* e = &ends[0]
+    cdef const unsigned char* f = &frames[0]
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t total = PyByteArray_GET_SIZE(out)
+    cdef Py_ssize_t i
+    cdef uint64_t index
+    cdef uint64_t known = ends.shape[0] // 4
+    cdef uint32_t begin
+    cdef uint32_t size
+    cdef uint32_t attempt
+    cdef unsigned char* q
+    for i in range(len(offsets)):
+        if total >= limit:
+            break
+        index = <uint64_t>offsets[i] - first
+        if index >= known:
+            raise IndexError("an offset that the batch does not have")
+        total += get_u32(e + 4 * index) - (get_u32(e + 4 * index - 4) if index else 0)
+        count += 1
+    q = grow(out, total - PyByteArray_GET_SIZE(out))
+    for i in range(count):
+        index = <uint64_t>offsets[i] - first
+        begin = get_u32(e + 4 * index - 4) if index else 0
+        size = get_u32(e + 4 * index) - begin
+        memcpy(q, f + begin, size)
+        attempt = attempts[i]
+        q[16] = (attempt >> 8) & 255
+        q[17] = attempt & 255
+        q += size
+    return count
 
 
 def fin_commands(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytearray out):

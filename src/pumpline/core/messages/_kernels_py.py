@@ -6,10 +6,13 @@ Used where no compiler was at hand at install time, or with PUMPLINE_KERNELS=pyt
 
 from struct import Struct
 
+_U16 = Struct(">H")
 _U32 = Struct(">I")
 _FRAME_HEAD = Struct(">IIQH")
 _FRAME_OVERHEAD_BYTES = 34
-_FIN_BYTES = 21
+_ATTEMPTS_AT = 16
+_ID_BYTES = 16
+_TOUCH_BYTES = 23
 _SIZE_MAX = 0x7FFFFFFF  # sizes are signed on the wire
 _ID_MASK = 0xFFFFFFFFFFFFFFFF
 _HEX_DIGITS = frozenset(b"0123456789abcdef")
@@ -110,18 +113,23 @@ def mpub(
     return -1
 
 
-def fins(
+def answers(
     buf: bytearray,
     pos: int,
     end: int,
+    head: bytes,
+    tail: bytes,
     base_id: int,
     leases: dict[int, int],
     spans: list[tuple[int, int]],
 ) -> int:
     span_start = span_end = -1
-    while end - pos >= _FIN_BYTES and buf.startswith(b"FIN ", pos) and buf[pos + 20] == 10:
-        text = buf[pos + 4 : pos + 20]
-        if not _HEX_DIGITS.issuperset(text):
+    id_at = len(head)
+    size = id_at + _ID_BYTES + len(tail)
+    while end - pos >= size and buf.startswith(head, pos):
+        id_end = pos + id_at + _ID_BYTES
+        text = buf[pos + id_at : id_end]
+        if not buf.startswith(tail, id_end) or not _HEX_DIGITS.issuperset(text):
             break
         offset = int(text, 16) - base_id
         if leases.pop(offset, None) is None:
@@ -131,10 +139,60 @@ def fins(
                 spans.append((span_start, span_end))
             span_start = offset
         span_end = offset + 1
-        pos += _FIN_BYTES
+        pos += size
     if span_start >= 0:
         spans.append((span_start, span_end))
     return pos
+
+
+def touches(
+    buf: bytearray,
+    pos: int,
+    end: int,
+    base_id: int,
+    leases: dict[int, int],
+    caps: dict[int, int],
+    deadline: int,
+    slack: int,
+) -> tuple[int, int]:
+    lowest = deadline
+    while end - pos >= _TOUCH_BYTES and buf.startswith(b"TOUCH ", pos) and buf[pos + 22] == 10:
+        text = buf[pos + 6 : pos + 22]
+        if not _HEX_DIGITS.issuperset(text):
+            break
+        offset = int(text, 16) - base_id
+        before = leases.get(offset)
+        if before is None:
+            break
+        cap = caps.get(offset)
+        if cap is None:
+            cap = caps[offset] = before + slack
+        leases[offset] = min(deadline, cap)
+        lowest = min(lowest, cap)
+        pos += _TOUCH_BYTES
+    return pos, lowest
+
+
+def redeliveries(
+    offsets: list[int],
+    attempts: list[int],
+    first: int,
+    ends: memoryview,
+    frames: memoryview,
+    out: bytearray,
+    limit: int,
+) -> int:
+    count = 0
+    for offset, attempt in zip(offsets, attempts, strict=True):
+        if len(out) >= limit:
+            break
+        index = offset - first
+        begin = _U32.unpack_from(ends, 4 * index - 4)[0] if index else 0
+        at = len(out)
+        out += frames[begin : _U32.unpack_from(ends, 4 * index)[0]]
+        _U16.pack_into(out, at + _ATTEMPTS_AT, attempt & 0xFFFF)
+        count += 1
+    return count
 
 
 def fin_commands(buf: bytearray, pos: int, end: int, out: bytearray) -> tuple[int, int]:

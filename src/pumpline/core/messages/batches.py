@@ -24,7 +24,7 @@ from bisect import bisect_right
 from struct import Struct
 
 from pumpline.core.messages.crc import crc32
-from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES, patch_attempts
+from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.core.messages.publish_tokens import TOKEN_BYTES
 
 HEADER = Struct(">IIQqqII")
@@ -37,7 +37,6 @@ TOKENS = 1  # a flag: publish tokens follow the frames
 _LENGTH_CRC = Struct(">II")
 _REST = Struct(">QqqII")
 _U32 = Struct(">I")
-_TWO_U32 = Struct(">II")
 
 
 class Builder:
@@ -131,17 +130,6 @@ class LogBatch:
         index = bisect_right(_Ends(self.ends), limit_bytes, start - self.first, end - self.first)
         stop = max(self.first + index, start + 1)
         return stop, self.position(stop)
-
-    def add_redelivery(self, frames: bytearray, offset: int, attempts: int) -> None:
-        """Append the frame of `offset` with these attempts to `frames`."""
-        at = len(frames)
-        index = offset - self.first
-        if index:
-            begin, end = _TWO_U32.unpack_from(self.ends, 4 * index - 4)
-            frames += self.frames[begin:end]
-        else:
-            frames += self.cut(offset, offset + 1)
-        patch_attempts(frames, attempts, at)
 
     def head(self) -> bytes:
         """The header as written to a segment, with the crc over all parts."""

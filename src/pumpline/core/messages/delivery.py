@@ -4,7 +4,7 @@ Every offset below `next` that is not finished is in exactly one place:
 
 | place      | meaning                                                                     |
 |------------|-----------------------------------------------------------------------------|
-| a lease    | in flight to one consumer until a deadline (`Leases`, one per consumer)     |
+| a lease    | in flight to one consumer until a deadline (`leases`, one per consumer)     |
 | `ready`    | came back (requeued, timed out, owner gone, deferral over), its turn is now |
 | `behind`   | came back, and waits for offsets that were never delivered                  |
 | `deferred` | waits for its due time                                                      |
@@ -31,9 +31,8 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from pumpline.core.messages.finished import Finished
+from pumpline.core.messages.leases import NEVER_NS
 from pumpline.core.messages.spans import Span, gaps, joined, length, outside
-
-NEVER_NS = 1 << 63
 
 
 class Pending(NamedTuple):
@@ -51,88 +50,6 @@ class Journal(NamedTuple):
     next: int
     finished: list[Span]
     pending: list[Pending]
-
-
-class Leases:
-    """What one consumer has in flight: offset -> deadline, with a lower bound of the deadlines.
-
-    There is no heap: the bound is only ever too early, and a scan (bounded by the consumer's RDY)
-    happens when it passes.
-    """
-
-    __slots__ = ("_caps", "deadlines", "floor_ns")
-
-    def __init__(self) -> None:
-        self.deadlines: dict[int, int] = {}
-        self.floor_ns = NEVER_NS
-        self._caps: dict[int, int] = {}  # of touched messages only: latest deadline allowed
-
-    def __len__(self) -> int:
-        return len(self.deadlines)
-
-    def add(self, start: int, end: int, deadline_ns: int) -> None:
-        if end - start == 1:
-            self.deadlines[start] = deadline_ns
-        else:
-            self.deadlines.update(dict.fromkeys(range(start, end), deadline_ns))
-        if self._caps:  # a message finished in bulk leaves its cap behind until now
-            for offset in range(start, end):
-                self._caps.pop(offset, None)
-        if deadline_ns < self.floor_ns:
-            self.floor_ns = deadline_ns
-
-    def add_each(self, offsets: list[int], deadline_ns: int) -> None:
-        self.deadlines.update(dict.fromkeys(offsets, deadline_ns))
-        if self._caps:
-            for offset in offsets:
-                self._caps.pop(offset, None)
-        if deadline_ns < self.floor_ns:
-            self.floor_ns = deadline_ns
-
-    def touch(self, offset: int, *, now_ns: int, timeout_ns: int, timeout_max_ns: int) -> None:
-        """Move the deadline, never past first delivery + `timeout_max_ns`."""
-        cap_ns = self._caps.get(offset)
-        if cap_ns is None:
-            cap_ns = self.deadlines[offset] - timeout_ns + timeout_max_ns
-            self._caps[offset] = cap_ns
-        deadline_ns = min(now_ns + timeout_ns, cap_ns)
-        self.deadlines[offset] = deadline_ns
-        if deadline_ns < self.floor_ns:  # a cap shorter than the timeout
-            self.floor_ns = deadline_ns
-
-    def longest(self, *, timeout_ns: int, timeout_max_ns: int) -> tuple[int, int] | None:
-        """What is in flight the longest: its offset, and when it was delivered. `deadlines` are in
-        the order of deliveries, as a touch leaves a message in its place."""
-        offset = next(iter(self.deadlines), None)
-        if offset is None:
-            return None
-        cap_ns = self._caps.get(offset)
-        if cap_ns is not None:
-            return offset, cap_ns - timeout_max_ns
-        return offset, self.deadlines[offset] - timeout_ns
-
-    def remove(self, offset: int) -> None:
-        del self.deadlines[offset]
-        if self._caps:
-            self._caps.pop(offset, None)
-
-    def expire(self, now_ns: int) -> list[int]:
-        """Remove and return what is overdue; make the bound exact again."""
-        expired = [offset for offset, due_ns in self.deadlines.items() if due_ns <= now_ns]
-        for offset in expired:
-            self.remove(offset)
-        if self._caps:
-            self._caps = {o: cap for o, cap in self._caps.items() if o in self.deadlines}
-        self.floor_ns = min(self.deadlines.values(), default=NEVER_NS)
-        return expired
-
-    def clear(self) -> list[int]:
-        """Give everything up, oldest delivery first."""
-        offsets = list(self.deadlines)
-        self.deadlines.clear()
-        self._caps.clear()
-        self.floor_ns = NEVER_NS
-        return offsets
 
 
 class Delivery:
@@ -232,13 +149,27 @@ class Delivery:
         self.ready.extend(offsets)
         return True
 
-    def redeliver(self) -> tuple[int, int]:
-        """The next message that came back, and which attempt this delivery is."""
-        offset = self.ready.popleft()
-        attempt = self.attempts.get(offset, 1) + 1
-        self.attempts[offset] = attempt
-        self._changed[offset] = 0
-        return offset, attempt
+    def take_ready(self, first: int, end: int, count: int) -> list[int]:
+        """Take the first that came back, as long as they are in [first, end), `count` at most."""
+        ready = self.ready
+        taken: list[int] = []
+        while ready and len(taken) < count and first <= ready[0] < end:
+            taken.append(ready.popleft())
+        return taken
+
+    def put_back(self, offsets: Sequence[int]) -> None:
+        """These were taken from `ready`, and are first in line again."""
+        self.ready.extendleft(reversed(offsets))
+
+    def next_attempts(self, offsets: Iterable[int]) -> list[int]:
+        """Which attempt the next delivery of each is."""
+        attempts = self.attempts
+        return [attempts.get(offset, 1) + 1 for offset in offsets]
+
+    def redelivered(self, offsets: Sequence[int], attempts: Iterable[int]) -> None:
+        """Offsets taken from `ready` are leased; this was which attempt of each."""
+        self.attempts.update(zip(offsets, attempts, strict=False))
+        self._changed.update(dict.fromkeys(offsets, 0))
 
     def finish(self, spans: Iterable[Span]) -> None:
         """Spans of leased offsets are done with; the caller removed the leases."""
@@ -250,22 +181,10 @@ class Delivery:
             if end > finished.low:
                 self._finished_since.append((start, end))
 
-    def requeue(self, offset: int, after: int = 0) -> None:
-        """A leased offset is to go out again, once what is fresh below `after` has."""
-        self.attempts.setdefault(offset, 1)
-        self._changed[offset] = 0
-        behind = self.behind
-        if behind and after <= behind[-1][0]:  # `_line_up`, without a call for most
-            behind[-1][1].append(offset)
-            self.behind_count += 1
-        elif after <= self.next:
-            self.ready.append(offset)
-        else:
-            self._line_up((offset,), after)
-
-    def release(self, offsets: Iterable[int], after: int = 0) -> None:
-        for offset in offsets:
-            self.requeue(offset, after)
+    def requeue(self, offsets: Sequence[int], after: int = 0) -> None:
+        """Leased offsets are to go out again, once what is fresh below `after` has. There is
+        nothing to note: to a restart they are what they were, leased."""
+        self._line_up(offsets, after)
 
     def withdraw(self, offset: int) -> None:
         """A leased offset, or one taken from `ready`, goes elsewhere: finished when it is there,
@@ -273,11 +192,15 @@ class Delivery:
         self.attempts.setdefault(offset, 1)
         self._changed[offset] = 0
 
-    def defer(self, offset: int, due_ns: int) -> None:
-        """A leased offset is to go out again at `due_ns`."""
-        self.attempts.setdefault(offset, 1)
-        self._changed[offset] = due_ns
-        self._defer_span(offset, offset + 1, due_ns)
+    def defer(self, start: int, end: int, due_ns: int) -> None:
+        """Leased offsets are to go out again at `due_ns`."""
+        attempts = self.attempts
+        span = range(start, end)
+        for offset in span:
+            if offset not in attempts:
+                attempts[offset] = 1
+        self._changed.update(dict.fromkeys(span, due_ns))
+        self._defer_span(start, end, due_ns)
 
     def defer_fresh(self, end: int, due_ns: int) -> None:
         """[next, end) was published with a delay and is not delivered before `due_ns`."""

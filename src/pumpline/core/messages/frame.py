@@ -5,7 +5,7 @@
 | 0-3   | size of what follows, big-endian                   |
 | 4-7   | 2: this is a message                               |
 | 8-15  | publish time, nanoseconds since 1970, big-endian   |
-| 16-17 | attempts: 1 on the first delivery                  |
+| 16-17 | attempts: 1 on the first delivery; they wrap        |
 | 18-33 | id, 16 lower-case hexadecimal digits               |
 | 34-   | body                                               |
 
@@ -16,20 +16,12 @@ from struct import Struct
 
 MESSAGE = 2  # the kind of frame
 MESSAGE_OVERHEAD_BYTES = 34  # of a whole message frame, without the body
-ATTEMPTS_AT = 16
-ATTEMPTS_MASK = 0xFFFF  # attempts wrap, as in NSQ
 ID_AT = 18
 ID_BYTES = 16
 
 _HEAD = Struct(">IIqH")
-_ATTEMPTS = Struct(">H")
 
 
 def encode_message(*, timestamp_ns: int, attempts: int, message_id: int, body: bytes) -> bytes:
     head = _HEAD.pack(30 + len(body), MESSAGE, timestamp_ns, attempts)
     return b"%b%016x%b" % (head, message_id, body)
-
-
-def patch_attempts(frames: bytearray, attempts: int, at: int = 0) -> None:
-    """Set the attempts of the frame that begins at `at`."""
-    _ATTEMPTS.pack_into(frames, at + ATTEMPTS_AT, attempts & ATTEMPTS_MASK)

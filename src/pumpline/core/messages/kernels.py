@@ -6,7 +6,9 @@
 | `message`       | one message body                          | a message frame and its end       |
 | `skip_messages` | messages of an MPUB body                  | their number, and where they end  |
 | `mpub`          | the messages of one MPUB body             | message frames and their ends     |
-| `fins`          | a run of `FIN <id>` commands              | spans of finished offsets         |
+| `answers`       | a run of FIN, or of REQ with one delay    | spans of offsets, no more leased  |
+| `touches`       | a run of `TOUCH <id>` commands            | later deadlines of leases         |
+| `redeliveries`  | offsets of a batch and their attempts     | message frames with these         |
 | `fin_commands`  | a run of message frames (client side)     | the FIN commands that answer them |
 
 Both forms live side by side (`_kernels` compiled, `_kernels_py` plain) and are tested against each
@@ -23,8 +25,16 @@ the compiled form is missing) or `python` (use the plain form).
 * `mpub(buf, pos, end, count, frames, ends, first_id, timestamp, limit) -> index`
   takes all `count` messages and returns -1, or takes none and returns the index of the first
   message that is too short, empty or over `limit`.
-* `fins(buf, pos, end, base_id, leases, spans) -> pos` removes each finished offset from `leases`
-  and appends `(start, end)` spans; stops before the first FIN whose offset is not leased.
+* `answers(buf, pos, end, head, tail, base_id, leases, spans) -> pos` takes commands that are
+  exactly `head`, an id and `tail` (`b"FIN "`, `b"\\n"`), removes each offset from `leases` and
+  appends `(start, end)` spans; stops before the first whose offset is not leased.
+* `touches(buf, pos, end, base_id, leases, caps, deadline, slack) -> (pos, lowest)` sets each
+  lease's deadline to `deadline`, but not beyond its cap, which is its first deadline and `slack`.
+  `lowest` is the lowest of `deadline` and what was set. Stops before the first whose offset is not
+  leased.
+* `redeliveries(offsets, attempts, first, ends, frames, out, limit) -> count` appends the frame of
+  each offset, with its attempts, to `out`, until that has `limit` bytes or more. `first`, `ends`
+  and `frames` are those of a batch that has all the offsets.
 * `fin_commands(buf, pos, end, out) -> (pos, count)` appends `FIN <id>\\n` for each whole frame.
 
 `frames` and `ends` grow in place; `ends` holds big-endian u32 as the log's batches do.
@@ -37,7 +47,16 @@ from typing import Any
 from pumpline.core.messages import _kernels_py
 
 _CHOICES = ("auto", "require", "python")
-_NAMES = ("pubs", "message", "skip_messages", "mpub", "fins", "fin_commands")
+_NAMES = (
+    "pubs",
+    "message",
+    "skip_messages",
+    "mpub",
+    "answers",
+    "touches",
+    "redeliveries",
+    "fin_commands",
+)
 
 
 def _load(choice: str) -> tuple[Any, bool]:
@@ -69,5 +88,13 @@ message: Callable[[bytes | bytearray, int, int, bytearray, bytearray, int, int],
     _form.message
 )
 mpub: Callable[[bytearray, int, int, int, bytearray, bytearray, int, int, int], int] = _form.mpub
-fins: Callable[[bytearray, int, int, int, dict[int, int], list[tuple[int, int]]], int] = _form.fins
+answers: Callable[
+    [bytearray, int, int, bytes, bytes, int, dict[int, int], list[tuple[int, int]]], int
+] = _form.answers
+touches: Callable[
+    [bytearray, int, int, int, dict[int, int], dict[int, int], int, int], tuple[int, int]
+] = _form.touches
+redeliveries: Callable[[list[int], list[int], int, memoryview, memoryview, bytearray, int], int] = (
+    _form.redeliveries
+)
 fin_commands: Callable[[bytearray, int, int, bytearray], tuple[int, int]] = _form.fin_commands

@@ -115,7 +115,7 @@ def req(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
         raise ProtocolError(E_INVALID, f"REQ could not parse timeout {text(params[2])}")
     delay_ns = min(delay_ms * _NS_PER_MS, protocol.options.max_req_timeout_ns)
     try:
-        consumer.channel.requeue(consumer, offset, delay_ns)
+        consumer.channel.requeue_one(consumer, offset, delay_ns)
     except ChannelError as error:
         raise ProtocolError(E_REQ_FAILED, f"REQ {text(raw)} failed {error}") from None
     return pos
@@ -124,7 +124,7 @@ def req(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
 def touch(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     consumer, raw, offset = _message(protocol, params, "TOUCH", 2)
     try:
-        consumer.channel.touch(consumer, offset)
+        consumer.channel.touch_one(consumer, offset)
     except ChannelError as error:
         raise ProtocolError(E_TOUCH_FAILED, f"TOUCH {text(raw)} failed {error}") from None
     return pos

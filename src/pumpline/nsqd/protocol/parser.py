@@ -1,8 +1,8 @@
 """Protocol V2, server side: bytes in, commands carried out.
 
-`feed` takes what a connection received and carries out every whole command in it. Runs of FIN and
-PUB, and MPUBs, take the short way through compiled kernels. All other commands, and those with
-anything unusual about them, take the long way, which knows every error text. The verbs are in
+`feed` takes what a connection received and carries out every whole command in it. Runs of FIN, REQ,
+TOUCH and PUB, and MPUBs, take the short way through compiled kernels. All other commands, and those
+with anything unusual about them, take the long way, which knows every error text. The verbs are in
 `publish` and `consume`; this module knows lines, states and their order.
 
 Nothing here writes to a socket: replies go to the connection's outbox, in order.
@@ -13,7 +13,8 @@ from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from pumpline.core.messages.kernels import fins, skip_messages
+from pumpline.core.messages.kernels import answers, skip_messages
+from pumpline.core.messages.spans import Span
 from pumpline.core.protocol import frames
 from pumpline.core.protocol.commands import SIZE
 from pumpline.core.protocol.errors import (
@@ -42,11 +43,14 @@ if TYPE_CHECKING:  # a connection has a parser, which replies by way of it
 
 LINE_BYTES_MAX = 16_384  # with the newline
 FIN_BYTES = 21  # `FIN <id>` and a newline
+REQ_BYTES = 20  # `REQ <id>`: a space, the delay and a newline follow
+DELAY_BYTES_MAX = 16  # with the space and the newline: a longer one takes the long way
 TURN_OVER = 0  # more commands are there, but it is the others' turn
 CLOCK_PASSES = 4  # between looks at the clock: a command takes 1 us, a new topic over 1 ms
 
 _SIZE_COUNT = Struct(">ii")
-_F, _P, _M = b"FPM"
+_F, _P, _M, _R, _T = b"FPMRT"
+_NS_PER_MS = 1_000_000
 _NO_LINE = b"\n\n"  # no command line looks like this
 
 
@@ -114,8 +118,14 @@ class Protocol:
                 elif first == _P:
                     if buf.startswith(self._pub_line, pos):
                         after = self._pub_run(buf, pos, end)
-                elif first == _M and buf.startswith(self._mpub_line, pos):
-                    after = self._mpub_whole(buf, pos, end)
+                elif first == _M:
+                    if buf.startswith(self._mpub_line, pos):
+                        after = self._mpub_whole(buf, pos, end)
+                elif first == _R:
+                    if buf.startswith(b"REQ ", pos):
+                        after = self._req_run(buf, pos, end)
+                elif first == _T:
+                    after = self._touch_run(buf, pos, end)
                 pos = after if after > pos else self._command(buf, pos, end)
                 passes += 1
                 if passes % CLOCK_PASSES == 0 and pos < end and self._turn_is_over(passes):
@@ -224,10 +234,36 @@ class Protocol:
             return pos
         channel = consumer.channel
         deadlines = consumer.leases.deadlines
-        after = fins(buf, pos, end, channel.base_id, deadlines, channel.delivery.answered)
+        spans = channel.delivery.answered
+        after = answers(buf, pos, end, b"FIN ", b"\n", channel.base_id, deadlines, spans)
         if after > pos:
             channel.answered(consumer, (after - pos) // FIN_BYTES)
         return after
+
+    def _req_run(self, buf: bytearray, pos: int, end: int) -> int:
+        """A run of REQs with the same delay."""
+        consumer = self.connection.consumer
+        delay_at = pos + REQ_BYTES
+        newline = buf.find(b"\n", delay_at, min(end, delay_at + DELAY_BYTES_MAX))
+        delay = bytes(buf[delay_at : newline + 1])
+        if consumer is None or consumer.channel.exiting:
+            return pos
+        if not delay.startswith(b" ") or not delay[1:-1].isdigit():
+            return pos
+        channel = consumer.channel
+        spans: list[Span] = []
+        deadlines = consumer.leases.deadlines
+        after = answers(buf, pos, end, b"REQ ", delay, channel.base_id, deadlines, spans)
+        if spans:
+            delay_ns = min(int(delay) * _NS_PER_MS, self.options.max_req_timeout_ns)
+            channel.requeued(consumer, spans, delay_ns)
+        return after
+
+    def _touch_run(self, buf: bytearray, pos: int, end: int) -> int:
+        consumer = self.connection.consumer
+        if consumer is None or consumer.channel.exiting:
+            return pos
+        return consumer.channel.touch_run(consumer, buf, pos, end)
 
     # -- the long way -------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ Knows the delivery state and the clock; must not know sockets.
 from collections.abc import Set
 from typing import NamedTuple
 
-from pumpline.core.messages.delivery import NEVER_NS, Delivery
-from pumpline.core.messages.spans import Span
+from pumpline.core.messages.delivery import Delivery
+from pumpline.core.messages.leases import NEVER_NS
+from pumpline.core.messages.spans import Span, length
 from pumpline.core.text.names import is_ephemeral
 from pumpline.log.cursor import CursorFile
 from pumpline.nsqd.queue.consumer import (
@@ -206,21 +207,31 @@ class Channel:
         self.delivery.answered.append((offset, offset + 1))
         self.answered(consumer, 1)
 
-    def requeue(self, consumer: ChannelConsumer, offset: int, delay_ns: int) -> None:
-        if self.exiting or offset not in consumer.leases.deadlines:
-            self._check_owned(consumer, offset)
+    def requeue_one(self, consumer: ChannelConsumer, offset: int, delay_ns: int) -> None:
+        self._check_owned(consumer, offset)
         consumer.leases.remove(offset)
-        consumer.requeue_count += 1
-        self.requeue_count += 1
-        if self.topic.attempts_max and self.dead_letters.claim(offset):
-            pass
-        elif delay_ns > 0:
+        self.requeued(consumer, [(offset, offset + 1)], delay_ns)
+
+    def requeued(self, consumer: ChannelConsumer, spans: list[Span], delay_ns: int) -> None:
+        """The consumer requeued these messages; their leases are gone."""
+        count = length(spans)
+        consumer.requeue_count += count
+        self.requeue_count += count
+        if self.topic.attempts_max:
+            claim = self.dead_letters.claim
+            offsets = [o for start, end in spans for o in range(start, end) if not claim(o)]
+            spans = [(offset, offset + 1) for offset in offsets]
+        delivery = self.delivery
+        if delay_ns > 0:
             due_ns = self._tick.steady_ns + delay_ns
-            self.delivery.defer(offset, due_ns)
+            for start, end in spans:
+                delivery.defer(start, end, due_ns)
             if due_ns < self.timer_ns:
                 self.arm(due_ns)
         else:
-            self.delivery.requeue(offset, self._last_in_line)
+            last = self._last_in_line
+            for start, end in spans:
+                delivery.requeue(range(start, end), last)
         if not self.changed:
             self.note_change()
         self.answered(consumer, 0)
@@ -229,7 +240,7 @@ class Channel:
         """Requeue messages that were in flight and not answered, or write them as dead letters."""
         if self.topic.attempts_max:
             offsets = [offset for offset in offsets if not self.dead_letters.claim(offset)]
-        self.delivery.release(offsets, self._last_in_line)
+        self.delivery.requeue(offsets, self._last_in_line)
 
     @property
     def _last_in_line(self) -> int:
@@ -238,10 +249,22 @@ class Channel:
         pumped, end = self.topic.pumped, self.delivery.next + self._line_max
         return pumped if pumped < end else end
 
-    def touch(self, consumer: ChannelConsumer, offset: int) -> None:
+    def touch_one(self, consumer: ChannelConsumer, offset: int) -> None:
         self._check_owned(consumer, offset)
         consumer.leases.touch(
             offset,
+            now_ns=self._tick.steady_ns,
+            timeout_ns=consumer.msg_timeout_ns,
+            timeout_max_ns=self.topic.options.max_msg_timeout_ns,
+        )
+
+    def touch_run(self, consumer: ChannelConsumer, buf: bytearray, pos: int, end: int) -> int:
+        """Carry out the run of `TOUCH` commands in buf[pos:end]; returns the position after it."""
+        return consumer.leases.touch_run(
+            buf,
+            pos,
+            end,
+            self.base_id,
             now_ns=self._tick.steady_ns,
             timeout_ns=consumer.msg_timeout_ns,
             timeout_max_ns=self.topic.options.max_msg_timeout_ns,
@@ -344,7 +367,7 @@ class Channel:
             self._timer.cancel()
         for consumer in list(self.consumers):
             if consumer.leases:
-                self.delivery.release(consumer.leases.clear())
+                self.delivery.requeue(consumer.leases.clear())
                 self.note_change()
             consumer.outlet.close()
         self.consumers.clear()

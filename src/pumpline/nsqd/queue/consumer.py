@@ -6,7 +6,7 @@ slow socket holds back its own messages and nobody else's.
 
 from typing import TYPE_CHECKING, Protocol
 
-from pumpline.core.messages.delivery import Leases
+from pumpline.core.messages.leases import Leases
 from pumpline.nsqd.queue.topology import Locality
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ Consumers with credit stand in a line; each turn gives the first one at most its
 without credit, so a thousand idle ones slow nobody down. What came back goes out when its turn is
 (`core.messages.delivery`), or while what is before it has to be read from disk.
 
-Frames are slices of the log's batches: a first delivery copies nothing; a redelivery is one frame,
-copied to set its attempts. Knows the log and the line; must not know when it is called.
+Frames are slices of the log's batches: a first delivery copies nothing; redeliveries are copied,
+to set their attempts, and leave in one piece. Knows the log and the line; must not know when it is
+called.
 """
 
 import logging
@@ -15,6 +16,7 @@ from collections import deque
 from typing import Protocol
 
 from pumpline.core.messages.batches import LogBatch
+from pumpline.core.messages.kernels import redeliveries
 from pumpline.core.text.settings import NO_SETTINGS
 from pumpline.nsqd.queue.consumer import ChannelConsumer
 from pumpline.nsqd.queue.dead_letters import DeadLetters
@@ -89,32 +91,45 @@ class Dealing:
         frames = bytearray()
         lent: list[int] = []
         given = 0
-        batch = None
         while delivery.ready and given < count and len(frames) < room_bytes:
-            offset = delivery.ready[0]
-            if batch is None or not batch.first <= offset < batch.end:
-                batch = self._backward.batch(offset)
-                if batch is None:
-                    break
-            given += 1
-            if batch.first > offset:
-                delivery.ready.popleft()
-                delivery.finish([(offset, offset + 1)])
-                self._channel.dropped_count += 1
-                self._channel.note_change()
+            batch = self._backward.batch(delivery.ready[0])
+            if batch is None:
+                break
+            if batch.first > delivery.ready[0]:
+                self._drop_gone()
+                given += 1
                 continue
-            if self._topic.settings is not NO_SETTINGS and self._drop_first(offset, batch):
-                continue
-            offset, attempts = delivery.redeliver()
-            if self._latency is not None:
-                self._latency.delivered(offset, offset + 1, batch.timestamp_ns)
-            batch.add_redelivery(frames, offset, attempts)
-            lent.append(offset)
+            offsets = delivery.take_ready(batch.first, batch.end, count - given)
+            given += len(offsets)
+            if self._topic.settings is not NO_SETTINGS:
+                offsets = [offset for offset in offsets if not self._drop(offset, batch)]
+            given -= self._copy_again(batch, offsets, frames, room_bytes)
+            lent += offsets
         line.rotate(-1)
         if lent:
             self._lend(consumer, lent)
             consumer.outlet.send_messages(frames)
         return given
+
+    def _copy_again(
+        self, batch: LogBatch, offsets: list[int], frames: bytearray, room_bytes: int
+    ) -> int:
+        """Append the frames of these offsets, each with its attempts, until `frames` has
+        `room_bytes`. Returns how many were too many: they are put back, and gone from `offsets`."""
+        delivery = self._delivery
+        attempts = delivery.next_attempts(offsets)
+        count = redeliveries(
+            offsets, attempts, batch.first, batch.ends, batch.frames, frames, room_bytes
+        )
+        left = offsets[count:]
+        if left:
+            delivery.put_back(left)
+            del offsets[count:]
+        delivery.redelivered(offsets, attempts)
+        if self._latency is not None:
+            for offset in offsets:
+                self._latency.delivered(offset, offset + 1, batch.timestamp_ns)
+        return len(left)
 
     def _give_fresh(self, waiting: int, end: int) -> int:
         """Give out what was never delivered, below `end` and as far as the next batch goes; returns
@@ -183,17 +198,20 @@ class Dealing:
             channel.note_change()
         return at - start
 
-    def _drop_first(self, offset: int, batch: LogBatch) -> bool:
-        """Drop the first message that came back if it is too old or out of attempts; return whether
-        it was dropped."""
-        delivery = self._delivery
+    def _drop_gone(self) -> None:
+        """The first message that came back is gone from the log."""
+        offset = self._delivery.ready.popleft()
+        self._delivery.finish([(offset, offset + 1)])
+        self._channel.dropped_count += 1
+        self._channel.note_change()
+
+    def _drop(self, offset: int, batch: LogBatch) -> bool:
+        """Drop a message that came back if it is too old or out of attempts; return whether it was
+        dropped."""
         if self._topic.ttl_ns and self._channel.expiry.has_come(batch):
-            delivery.ready.popleft()
-            delivery.finish([(offset, offset + 1)])
+            self._delivery.finish([(offset, offset + 1)])
             self._channel.expiry.count += 1
-        elif self._topic.attempts_max and self._channel.dead_letters.claim(offset):
-            delivery.ready.popleft()
-        else:
+        elif not self._topic.attempts_max or not self._channel.dead_letters.claim(offset):
             return False
         self._channel.note_change()
         return True

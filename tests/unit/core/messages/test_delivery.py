@@ -1,6 +1,8 @@
 """A channel's delivery state: examples, each of which was once wrong or easily could be."""
 
-from pumpline.core.messages.delivery import NEVER_NS, Delivery, Leases, restore
+from pumpline.core.messages.delivery import Delivery, restore
+from pumpline.core.messages.leases import NEVER_NS, Leases
+from tests.kit.delivery import redeliver
 
 
 def deliver(state: Delivery, end: int) -> None:
@@ -58,8 +60,8 @@ def test_a_skip_leaves_what_waits_for_its_time() -> None:
     state.wake(50)
     assert list(state.ready) == [6, 7]
     deliver(state, 4)
-    state.redeliver()
-    state.redeliver()
+    redeliver(state)
+    redeliver(state)
     state.finish([(6, 8), (0, 4)])
     assert (state.low, state.finished.above, state.waiting(10)) == (10, 0, 0)
 
@@ -92,7 +94,7 @@ def test_a_delay_ahead_is_known_before_its_turn_comes() -> None:
     assert list(state.skips) == [(3, 6)]
     assert (state.high, state.waiting(8)) == (6, 5)
     assert state.wake(60) == 1
-    assert state.redeliver() == (5, 1)
+    assert redeliver(state) == (5, 1)
     assert state.fresh_until(8) == 3
 
 
@@ -115,9 +117,9 @@ def test_delayed_messages_have_their_first_attempt_when_due() -> None:
     state = Delivery(0)
     state.defer_fresh(1, 70)
     state.wake(70)
-    assert state.redeliver() == (0, 1)
-    state.requeue(0)
-    assert state.redeliver() == (0, 2)
+    assert redeliver(state) == (0, 1)
+    state.requeue([0])
+    assert redeliver(state) == (0, 2)
 
 
 # -- journals -------------------------------------------------------------------------------------
@@ -127,7 +129,7 @@ def test_a_journal_says_only_what_changed() -> None:
     state = Delivery(0)
     deliver(state, 6)
     state.finish([(2, 3)])
-    state.requeue(4)
+    state.requeue([4])
     state.take_journal()
     state.finish([(5, 6)])
     journal = state.take_journal()
@@ -138,7 +140,7 @@ def test_changes_nobody_will_ask_for_can_be_forgotten() -> None:
     state = Delivery(0)
     deliver(state, 6)
     state.finish([(2, 3)])
-    state.requeue(4)
+    state.requeue([4])
     state.forget_changes()
     journal = state.take_journal()
     assert (journal.finished, journal.pending) == ([], [])
@@ -148,8 +150,8 @@ def test_changes_nobody_will_ask_for_can_be_forgotten() -> None:
 def test_emptying_is_final() -> None:
     state = Delivery(0)
     deliver(state, 4)
-    state.requeue(2)
-    state.defer(3, 99)
+    state.requeue([2])
+    state.defer(3, 4, 99)
     state.defer_ahead(6, 7, 99)
     snapshot = state.snapshot()
     state.seek(8)
@@ -206,11 +208,11 @@ def test_every_delivery_is_in_the_journal_after_it() -> None:
     """A kill between two deliveries must not take one of them back."""
     state = Delivery(0)
     deliver(state, 1)
-    state.requeue(0)
+    state.requeue([0])
     journals = [state.snapshot()]
     for attempts in (2, 3):
-        assert state.redeliver() == (0, attempts)
+        assert redeliver(state) == (0, attempts)
         journals.append(state.take_journal())
-        assert restore(journals).redeliver() == (0, attempts + 1)
-        state.requeue(0)
+        assert redeliver(restore(journals)) == (0, attempts + 1)
+        state.requeue([0])
         journals.append(state.take_journal())

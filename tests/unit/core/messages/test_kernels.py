@@ -6,7 +6,7 @@ import pytest
 
 from pumpline.core.messages import _kernels_py, kernels
 
-KERNELS = ("pubs", "message", "mpub", "fins", "fin_commands")
+KERNELS = ("pubs", "message", "mpub", "answers", "touches", "redeliveries", "fin_commands")
 
 
 def test_the_plain_form_is_used_when_asked_for() -> None:

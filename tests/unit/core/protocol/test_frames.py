@@ -1,8 +1,6 @@
 """Frames have the documented bytes."""
 
-import pytest
-
-from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES, encode_message, patch_attempts
+from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES, encode_message
 from pumpline.core.protocol import frames
 from pumpline.core.protocol.errors import E_BAD_TOPIC, E_FIN_FAILED, E_INVALID, ProtocolError
 
@@ -19,18 +17,6 @@ def test_a_message_is_its_time_attempts_id_and_body() -> None:
     )
     assert message == (b"\0\0\0\x22\0\0\0\2\1\2\3\4\5\6\7\10\x11\x220000000000000abcbody")
     assert len(message) == MESSAGE_OVERHEAD_BYTES + 4
-
-
-@pytest.mark.parametrize(
-    ("attempts", "shown"), [(2, 2), (65_535, 65_535), (65_536, 0), (65_538, 2)]
-)
-def test_attempts_are_set_in_place_and_wrap(attempts: int, shown: int) -> None:
-    def message(count: int) -> bytes:
-        return encode_message(timestamp_ns=5, attempts=count, message_id=6, body=b"b")
-
-    patched = bytearray(message(1))
-    patch_attempts(patched, attempts)
-    assert patched == message(shown)
 
 
 def test_an_error_is_its_code_and_text_and_knows_whether_it_is_fatal() -> None:

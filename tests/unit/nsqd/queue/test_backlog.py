@@ -82,7 +82,7 @@ def test_in_flight_is_never_dropped_and_what_came_back_goes_first(broker: FakeBr
     broker.publish(topic, b"0", b"1", b"2")
     assert len(sink.take()) == 2
     consumer.rdy = 0
-    channel.requeue(consumer, 0, 0)
+    channel.requeue_one(consumer, 0, 0)
     broker.publish(topic, b"3")  # of 1 in flight, 0 that came back, 2, 3: one too many
     assert (channel.depth, channel.in_flight_count) == (2, 1)
     broker.publish(topic, b"4", b"5", b"6")

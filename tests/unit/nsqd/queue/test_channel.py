@@ -124,7 +124,7 @@ def test_a_touched_lease_lasts_longer_but_not_for_ever(tmp_path: Path) -> None:
     broker.publish(topic, b"a")
     for _ in range(4):
         broker.advance(1)
-        channel.touch(consumer, 0)
+        channel.touch_one(consumer, 0)
     assert sink.take() == [(0, 1, b"a")]
     broker.advance(1)
     assert sink.take() == [(0, 2, b"a")]
@@ -146,7 +146,7 @@ def test_a_requeued_message_waits_for_its_delay(broker: FakeBroker) -> None:
     channel = topic.channel("c")
     consumer, sink = broker.consume(channel, rdy=1)
     broker.publish(topic, b"a", b"b")
-    channel.requeue(consumer, 0, 3 * NS_PER_S)
+    channel.requeue_one(consumer, 0, 3 * NS_PER_S)
     broker.run()
     assert sink.take() == [(0, 1, b"a"), (1, 1, b"b")]
     broker.finish(consumer, 1)
@@ -170,7 +170,7 @@ def refuse_one(
         for offset, _, body in sink.take():
             order.append(offset)
             if body == refused:
-                channel.requeue(consumer, offset, 0)
+                channel.requeue_one(consumer, offset, 0)
             else:
                 channel.finish_one(consumer, offset)
         broker.run()
@@ -226,7 +226,7 @@ def test_a_delay_that_is_over_goes_to_the_end_of_the_line(broker: FakeBroker) ->
     channel = topic.channel("c")
     consumer, sink = broker.consume(channel, rdy=1)
     broker.publish(topic, *(b"%d" % i for i in range(4)))
-    channel.requeue(consumer, 0, NS_PER_S)
+    channel.requeue_one(consumer, 0, NS_PER_S)
     broker.run()
     broker.advance(1)
     for offset in (1, 2, 3):
@@ -240,7 +240,7 @@ def test_the_order_of_what_came_back_does_not_survive_a_restart(tmp_path: Path) 
     channel = topic.channel("c")
     consumer, _ = broker.consume(channel, rdy=1)
     broker.publish(topic, b"a", b"b", b"c")
-    channel.requeue(consumer, 0, 0)
+    channel.requeue_one(consumer, 0, 0)
     broker.checkpoint()
     again = FakeBroker(tmp_path)
     _, sink = again.consume(again.load()["t"].channels["c"], rdy=9)
@@ -264,7 +264,7 @@ def test_what_came_back_goes_out_while_others_cannot_be_read_from_disk(
     consumer, sink = broker.consume(channel, rdy=last + 1)
     broker.settle()
     assert [offset for offset, _, _ in sink.take()] == list(range(last + 1))
-    channel.requeue(consumer, last, 0)
+    channel.requeue_one(consumer, last, 0)
     broker.settle()
     assert sink.take() == [(last, 2, b"%d" % last)]
     second.rmdir()
@@ -384,8 +384,8 @@ def test_after_a_kill_only_what_was_not_written_down_comes_again(tmp_path: Path)
     channel = topic.channel("c")
     consumer, _ = broker.consume(channel, rdy=6)
     broker.publish(topic, *(b"%d" % i for i in range(6)))
-    channel.requeue(consumer, 2, 30 * NS_PER_S)
-    channel.requeue(consumer, 5, 0)
+    channel.requeue_one(consumer, 2, 30 * NS_PER_S)
+    channel.requeue_one(consumer, 5, 0)
     broker.finish(consumer, 0, 3)
     broker.settle()
     broker.checkpoint()

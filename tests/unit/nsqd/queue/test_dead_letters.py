@@ -39,7 +39,7 @@ def test_requeued_once_too_often(broker: FakeBroker) -> None:
     consumer, sink = broker.consume(channel, rdy=10)
     broker.finish(consumer, 0)
     for _ in range(2):
-        channel.requeue(consumer, 1, 0)
+        channel.requeue_one(consumer, 1, 0)
         broker.run()
     assert [attempts for offset, attempts, _ in sink.take() if offset == 1] == [1, 2]
     assert [json.loads(each) for each in letters(broker)] == [
@@ -61,7 +61,7 @@ def test_requeued_with_a_delay_that_would_be_in_vain(broker: FakeBroker) -> None
     topic, channel = make(broker, TopicSettings(max_attempts=1))
     broker.publish(topic, b"x")
     consumer, _ = broker.consume(channel, rdy=10)
-    channel.requeue(consumer, 0, 3600 * NS_PER_S)
+    channel.requeue_one(consumer, 0, 3600 * NS_PER_S)
     broker.run()
     assert offsets(broker) == [0]
     assert channel.delivery.deferred_count == 0
@@ -96,7 +96,7 @@ def test_body_that_is_no_text(broker: FakeBroker) -> None:
     body = bytes(range(256))
     broker.publish(topic, body)
     consumer, _ = broker.consume(channel, rdy=1)
-    channel.requeue(consumer, 0, 0)
+    channel.requeue_one(consumer, 0, 0)
     broker.run()
     (letter,) = map(json.loads, letters(broker))
     assert letter["body_base64"] == b64encode(body).decode()
@@ -108,7 +108,7 @@ def test_body_alone_to_a_topic_of_another_name(broker: FakeBroker) -> None:
     topic, channel = make(broker, settings)
     broker.publish(topic, b"\xff")
     consumer, _ = broker.consume(channel, rdy=1)
-    channel.requeue(consumer, 0, 0)
+    channel.requeue_one(consumer, 0, 0)
     broker.run()
     assert letters(broker, "dead") == [b"\xff"]
 
@@ -118,7 +118,7 @@ def test_each_channel_gives_up_for_itself(broker: FakeBroker) -> None:
     other = topic.channel("other")
     broker.publish(topic, b"x")
     consumer, _ = broker.consume(channel, rdy=1)
-    channel.requeue(consumer, 0, 0)
+    channel.requeue_one(consumer, 0, 0)
     broker.run()
     _, sink = broker.consume(other, rdy=1)
     assert sink.take() == [(0, 1, b"x")]
@@ -129,7 +129,7 @@ def test_limit_that_comes_later_holds_for_what_waits(broker: FakeBroker) -> None
     broker.publish(topic, b"x", b"y")
     consumer, _ = broker.consume(channel, rdy=10)
     for _ in range(3):
-        channel.requeue(consumer, 0, 0)
+        channel.requeue_one(consumer, 0, 0)
         broker.run()
     channel.remove(consumer)
     topic.store_settings(TWICE)
@@ -151,7 +151,7 @@ def test_failed_write_is_tried_again_and_nothing_is_finished_before(
 
     with monkeypatch.context() as patch:
         patch.setattr(target.log, "append", refuse)
-        channel.requeue(consumer, 0, 0)
+        channel.requeue_one(consumer, 0, 0)
         broker.run()
         broker.advance(0.5)
         assert (channel.delivery.low, channel.dead_letters.pending) == (0, 1)
@@ -171,7 +171,7 @@ def test_killed_between_writing_and_finishing_it_is_there_twice(
     topic, channel = make(broker, TopicSettings(max_attempts=1))
     broker.publish(topic, b"x")
     consumer, _ = broker.consume(channel, rdy=1)
-    channel.requeue(consumer, 0, 0)
+    channel.requeue_one(consumer, 0, 0)
     broker.run()  # written, and no checkpoint since
     again = FakeBroker(tmp_path)
     found = again.load()
@@ -186,7 +186,7 @@ def test_emptied_channel_has_no_claim_to_what_is_on_its_way(broker: FakeBroker) 
     topic, channel = make(broker, TopicSettings(max_attempts=1))
     broker.publish(topic, b"x")
     consumer, _ = broker.consume(channel, rdy=1)
-    channel.requeue(consumer, 0, 0)
+    channel.requeue_one(consumer, 0, 0)
     channel.empty()
     broker.run()
     assert channel.delivery.low == 1
@@ -211,6 +211,6 @@ def test_messages_that_are_only_on_disk_are_found(broker: FakeBroker) -> None:
     broker.publish(topic, b"x")
     consumer, _ = broker.consume(channel, rdy=1)
     topic.log.tail.clear()
-    channel.requeue(consumer, 0, 0)
+    channel.requeue_one(consumer, 0, 0)
     broker.settle()
     assert offsets(broker) == [0]

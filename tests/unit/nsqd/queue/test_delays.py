@@ -24,7 +24,7 @@ def test_a_clock_set_back_before_a_restart_makes_no_delay_longer(
     channel = topic.channel("c")
     consumer, _ = broker.consume(channel, rdy=1)
     broker.publish(topic, b"again")
-    channel.requeue(consumer, 0, 30 * NS_PER_S)
+    channel.requeue_one(consumer, 0, 30 * NS_PER_S)
     if not checkpoint:
         broker.checkpoint()  # before the publish: only the log knows of it
     broker.publish(topic, b"late", delay_ns=40 * NS_PER_S)

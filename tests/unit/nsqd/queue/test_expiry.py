@@ -50,10 +50,10 @@ def test_what_comes_back_too_late_is_passed_over(broker: FakeBroker) -> None:
     consumer, sink = broker.consume(channel, rdy=10)
     assert sink.take() == [(0, 1, b"x")]
     broker.advance(5)
-    channel.requeue(consumer, 0, 0)
+    channel.requeue_one(consumer, 0, 0)
     broker.run()
     assert sink.take() == [(0, 2, b"x")]
-    channel.requeue(consumer, 0, 6 * NS_PER_S)
+    channel.requeue_one(consumer, 0, 6 * NS_PER_S)
     broker.advance(7)
     assert sink.take() == []
     assert (channel.expiry.count, channel.delivery.low) == (1, 1)

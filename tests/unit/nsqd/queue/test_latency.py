@@ -85,7 +85,7 @@ def test_a_redelivered_message_counts_from_its_publish(broker: FakeBroker) -> No
     broker.publish(topic, b"a", b"b")
     consumer, _ = broker.consume(channel, rdy=1)
     broker.advance(1)
-    channel.requeue(consumer, 0, 2 * NS_PER_S)
+    channel.requeue_one(consumer, 0, 2 * NS_PER_S)
     broker.run()
     broker.finish(consumer, 1)
     broker.advance(2)

@@ -84,8 +84,8 @@ def test_what_was_in_flight_does_not_time_out_later(broker: FakeBroker, channel:
 def test_attempts_and_delays_are_forgotten(broker: FakeBroker, channel: Channel) -> None:
     consumer, sink = broker.consume(channel, rdy=2)
     assert offsets(sink.take()) == [0, 1]
-    channel.requeue(consumer, 0, 3600 * NS_PER_S)
-    channel.requeue(consumer, 1, 0)
+    channel.requeue_one(consumer, 0, 3600 * NS_PER_S)
+    channel.requeue_one(consumer, 1, 0)
     channel.seek(0)
     assert channel.delivery.deferred_count == 0
     broker.run()

@@ -210,7 +210,7 @@ def test_a_channel_without_a_cursor_keeps_no_journal(broker: FakeBroker, channel
             if round_number % 2:
                 broker.finish(consumer, offset)
             else:
-                ephemeral.requeue(consumer, offset, 0)
+                ephemeral.requeue_one(consumer, offset, 0)
                 broker.run()
     delivery = ephemeral.delivery
     assert len(delivery._finished_since) + len(delivery._changed) < 20

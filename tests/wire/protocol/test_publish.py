@@ -289,6 +289,23 @@ def test_dpub_is_not_delivered_early(nsqd: Nsqd, connect: Connect, topic: str) -
     await_channel(nsqd, topic, "ch", deferred_count=0, message_count=2, in_flight_count=2)
 
 
+def test_dpubs_in_one_piece_are_as_if_sent_alone(nsqd: Nsqd, connect: Connect, topic: str) -> None:
+    producer, consumer = connect(), connect()
+    consumer.subscribe(topic, "ch", ready=10)
+    late = [dpub(topic, 3600000, b"%d" % n) for n in range(4)]
+    soon = [dpub(topic, 50, b"soon %d" % n) for n in range(4)]
+    empty = f"DPUB {topic} 50\n".encode() + u32(0)
+    pieces = [*late, *soon[:3], pub(topic, b"now"), late[0], soon[3], empty, soon[0]]
+    producer.send(b"".join(pieces))
+    text = b"E_BAD_MESSAGE DPUB invalid message body size 0"
+    assert producer.until_closed() == [*[OK] * 10, (FRAME_ERROR, text)]
+    assert consumer.message().body == b"now"
+    later = consumer.messages(4)
+    assert bodies(later) == [b"soon %d" % n for n in range(4)]
+    assert {message.attempts for message in later} == {1}
+    await_channel(nsqd, topic, "ch", deferred_count=5, message_count=10, in_flight_count=5)
+
+
 @pytest.mark.deviation
 def test_dpub_comes_due_on_time_on_a_new_channel(connect: Connect, topic: str) -> None:
     producer, consumer = connect(), connect()

@@ -1,9 +1,9 @@
 """Protocol V2, server side: bytes in, commands carried out.
 
 `feed` takes what a connection received and carries out every whole command in it. Runs of FIN, REQ,
-TOUCH and PUB, and MPUBs, take the short way through compiled kernels. All other commands, and those
-with anything unusual about them, take the long way, which knows every error text. The verbs are in
-`publish` and `consume`; this module knows lines, states and their order.
+TOUCH, PUB and DPUB, and MPUBs, take the short way through compiled kernels. All other commands, and
+those with anything unusual about them, take the long way, which knows every error text. The verbs
+are in `publish` and `consume`; this module knows lines, states and their order.
 
 Nothing here writes to a socket: replies go to the connection's outbox, in order.
 """
@@ -49,7 +49,7 @@ TURN_OVER = 0  # more commands are there, but it is the others' turn
 CLOCK_PASSES = 4  # between looks at the clock: a command takes 1 us, a new topic over 1 ms
 
 _SIZE_COUNT = Struct(">ii")
-_F, _P, _M, _R, _T = b"FPMRT"
+_F, _P, _M, _R, _T, _D = b"FPMRTD"
 _NS_PER_MS = 1_000_000
 _NO_LINE = b"\n\n"  # no command line looks like this
 
@@ -63,6 +63,8 @@ Handler = Callable[["Protocol", list[bytes], bytearray, int, int], int]
 
 class Protocol:
     __slots__ = (
+        "_delayed",
+        "_delayed_line",
         "_mpub_line",
         "_pub_line",
         "_pub_topic",
@@ -94,6 +96,8 @@ class Protocol:
         self.mpub_progress = publish.MpubProgress(self.options)
         self._pub_line = self._mpub_line = _NO_LINE
         self._pub_topic: Topic | None = None
+        self._delayed_line = _NO_LINE  # of the last DPUB
+        self._delayed: tuple[Topic, int] | None = None  # its topic, and its delay in ns
         self._turn_ends_s = 0.0
 
     def feed(self, buf: bytearray, pos: int, end: int) -> tuple[int, int]:
@@ -126,6 +130,8 @@ class Protocol:
                         after = self._req_run(buf, pos, end)
                 elif first == _T:
                     after = self._touch_run(buf, pos, end)
+                elif first == _D and buf.startswith(self._delayed_line, pos):
+                    after = self._dpub_run(buf, pos, end)
                 pos = after if after > pos else self._command(buf, pos, end)
                 passes += 1
                 if passes % CLOCK_PASSES == 0 and pos < end and self._turn_is_over(passes):
@@ -166,7 +172,7 @@ class Protocol:
 
     def forget_publish(self) -> None:
         """The next publish takes the long way, where all is checked."""
-        self._pub_line = self._mpub_line = _NO_LINE
+        self._pub_line = self._mpub_line = self._delayed_line = _NO_LINE
 
     def cut_short(self, buf: bytearray) -> str:
         """The error that is due when the client closes after the unfinished command in `buf`."""
@@ -181,6 +187,10 @@ class Protocol:
             self._mpub_line, self._pub_line = line, _NO_LINE
         else:
             self._pub_line, self._mpub_line = line, _NO_LINE
+
+    def remember_delayed(self, line: bytes, topic: "Topic", delay_ns: int) -> None:
+        """Likewise of a publish with a delay."""
+        self._delayed_line, self._delayed = line, (topic, delay_ns)
 
     # -- answers to AUTH ----------------------------------------------------------------------
 
@@ -209,6 +219,15 @@ class Protocol:
         after, count = topic.put_run(buf, pos, end, self._pub_line)
         if count:
             self.connection.reply_published(topic, count, "PUB")
+        return after
+
+    def _dpub_run(self, buf: bytearray, pos: int, end: int) -> int:
+        if self._delayed is None or self._delayed[0].exiting:
+            return pos
+        topic, delay_ns = self._delayed
+        after, count = topic.put_run(buf, pos, end, self._delayed_line, delay_ns=delay_ns)
+        if count:
+            self.connection.reply_published(topic, count, "DPUB")
         return after
 
     def _mpub_whole(self, buf: bytearray, pos: int, end: int) -> int:

@@ -46,8 +46,10 @@ def dpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, en
         raise ProtocolError(E_INVALID, f"DPUB timeout {delay_ms} out of range 0-{max_ms}")
     start, after = message_body(buf, pos, end, "DPUB", options.max_msg_size)
     topic = _topic(protocol, name, "DPUB")
-    topic.put(buf, start, after, delay_ns=delay_ms * _NS_PER_MS)
+    delay_ns = delay_ms * _NS_PER_MS
+    topic.put(buf, start, after, delay_ns=delay_ns)
     protocol.connection.reply_published(topic, 1, "DPUB")
+    protocol.remember_delayed(b" ".join(params) + b"\n", topic, delay_ns)
     return after
 
 

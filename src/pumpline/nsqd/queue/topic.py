@@ -114,24 +114,25 @@ class Topic:
 
     # -- publishing ---------------------------------------------------------------------------
 
-    def builder(self, due_ns: int = 0) -> Builder:
+    def builder(self, delay_ns: int = 0) -> Builder:
         """The batch to add messages to; call `ticket` afterwards."""
         builders = self._builders
+        first = self.log.end
+        if not builders:
+            self.tick.publish(self)  # from here on the clock stands still
+        due_ns = self.tick.wall_ns + delay_ns if delay_ns else 0
         if builders:
             last = builders[-1]
             if last.due_ns == due_ns and len(last.frames) < FULL_BYTES:
                 return last
             first = last.end
-        else:
-            first = self.log.end
-            self.tick.publish(self)
         builder = Builder(first=first, timestamp_ns=self.tick.wall_ns, due_ns=due_ns)
         builders.append(builder)
         return builder
 
     def put(self, buf: bytes | bytearray, pos: int, end: int, *, delay_ns: int = 0) -> None:
         """Put one message, buf[pos:end]; `ticket` has the outcome."""
-        builder = self.builder(self.tick.wall_ns + delay_ns if delay_ns else 0)
+        builder = self.builder(delay_ns)
         ends = builder.ends
         message(
             buf,
@@ -143,13 +144,15 @@ class Topic:
             builder.timestamp_ns,
         )
 
-    def put_run(self, buf: bytearray, pos: int, end: int, line: bytes) -> tuple[int, int]:
-        """Put the run of `PUB` commands in buf[pos:end] that begin with exactly `line`.
+    def put_run(
+        self, buf: bytearray, pos: int, end: int, line: bytes, *, delay_ns: int = 0
+    ) -> tuple[int, int]:
+        """Put the run of `PUB` or `DPUB` commands in buf[pos:end] that begin with exactly `line`.
 
         Stops before the first that is not whole, is empty or is too large. Returns the position
         after the run and the number of messages; `ticket` has the outcome.
         """
-        builder = self.builder()
+        builder = self.builder(delay_ns)
         return pubs(
             buf,
             pos,

@@ -85,3 +85,24 @@ def test_a_clock_set_back_makes_no_delay_longer_for_a_channel_far_behind(tmp_pat
     broker.advance(0.1)
     broker.settle()
     assert bodies(sink.take()) == [b"late"]
+
+
+def test_messages_with_one_delay_are_one_batch_of_their_tick_and_wake_together(
+    broker: FakeBroker,
+) -> None:
+    topic = broker.topic()
+    channel = topic.channel("c")
+    _, sink = broker.consume(channel, rdy=9)
+    line = b"DPUB t 5000\n"
+    commands = bytearray((line + b"\0\0\0\1x") * 4)
+    topic.put(b"x", 0, 1, delay_ns=5 * NS_PER_S)
+    broker.clock.passed_ns += 3  # the tick's clock stands still
+    after = topic.put_run(commands, 0, len(commands), line, delay_ns=5 * NS_PER_S)
+    assert after == (len(commands), 4)
+    broker.run()
+    batch = topic.log.reader(broker.run).batch(0)
+    assert batch is not None
+    assert (batch.count, batch.delay_ns) == (5, 5 * NS_PER_S)
+    assert channel.delivery.deferred_count == 5
+    broker.advance(5)
+    assert sink.take() == [(offset, 1, b"x") for offset in range(5)]

@@ -162,10 +162,46 @@ def test_an_interrupted_publish_leaves_the_others_alone(nsqd: Nsqd, topic: str) 
     assert int(run(INTERRUPTS, nsqd.tcp_address, topic)) > 1000
 
 
-async def test_inside_an_event_loop_it_says_so(nsqd: Nsqd, topic: str) -> None:
-    with pytest.warns(RuntimeWarning, match="blocks the event loop"):
+def test_what_runs_on_its_own_loop_is_told_and_nothing_hangs(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, [b"m"])
+    producer = Producer(nsqd.tcp_address)
+    producer.start()
+    told: list[str] = []
+
+    async def give_up(message: Message) -> None:
+        for call in (
+            lambda: producer.publish(topic, message.body),
+            lambda: producer.publish_many(topic, [message.body]),
+            producer.close,
+        ):
+            with pytest.raises(RuntimeError) as error:
+                call()
+            told.append(str(error.value))
+
+    options = ConsumerOptions(requeue_delay_s=0, backoff_max_s=0)
+    with Consumer(
+        topic,
+        CHANNEL,
+        nsqd=nsqd.tcp_address,
+        max_attempts=1,
+        giving_up=give_up,
+        options=options,
+    ) as consumer:
+        next(iter(consumer)).requeue(0)
+        list(consumer.messages(idle_s=0.2))
+        wait_until(lambda: len(told) == 3)
+    assert set(told) == {"called on the event loop of pumpline.sync: it would wait for itself"}
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_inside_an_event_loop_it_says_so(nsqd: Nsqd, topic: str, many: bool) -> None:
+    with pytest.warns(RuntimeWarning, match="blocks the event loop") as warned:
         producer = Producer(nsqd.tcp_address)
-        producer.publish(topic, b"m")
+        if many:
+            producer.publish_many(topic, [b"m"])
+        else:
+            producer.publish(topic, b"m")
+    assert {warning.filename for warning in warned} == {__file__}
 
     def elsewhere() -> None:
         with warnings.catch_warnings():

@@ -11,6 +11,7 @@ locked by an interrupt at the wrong moment, and the loop's thread then waits for
 """
 
 import asyncio
+import inspect
 import os
 import sys
 import threading
@@ -103,14 +104,18 @@ class LoopThread:
             raise
         return call
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def ask(self, work: Coroutine[Any, Any, T]) -> "LoopCall[T]":
+        """Submit what the caller is about to wait for; RuntimeError if that would be for ever."""
         try:
             self.check()
             _warn_of_a_loop()
         except BaseException:
             work.close()
             raise
-        return result_of(self.submit(work))
+        return self.submit(work)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return result_of(self.ask(work))
 
     def end(self, work: Coroutine[Any, Any, None]) -> None:
         """Run the clean-up of a generator, in whatever thread and whenever it is collected."""
@@ -140,7 +145,17 @@ def _warn_of_a_loop() -> None:
     except RuntimeError:  # there is none in this thread, as it should be
         return
     text = "pumpline.sync blocks the event loop that runs in this thread: use pumpline.client there"
-    warnings.warn(text, RuntimeWarning, stacklevel=4)
+    warnings.warn(text, RuntimeWarning, stacklevel=_callers_level())
+
+
+def _callers_level() -> int:
+    """How many calls above the one who asks the user's code is."""
+    frame = inspect.currentframe()
+    level = 0
+    while frame is not None and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
+        level += 1
+    return level
 
 
 def result_of(call: LoopCall[T]) -> T:
@@ -217,7 +232,9 @@ class PerProcess(Generic[T]):
         if begun is None:
             return None
         thread, call = begun
-        call.begin()
+        if not call.has_succeeded:
+            thread.check()
+            call.begin()
         try:
             return thread, call.wait()
         except Exception:  # it could not start, which those who started it are told

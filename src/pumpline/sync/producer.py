@@ -81,7 +81,7 @@ class Producer:
         confirmed = 0
         try:
             for chunk in blocks(bodies, self._body_bytes_max // 2):
-                under_way.append((len(chunk), thread.submit(producer.publish_many(topic, chunk))))
+                under_way.append((len(chunk), thread.ask(producer.publish_many(topic, chunk))))
                 if len(under_way) == CHUNKS_UNDER_WAY_MAX:
                     confirmed += _count(under_way)
             while under_way:

@@ -37,7 +37,7 @@ from pumpline.web.request import Request
 from pumpline.web.routes import Routes
 from pumpline.web.yielding import Pace
 
-PROGRAM = f"nsqd v{NSQ_VERSION} (pumpline {__version__}, python {sys.version.split()[0]})"
+PROGRAM = f"nsqd v{NSQ_VERSION} (built w/pumpline {__version__}, python {sys.version.split()[0]})"
 
 
 def nsqd_routes(

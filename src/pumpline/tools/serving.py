@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, FATAL, log
+from pumpline.web.process_memory import HeapTrim
 from pumpline.web.sockets import StartupError
 
 _GC_THRESHOLDS = (50_000, 20, 100)  # a batch is a few objects, so frequent collections find nothing
@@ -68,7 +69,7 @@ async def _until_stopped(new_server: Callable[[], DaemonServer]) -> None:
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     gc.set_threshold(*_GC_THRESHOLDS)  # before the imports: a tenth of their time went to it
-    server = new_server()
+    server, heap = new_server(), HeapTrim()
 
     def on_stop(number: signal.Signals) -> None:
         if stop.is_set():
@@ -89,12 +90,14 @@ async def _until_stopped(new_server: Callable[[], DaemonServer]) -> None:
         await server.start()
         gc.collect()
         gc.freeze()
+        heap.start(loop)
         if isinstance(server, Drains):
             await _any_of(stop, server.drain_wanted)
             await server.drain(hurry)
         else:
             await stop.wait()
     finally:
+        heap.close()
         await server.close()
 
 

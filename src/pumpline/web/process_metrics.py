@@ -8,9 +8,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from pumpline import NSQ_VERSION, __version__
 from pumpline.core.text.histogram import Buckets
+from pumpline.web.process_memory import resident_bytes
 from pumpline.web.prometheus_text import COUNTER, GAUGE, HISTOGRAM, Exposition, Family, labels
 from pumpline.web.server import HttpServer
 
@@ -24,7 +26,6 @@ OPEN_FILES = Family("process_open_fds", GAUGE, "Open file descriptors.")
 MAX_FILES = Family("process_max_fds", GAUGE, "File descriptors that may be open.")
 STARTED = Family("process_start_time_seconds", GAUGE, "When the process began, since 1970.")
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _imported_s = time.time()
 
 
@@ -57,12 +58,10 @@ def add_process(exposition: Exposition) -> None:
     exposition.add(CPU, used.ru_utime + used.ru_stime)
     exposition.add(STARTED, _imported_s)
     exposition.add(MAX_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            exposition.add(RESIDENT, int(file.read().split()[1]) * _PAGE_BYTES)
+    if resident := resident_bytes():
+        exposition.add(RESIDENT, resident)
+    with suppress(OSError):  # no /proc here
         exposition.add(OPEN_FILES, len(os.listdir("/proc/self/fd")))
-    except OSError:
-        pass  # no /proc here
 
 
 class LoopDelay:

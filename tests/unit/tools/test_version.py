@@ -10,7 +10,6 @@ import pytest
 
 from pumpline import NSQ_VERSION, __version__
 
-
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 SCRIPTS: dict[str, str] = PROJECT["scripts"]
 

@@ -12,7 +12,6 @@
 """
 
 import gc
-import os
 import sys
 import time
 from collections import deque
@@ -20,10 +19,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pumpline.web.process_memory import resident_bytes
+
 PAUSES_KEPT = 256
 
 _NS_PER_US = 1000
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemoryStats(msgspec.Struct, kw_only=True, frozen=True):
@@ -68,15 +68,6 @@ class Memory:
             self._started_ns = time.perf_counter_ns()
         else:
             self._pauses_ns.append(time.perf_counter_ns() - self._started_ns)
-
-
-def resident_bytes() -> int:
-    """The process's resident memory; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
-    except OSError:
-        return 0
 
 
 def _percentile(sorted_values: Sequence[int], percent: int) -> int:

@@ -1,0 +1,97 @@
+"""When a daemon gives memory back, on a clock that the test moves."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from pumpline.web.process_memory import (
+    LOOK_S,
+    LOOK_S_MAX,
+    SLACK_BYTES,
+    HeapTrim,
+    resident_bytes,
+    trim_heap,
+)
+
+
+class FakeLoop:
+    """Timers and threads that run when the test says so."""
+
+    def __init__(self) -> None:
+        self.due_s = 0.0
+        self.callback: Callable[[], None] | None = None
+
+    def call_later(self, delay_s: float, callback: Callable[..., None], *args: Any) -> "FakeLoop":
+        self.due_s, self.callback = delay_s, lambda: callback(*args)
+        return self
+
+    def cancel(self) -> None:
+        self.callback = None
+
+    def run_in_executor(self, _: None, work: Callable[[], None]) -> "FakeLoop":
+        work()
+        return self
+
+    def add_done_callback(self, done: Callable[[Any], None]) -> None:
+        done(self)
+
+    def wait(self) -> float:
+        """Let the timer run out; how long that took."""
+        assert self.callback is not None
+        waited_s, callback = self.due_s, self.callback
+        self.callback = None
+        callback()
+        return waited_s
+
+
+class FakeHeap:
+    def __init__(self) -> None:
+        self.used = self.resident = 50 << 20
+        self.trims = 0
+        self.loop = FakeLoop()
+        self.trim = HeapTrim(resident=lambda: self.resident, trim=self._on_trim)
+        self.trim.start(cast(asyncio.AbstractEventLoop, self.loop))
+
+    def _on_trim(self) -> None:
+        self.trims += 1
+        self.resident = self.used
+
+
+def test_a_process_that_does_not_grow_is_left_alone() -> None:
+    heap = FakeHeap()
+    heap.resident += SLACK_BYTES - 1
+    assert {heap.loop.wait() for _ in range(10)} == {LOOK_S}
+    assert heap.trims == 0
+
+
+def test_what_is_free_goes_back() -> None:
+    heap = FakeHeap()
+    for _ in range(3):
+        heap.resident += 2 * SLACK_BYTES
+        assert heap.loop.wait() == LOOK_S
+        assert heap.resident == heap.used
+    assert heap.trims == 3
+
+
+def test_what_is_in_use_is_tried_less_and_less_often_and_goes_back_in_the_end() -> None:
+    heap = FakeHeap()
+    in_use = heap.used
+    heap.used = heap.resident = in_use + 3 * SLACK_BYTES
+    waits = [heap.loop.wait() for _ in range(10)]
+    assert waits[:3] == [LOOK_S, 2 * LOOK_S, 4 * LOOK_S]
+    assert waits[-1] == LOOK_S_MAX
+    heap.used = in_use
+    heap.loop.wait()
+    assert heap.resident == in_use
+    assert heap.loop.wait() == LOOK_S
+
+
+def test_after_its_end_it_looks_no_more() -> None:
+    heap = FakeHeap()
+    heap.trim.close()
+    assert heap.loop.callback is None
+
+
+def test_memory_of_this_process() -> None:
+    trim_heap()
+    assert resident_bytes() > 1 << 20

@@ -23,6 +23,7 @@ from typing import BinaryIO
 import cramjam
 
 GZIP_WBITS = 31
+GZIP_MAGIC = b"\x1f\x8b"
 PIECE_BYTES = 1 << 20
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _SIZE = struct.Struct(">I")
@@ -30,6 +31,7 @@ _SIZE = struct.Struct(">I")
 
 class Encoding:
     suffix = ""
+    magic = b""  # what a file begins with
     is_compressed = False
 
     def __init__(self, *, framing: str) -> None:
@@ -51,9 +53,17 @@ class Encoding:
         """The size of the part of a file that consists of whole records, members or frames."""
         return _whole_lines(file) if self._is_lines else _whole_lengths(file)
 
+    def begins_as_ours(self, file: BinaryIO) -> bool:
+        """Whether a file without a whole record may be the beginning of one of ours."""
+        file.seek(0)
+        if not self.magic:
+            return self._is_lines
+        return self.magic.startswith(file.read(len(self.magic)))
+
 
 class GzipEncoding(Encoding):
     suffix = ".gz"
+    magic = GZIP_MAGIC
     is_compressed = True
 
     def __init__(self, *, framing: str, level: int) -> None:
@@ -88,6 +98,7 @@ class GzipEncoding(Encoding):
 
 class ZstdEncoding(Encoding):
     suffix = ".zst"
+    magic = ZSTD_MAGIC
     is_compressed = True
 
     def __init__(self, *, framing: str, level: int) -> None:

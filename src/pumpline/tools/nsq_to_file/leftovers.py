@@ -21,14 +21,15 @@ def mend_leftovers(
 ) -> list[Path]:
     """Mend what was left; return the files that are whole now and still there.
 
-    All files of a working directory were left, if nobody writes them. Elsewhere, files with a mark
-    were, and the newest one may have been where the file system knows no marks.
+    Files with a mark were left, if nobody writes them. Where the file system knows no marks, all
+    of a working directory were, and elsewhere the newest one may have been.
     """
     ours = [path for path in _files(directory, depth) if _is_ours(path, directory, names)]
-    newest = max(ours, key=lambda path: path.stat().st_mtime_ns, default=None)
+    newest = max(ours, key=_changed_ns, default=None)
     mended = []
     for path in ours:
-        cut_bytes = mend(path, encoding, force=is_work_dir or path == newest)
+        force = is_work_dir or path == newest
+        cut_bytes = mend(path, encoding, force=force, keeps_mark=is_work_dir)
         if cut_bytes is None:
             continue
         if cut_bytes:
@@ -40,6 +41,13 @@ def mend_leftovers(
 
 def _is_ours(path: Path, directory: Path, names: Filenames) -> bool:
     return names.is_ours(str(path.relative_to(directory)))
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:  # somebody else has just moved it
+        return 0
 
 
 def _files(directory: Path, depth: int) -> Iterator[Path]:

@@ -3,7 +3,8 @@
 A file is *marked* while it is open: an extended attribute has its size at the last sync. Messages
 are finished after the sync that covers them, so what lies beyond the mark after a kill will be
 delivered again. `mend` cuts it away at the next start; that also removes a torn record or member.
-Where the file system knows no extended attributes, only what is torn is cut away.
+A file without a mark was closed, or is somebody else's, and is left alone. Where the file system
+knows no extended attributes, any file may have been left, and only what is torn is cut away.
 
 | step of a sync          | killed after it, before the next                               |
 |-------------------------|----------------------------------------------------------------|
@@ -25,6 +26,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from pumpline.tools.nsq_to_file.encoding import Encoding
 
@@ -80,7 +82,7 @@ class OutputFile:
         self.synced_bytes = self.size_bytes
 
     def close(self) -> None:
-        """Of a file that is synced."""
+        """Of a file that is synced, and moved if it is to be."""
         _remove_attribute(self._fd, MARK)
         os.close(self._fd)
 
@@ -91,11 +93,14 @@ class OutputFile:
         os.close(self._fd)
 
 
-def mend(path: Path, encoding: Encoding, *, force: bool = False) -> int | None:
+def mend(
+    path: Path, encoding: Encoding, *, force: bool = False, keeps_mark: bool = False
+) -> int | None:
     """Cut away what a kill has left in a file; return how many bytes.
 
-    None if the file was not left: it was closed, or a running process writes it. `force` looks at
-    files without a mark as well. A file of which nothing is left is deleted.
+    None if the file was not left: it was closed, or a running process writes it. `force`: if the
+    file system knows no marks, it was left. A file of which nothing is left is deleted.
+    `keeps_mark`: the file is to be moved, and a kill before that leaves it for the next start.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -103,19 +108,38 @@ def mend(path: Path, encoding: Encoding, *, force: bool = False) -> int | None:
         return None
     with open(fd, "r+b") as file:
         marked = _attribute(fd, MARK)
-        if (marked is None and not force) or not _lock(fd, fcntl.LOCK_EX):
+        is_left = marked is not None or (force and not _knows_attributes(fd))
+        if not is_left or not _lock(fd, fcntl.LOCK_EX):
             return None
-        before = size = os.fstat(fd).st_size
-        if marked is not None and marked.isdigit() and _attribute(fd, SHARED) is None:
-            size = min(size, int(marked))
-            os.ftruncate(fd, size)
-        size = encoding.whole_bytes(file)
+        before = os.fstat(fd).st_size
+        size = _good_bytes(file, before, marked, encoding)
         os.ftruncate(fd, size)
         os.fsync(fd)
         if not size:
             path.unlink()
-        _remove_attribute(fd, MARK)
+        if keeps_mark:
+            _set_attribute(fd, MARK, str(size).encode())
+        else:
+            _remove_attribute(fd, MARK)
         return before - size
+
+
+def unmark(path: Path) -> None:
+    """A file that was mended is where it belongs."""
+    with suppress(OSError):
+        os.removexattr(path, MARK)
+
+
+def _good_bytes(file: BinaryIO, size: int, marked: bytes | None, encoding: Encoding) -> int:
+    """How much of a file that was left is to stay."""
+    fd = file.fileno()
+    if marked is not None and marked.isdigit() and _attribute(fd, SHARED) is None:
+        if int(marked) <= size:
+            return int(marked)
+        return encoding.whole_bytes(file)  # a loss of power took what was not synced
+    whole = encoding.whole_bytes(file)
+    # Nothing of it is ours to read: another framing or compression wrote it.
+    return whole if whole or encoding.begins_as_ours(file) else size
 
 
 def move(source: Path, destinations: Iterator[Path]) -> Path:
@@ -192,6 +216,15 @@ def _attribute(fd: int, name: str) -> bytes | None:
         return os.getxattr(fd, name)
     except OSError:
         return None
+
+
+def _knows_attributes(fd: int) -> bool:
+    """Whether the file system has extended attributes."""
+    try:
+        os.getxattr(fd, MARK)
+    except OSError as error:
+        return error.errno == errno.ENODATA
+    return True
 
 
 def _set_attribute(fd: int, name: str, value: bytes) -> bool:

@@ -21,7 +21,7 @@ from pumpline.tools.nsq_to_file.encoding import Encoding
 from pumpline.tools.nsq_to_file.filenames import Filenames, with_revision
 from pumpline.tools.nsq_to_file.leftovers import mend_leftovers
 from pumpline.tools.nsq_to_file.options import ToFileOptions
-from pumpline.tools.nsq_to_file.output_file import OutputFile, move
+from pumpline.tools.nsq_to_file.output_file import OutputFile, move, unmark
 
 log = logging.getLogger("pumpline.tools.nsq_to_file")
 
@@ -59,7 +59,7 @@ class TopicFiles:
             self._work_dir, self._names, self.encoding, depth=depth, is_work_dir=self._moves
         ):
             if self._moves:
-                self._move(path, str(path.relative_to(self._work_dir)), 0)
+                unmark(self._move(path, str(path.relative_to(self._work_dir)), 0))
 
     def count_raw(self, count_bytes: int) -> None:
         """So many bytes of records go into the open file."""
@@ -126,9 +126,9 @@ class TopicFiles:
         if not file.size_bytes and self.encoding.is_compressed:
             file.write(self.encoding.encode([]))
             file.sync()
-        file.close()
-        if self._moves:
+        if self._moves:  # before its mark goes: without one, the next start would leave it there
             self._move(file.path, self._name, self._revision)
+        file.close()
 
     def abandon(self) -> None:
         """After a failure: leave the file with what was synced."""
@@ -136,7 +136,7 @@ class TopicFiles:
         if file is not None:
             file.abandon()
 
-    def _move(self, source: Path, name: str, revision: int) -> None:
+    def _move(self, source: Path, name: str, revision: int) -> Path:
         def destinations() -> Iterator[Path]:
             yield self._output_dir / source.relative_to(self._work_dir)
             for number in count(revision + 1):
@@ -147,3 +147,4 @@ class TopicFiles:
 
         moved = move(source, destinations())
         log.info("%s moving finished file %s to %s", self._label, source, moved)
+        return moved

@@ -1,12 +1,13 @@
 """A file that is open has a mark; what lies beyond it after a kill is cut away."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from pumpline.tools.nsq_to_file.encoding import Encoding
-from pumpline.tools.nsq_to_file.output_file import MARK, OutputFile, mend, move
+from pumpline.tools.nsq_to_file.encoding import Encoding, GzipEncoding, ZstdEncoding
+from pumpline.tools.nsq_to_file.output_file import MARK, OutputFile, mend, move, unmark
 
 LINES = Encoding(framing="line")
 
@@ -100,3 +101,75 @@ def test_a_move_takes_the_first_name_that_is_free(tmp_path: Path) -> None:
     assert not source.exists()
     assert [path.name for path in sorted(names[0].parent.iterdir())] == ["a", "b"]
     assert names[1].read_bytes() == b"body"
+
+
+GZIP = GzipEncoding(framing="line", level=6)
+LENGTHS = Encoding(framing="length")
+
+
+@pytest.mark.parametrize("encoding", [LENGTHS, GZIP, ZstdEncoding(framing="line", level=3)])
+@pytest.mark.parametrize("force", [False, True])
+def test_a_file_that_was_closed_is_never_cut(path: Path, encoding: Encoding, force: bool) -> None:
+    """The flags may have been others then: it was deleted when --framing changed."""
+    file = OutputFile(path, is_exclusive=True)
+    file.write(b"one\ntwo\n")
+    file.sync()
+    file.close()
+    assert mend(path, encoding, force=force) is None
+    assert path.read_bytes() == b"one\ntwo\n"
+
+
+def test_what_was_synced_stays_whatever_the_flags_are_now(path: Path) -> None:
+    file = OutputFile(path, is_exclusive=True)
+    file.write(b"one\ntwo\n")
+    file.sync()
+    file.write(b"three\n")
+    killed(file)
+    assert mend(path, LENGTHS) == 6
+    assert path.read_bytes() == b"one\ntwo\n"
+
+
+def test_a_loss_of_power_may_leave_less_than_the_mark(path: Path) -> None:
+    file = OutputFile(path, is_exclusive=True)
+    file.write(b"one\ntwo\n")
+    file.sync()
+    killed(file)
+    os.truncate(path, 6)
+    assert mend(path, LINES) == 2
+    assert path.read_bytes() == b"one\n"
+
+
+def test_a_file_to_be_moved_keeps_its_mark_until_then(path: Path) -> None:
+    file = OutputFile(path, is_exclusive=True)
+    file.write(b"one\ntwo\n")
+    file.sync()
+    killed(file)
+    assert [mend(path, LINES, keeps_mark=True) for _ in range(2)] == [0, 0]
+    unmark(path)
+    assert mend(path, LINES, keeps_mark=True) is None
+
+
+@pytest.mark.parametrize(
+    ("encoding", "written", "left"),
+    [
+        (LINES, b"one\ntw", b"one\n"),
+        (LINES, b"tw", None),
+        (LENGTHS, b"one\ntwo\n", b"one\ntwo\n"),  # lines: of another framing
+        (LENGTHS, b"\0\0\0\1a\0\0\0\3b", b"\0\0\0\1a"),
+        (GZIP, b"one\ntwo\n", b"one\ntwo\n"),
+        (GZIP, GZIP.encode([b"one"])[:9], None),
+        (GZIP, GZIP.encode([b"one"]) + b"\x1f", GZIP.encode([b"one"])),
+    ],
+)
+def test_without_marks_only_what_is_torn_is_cut_away(
+    path: Path, monkeypatch: pytest.MonkeyPatch, encoding: Encoding, written: bytes, left: bytes
+) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(written)
+
+    def unsupported(*_: object) -> bytes:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(os, "getxattr", unsupported)
+    mend(path, encoding, force=True)
+    assert (path.read_bytes() if path.exists() else None) == left

@@ -147,8 +147,17 @@ def test_a_channel_that_is_not_there_is_told_in_nsqs_words(nsqd: Nsqd, topic: st
     assert (done.returncode, last_line(done.stderr)) == (1, said)
 
 
-def test_a_count_that_is_no_number_is_a_usage_error() -> None:
-    done = run_tool("nsq_stat", "--count=x")
-    text = b'invalid value "x" for flag -count: strconv.ParseInt: parsing "x": invalid syntax\n'
+@pytest.mark.parametrize(
+    ("count", "why"),
+    [
+        ("x", "invalid syntax"),
+        ("1_0", "invalid syntax"),
+        ("٣", "invalid syntax"),
+        ("3000000000", "value out of range"),
+    ],
+)
+def test_a_count_that_is_no_number_is_a_usage_error(count: str, why: str) -> None:
+    done = run_tool("nsq_stat", f"--count={count}")
+    text = f'invalid value "{count}" for flag -count: strconv.ParseInt: parsing "{count}": {why}\n'
     assert done.returncode == 2
-    assert done.stderr.startswith(text)
+    assert done.stderr.decode().startswith(text)

@@ -173,6 +173,23 @@ def test_thousands_are_read_by_pages(nsqd: Nsqd, topic: str) -> None:
     assert tail_log(nsqd, topic, "--peek", "--from=beginning") == bodies
 
 
+@pytest.mark.deviation
+def test_an_nsqd_without_the_topic_does_not_matter(
+    nsqd: Nsqd, own_nsqd: Nsqd, topic: str, tmp_path: Path
+) -> None:
+    publish(nsqd, topic, b"one")
+    both = [f"--nsqd-http-address={each.http_address}" for each in (own_nsqd, nsqd)]
+    assert run_tool("nsq_tail", f"--topic={topic}", "--peek", *both).stdout == b"one\n"
+    done = run_tool("nsq_tail", "--topic=nowhere", "--peek", *both)
+    assert (done.returncode, last_line(done.stderr)) == (1, "no nsqd has a topic nowhere")
+    flags = (f"--topic={topic}", "--from=beginning", *both)
+    with RunningTool("nsq_tail", *flags, directory=tmp_path) as tool:  # it waits for the topic
+        wait_until(lambda: tool.stdout == b"one\n")
+        publish(own_nsqd, topic, b"two")
+        wait_until(lambda: tool.stdout == b"one\ntwo\n")
+        assert tool.stop() == 0
+
+
 NSQD = "--nsqd-tcp-address=127.0.0.1:1"
 
 
@@ -196,6 +213,14 @@ NSQD = "--nsqd-tcp-address=127.0.0.1:1"
         ours(
             "--topic=t --from=yesterday --nsqd-http-address=127.0.0.1:1",
             "--from should be beginning, end, an offset or a time in RFC 3339",
+        ),
+        ours(
+            "--topic=t --from=² --nsqd-http-address=127.0.0.1:1",
+            "--from should be beginning, end, an offset or a time in RFC 3339",
+        ),
+        ours(
+            "--topic=t --peek --nsqd-http-address=here",
+            "'here' is no address: expected <host>:<port>",
         ),
         ours(f"--topic=t {NSQD} --format=%s%", "--format ends in %"),
     ],

@@ -11,7 +11,6 @@ not come by here.
 | 130       | Ctrl-C                                            |
 """
 
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -19,7 +18,8 @@ from typing import Any, NamedTuple
 
 from pumpline.core.text import flags
 from pumpline.core.text.flags import Flag, OptionsError
-from pumpline.tools.daemon import EXIT_OK, EXIT_USAGE
+from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from pumpline.tools.standard_streams import forget_stdout, open_standard_streams
 
 EXIT_INTERRUPTED = 130
 
@@ -52,6 +52,7 @@ def run_command(
     work: Callable[[dict[str, Any], list[str]], int],
 ) -> int:
     """Read the arguments and do the work with them: flag values by name, and the others."""
+    open_standard_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         given, others = read_arguments(line.flags, arguments)
@@ -67,6 +68,10 @@ def run_command(
     except OptionsError as error:
         print(f"pumpline {line.name}: {error}", file=sys.stderr)
         return EXIT_USAGE
+    except OSError as error:  # such as a disk that is full behind stdout
+        forget_stdout()
+        print(f"pumpline {line.name}: {error}", file=sys.stderr)
+        return EXIT_FAILED
     more = f"Usage: {line.pattern}; `pumpline {line.name} --help` tells more."
     print(f"pumpline {line.name}: {why}\n{more}", file=sys.stderr)
     return EXIT_USAGE
@@ -79,8 +84,7 @@ def quietly(work: Callable[[], int]) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # What Python still wants to flush at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        forget_stdout()
         return EXIT_OK
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
 from pumpline.core.text import flags
 from pumpline.core.text.flags import DaemonOptions, Flag, LogLevel, OptionsError, Parsed
 from pumpline.core.text.lines import Lines, escaped, one_line
+from pumpline.tools.standard_streams import open_standard_streams
 from pumpline.tools.version import version_line
 from pumpline.web.sockets import StartupError
 
@@ -140,6 +141,7 @@ class Program(Generic[Options]):
 
 def run(program: Program[Options], argv: Sequence[str] | None) -> int:
     """From the command line to the exit code."""
+    open_standard_streams()
     arguments = sys.argv[1:] if argv is None else argv
     given = read_flags(program.name, program.flags, arguments, program.examples).values
     if given.get("version"):

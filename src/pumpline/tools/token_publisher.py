@@ -22,6 +22,7 @@ RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 5.0
 ANSWER_TIMEOUT_S = 30.0
 READ_BYTES = 64 * 1024
+OK = 200
 SERVER_ERROR = 500
 
 log = logging.getLogger("pumpline.tools")
@@ -83,7 +84,7 @@ class TokenPublisher:
                 log.warning("%s: %s; trying again", self.address, str(error) or repr(error))
                 statuses = []
             for message, status in zip(left, statuses, strict=False):
-                if 400 <= status < SERVER_ERROR:
+                if status != OK and status < SERVER_ERROR:
                     log.error("%s refused a message: status %d", self.address, status)
                     refused.append(message)
             answered = [status < SERVER_ERROR for status in statuses]

@@ -8,11 +8,9 @@ gone, the tool ends quietly. Knows nothing of what a tool does.
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Generic, NoReturn, Self, TypeVar
@@ -21,6 +19,7 @@ from pumpline.core.text import flags
 from pumpline.core.text.flags import BOOL, Flag, OptionsError
 from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, read_flags
 from pumpline.tools.serving import event_loop
+from pumpline.tools.standard_streams import forget_stdout, open_standard_streams
 from pumpline.tools.version import version_line
 
 VERSION_FLAG = Flag("version", BOOL, False, "print the version and exit")
@@ -84,6 +83,7 @@ class Tool(Generic[Options]):
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """From the command line to the exit code."""
+        open_standard_streams()
         arguments = sys.argv[1:] if argv is None else argv
         program = self.options.program
         given = read_flags(program, self.flags, arguments, self.examples).values
@@ -104,7 +104,7 @@ class Tool(Generic[Options]):
             log.error("%s", failure)
             return EXIT_FAILED
         except BrokenPipeError:
-            forget_stdout()
+            pass
         return EXIT_OK
 
     async def _run(self, options: Options) -> None:
@@ -134,10 +134,19 @@ def log_as_go() -> None:
     log.setLevel(logging.INFO)
 
 
-def forget_stdout() -> None:
-    """Nobody reads stdout any more: let the interpreter's last flush go nowhere."""
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def write_out(data: bytes) -> None:
+    """To stdout, at once. BrokenPipeError if its reader has gone; ToolFailure, in NSQ's words, if
+    it cannot be written."""
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        forget_stdout()
+        raise
+    except OSError as error:
+        forget_stdout()
+        cause = (error.strerror or str(error)).lower()
+        raise ToolFailure(f"ERROR: failed to write to os.Stdout - {cause}") from None
 
 
 def fail(text: str) -> NoReturn:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pumpline.core.text import flags
+from pumpline.core.text.addresses import split_address
 from pumpline.core.text.flags import BOOL, STRING, LogLevel, option
 from pumpline.nsqadmin.options import NsqadminOptions
 from pumpline.nsqd.claim import Claim
@@ -77,6 +78,10 @@ class Machine:
         self.drain_wanted = asyncio.Event()
         self._data_path = options.data_path
         self._servers: list[DaemonServer] = []
+        for flag in flags.table(UpOptions):
+            address = str(getattr(options, flag.key))
+            if flag.name.endswith("-address") and not _is_listen_address(address):
+                raise UsageError(f"--{flag.name} {address}: expected <host>:<port>")
         parsed = flags.parse(NSQD_FLAGS, nsqd_flags)
         if parsed.rest:
             raise UsageError(f"these are no flags of nsqd: {' '.join(parsed.rest)}")
@@ -156,6 +161,14 @@ class Machine:
             await server.close()
         if not self._servers:
             self._claims.close()
+
+
+def _is_listen_address(text: str) -> bool:
+    try:
+        split_address(text)
+    except ValueError:  # nsqd would take it for the path of a unix socket
+        return False
+    return True
 
 
 def run(given: dict[str, Any], nsqd_flags: list[str]) -> int:

@@ -120,3 +120,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     assert (said.code, "did you mean --max-msg-size?" in said.err) == (2, True)
     said = in_shell(f"pumpline up --data-path={tmp_path} nsqd")
     assert (said.code, "these are no flags of nsqd: nsqd" in said.err) == (2, True)
+    for address in ("here", "here:http", "127.0.0.1:65536"):
+        said = in_shell(f"pumpline up --data-path={tmp_path} --nsqd-tcp-address={address}")
+        why = f"--nsqd-tcp-address {address}: expected <host>:<port>"
+        assert (said.code, why in said.err) == (2, True)

@@ -36,10 +36,9 @@ class ClusterClient:
         """OptionsError if an address, a file or a certificate cannot be used; `is_mixed`: nsqds may
         be given beside nsqlookupds."""
         options.with_environment()
-        for name, addresses in (("nsqd", options.nsqd), ("lookupd", options.lookupd)):
-            for address in addresses:
-                if not is_address(address):
-                    raise OptionsError(f"--{name} {address}: this is no <host>:<port>")
+        for address in (*options.nsqd, *options.lookupd):
+            if not is_address(address):
+                raise OptionsError(f"{address!r} is no address: expected <host>:<port>")
         if options.nsqd and options.lookupd and not is_mixed:
             raise OptionsError("use --nsqd or --lookupd, not both")
         self._tls = cache(options.tls)  # 25 ms, for nodes with https:// only

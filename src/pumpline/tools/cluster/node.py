@@ -16,10 +16,21 @@ from pumpline.client.http_connection import HttpClientConnection, HttpFailure
 
 ANSWER_BYTES_MAX = 256 << 20
 TLS_REQUIRED = "TLS_REQUIRED"
+NAME_RULE = "a name has 1 to 64 characters of A-Z a-z 0-9 . _ -"
 HINTS = {
     "UNAUTHORIZED": "it wants an access token: --token-file",
     "FORBIDDEN": "this access token may only read",
     "NOT_FOUND": "it does not know this: a stock nsqd",
+    "TOPIC_NOT_FOUND": "it has no such topic",
+    "CHANNEL_NOT_FOUND": "the topic has no such channel",
+    "INVALID_TOPIC": NAME_RULE,
+    "INVALID_CHANNEL": NAME_RULE,
+    "INVALID_DEFER": "a delay is between 0 and its --max-req-timeout",
+    "INVALID_TOKEN": "a publish token has up to 64 characters of A-Z a-z 0-9 . _ : -",
+    "MSG_EMPTY": "a message has at least one byte",
+    "MSG_TOO_BIG": "a message has at most its --max-msg-size",
+    "BODY_TOO_BIG": "a request has at most its --max-body-size",
+    "OFFSET_BEYOND_END": "the log ends before",
     "CERTIFICATE_REQUIRED": "it wants a client certificate: --tls-cert and --tls-key",
 }
 
@@ -53,13 +64,21 @@ class ClusterNode:
 
     def get(self, path: str, query: Query = NO_QUERY) -> bytes:
         """The answer; NodeFailure if its status is not 200. None in a query is left out."""
-        return self._ask("GET", path, query, None)
+        return self._ask("GET", path, query, None, is_repeatable=True)
 
     def get_json(self, path: str, query: Query = NO_QUERY) -> object:
         return _decoded(self.get(path, query))
 
-    def post(self, path: str, query: Query = NO_QUERY, body: bytes = b"") -> bytes:
-        return self._ask("POST", path, query, body)
+    def post(
+        self,
+        path: str,
+        query: Query = NO_QUERY,
+        body: bytes = b"",
+        *,
+        is_repeatable: bool = False,
+    ) -> bytes:
+        """`is_repeatable`: to ask twice changes no more than to ask once."""
+        return self._ask("POST", path, query, body, is_repeatable=is_repeatable)
 
     def post_json(self, path: str, query: Query = NO_QUERY, body: bytes = b"") -> object:
         return _decoded(self.post(path, query, body))
@@ -67,11 +86,13 @@ class ClusterNode:
     def close(self) -> None:
         self._http.close()
 
-    def _ask(self, method: str, path: str, query: Query, body: bytes | None) -> bytes:
+    def _ask(
+        self, method: str, path: str, query: Query, body: bytes | None, *, is_repeatable: bool
+    ) -> bytes:
         given = {name: value for name, value in query.items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
         try:
-            return self._exchange(method, target, body)
+            return self._exchange(method, target, body, is_repeatable=is_repeatable)
         except NodeFailure as failure:
             port = _https_port(failure)
             if not port:
@@ -79,12 +100,15 @@ class ClusterNode:
         self._http.close()
         host = self.address.rpartition(":")[0]
         self._http = self._connection(f"https://{host}:{port}")
-        return self._exchange(method, target, body)
+        return self._exchange(method, target, body, is_repeatable=is_repeatable)
 
-    def _exchange(self, method: str, target: str, body: bytes | None) -> bytes:
-        """A kept connection may be stale, so what only reads is tried once more on a new one."""
-        retries = 1 if self._http.is_open and method == "GET" else 0
-        if self._http.is_open and method != "GET":
+    def _exchange(
+        self, method: str, target: str, body: bytes | None, *, is_repeatable: bool
+    ) -> bytes:
+        """A kept connection may be stale, so what may be repeated is tried once more on a new
+        one, and what may not goes to a new one."""
+        retries = 1 if self._http.is_open and is_repeatable else 0
+        if self._http.is_open and not is_repeatable:
             self._http.close()
         while True:
             try:
@@ -161,4 +185,5 @@ def _said(failure: HttpFailure) -> str:
     cause = failure.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({cause.verify_message}): --tls-ca-file"
-    return str(failure).lower() if str(failure).isascii() else str(failure)
+    said = str(failure)
+    return said[:1].lower() + said[1:]

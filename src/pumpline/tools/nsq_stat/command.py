@@ -12,7 +12,7 @@ from pumpline.tools.cluster.options import ClusterOptions
 from pumpline.tools.nsq_stat import rows
 from pumpline.tools.nsq_stat.options import StatOptions
 from pumpline.tools.nsq_stat.rows import Round, StatRow
-from pumpline.tools.tool import Signals, Tool, ToolFailure, log
+from pumpline.tools.tool import Signals, Tool, ToolFailure, log, write_out
 
 EXAMPLES = """
 nsq_stat --topic=orders --channel=billing --lookupd-http-address=127.0.0.1:4161
@@ -31,16 +31,14 @@ class StatPrinter:
         self._rounds = 0
 
     def print(self, found: list[StatRow]) -> None:
+        """The rows of a round; the baseline, which is the first, has none."""
         line: Callable[[StatRow], str] = rows.as_line if self._is_one else rows.as_named_line
         header = rows.HEADER if self._is_one else rows.NAMED_HEADER
         if self._is_json:
             line, header = rows.as_json_line, ""
+        is_due = self._rounds % rows.HEADER_EVERY == 0
         self._rounds += 1
-        # The first header is followed by 24 rows, since NSQ's tool counts the baseline.
-        if self._rounds == 1 or self._rounds % rows.HEADER_EVERY == 0:
-            sys.stdout.write(header)
-        sys.stdout.writelines(map(line, found))
-        sys.stdout.flush()
+        write_out("".join([header if is_due else "", *map(line, found)]).encode())
 
 
 class StatRounds:
@@ -99,6 +97,7 @@ async def work(options: StatOptions, signals: Signals) -> None:
         if name not in before.channels:
             text = f"failed to find channel({name}) in stats metadata for topic({options.topic})"
             raise ToolFailure(f"ERROR: {text}")
+    printer.print([])
     printed = 0
     while not await _is_stopped(signals, options.interval_ns / NS_PER_S):
         try:

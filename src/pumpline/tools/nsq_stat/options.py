@@ -4,6 +4,7 @@ Names, defaults and error texts are NSQ's; `all_channels`, `json` and `token_fil
 is a `channel` that repeats.
 """
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,8 +12,6 @@ from pumpline.core.text.durations import NS_PER_S
 from pumpline.core.text.flags import (
     BOOL,
     DURATION,
-    INT64_MAX,
-    INT64_MIN,
     STRING,
     STRINGS,
     Kind,
@@ -20,16 +19,18 @@ from pumpline.core.text.flags import (
 )
 from pumpline.tools.tool import ToolOptions
 
+INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")  # int() also takes spaces, _ and other scripts' digits
+
 
 def _parse_count(text: str) -> int:
     quoted = f'strconv.ParseInt: parsing "{text}"'
-    try:
-        count = int(text)
-    except ValueError:
-        raise ValueError(f"{quoted}: invalid syntax") from None
-    if not INT64_MIN <= count <= INT64_MAX:
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(f"{quoted}: invalid syntax")
+    if not INT32_MIN <= int(text) <= INT32_MAX:
         raise ValueError(f"{quoted}: value out of range")
-    return count
+    return int(text)
 
 
 def _coerce_count(value: object) -> int:

@@ -83,22 +83,26 @@ async def _tail_logs(options: TailOptions, display: Display, signals: Signals) -
     ]
     if not tails:
         raise ToolFailure("there is no nsqd to read from")
-    await _until_stopped(tails, signals)
+    if not await _until_stopped(tails, signals):
+        raise ToolFailure(f"no nsqd has a topic {' or '.join(options.topic)}")
 
 
-async def _until_stopped(tails: list[Coroutine[Any, Any, None]], signals: Signals) -> None:
-    """Until all are at their end, one fails, or the tool is stopped."""
+async def _until_stopped(tails: list[Coroutine[Any, Any, bool]], signals: Signals) -> bool:
+    """Until all are at their end, one fails, or the tool is stopped; False if none had its
+    topic."""
     stopped = asyncio.create_task(signals.stop.wait())
     left = {asyncio.create_task(each) for each in tails}
+    had_topic = False
     while left and not stopped.done():
         done, _ = await asyncio.wait({*left, stopped}, return_when=asyncio.FIRST_COMPLETED)
         for task in done & left:
-            task.result()
+            had_topic = task.result() or had_topic
         left -= done
     stopped.cancel()
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
+    return had_topic or signals.stop.is_set()
 
 
 NSQ_TAIL = Tool(options=TailOptions, examples=EXAMPLES, work=work)

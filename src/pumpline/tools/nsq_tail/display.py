@@ -1,11 +1,10 @@
 """Where nsq_tail's messages go: stdout, at most so many of all topics together, some left out."""
 
 import asyncio
-import sys
 from collections.abc import Iterable
 
 from pumpline.tools.nsq_tail.formats import Print, TailedMessage
-from pumpline.tools.tool import forget_stdout
+from pumpline.tools.tool import write_out
 
 
 class Display:
@@ -32,10 +31,8 @@ class Display:
                 if self._left is not None:
                     self._left -= 1
         try:
-            sys.stdout.buffer.write(b"".join(lines))
-            sys.stdout.buffer.flush()
+            write_out(b"".join(lines))
         except BrokenPipeError:
-            forget_stdout()
             self._left = 0
             dealt_with.clear()
         if self._left == 0:

@@ -4,7 +4,7 @@
     --peek              ends at the end of the log; alone, it shows the last messages
 
 Reads pages by /log/peek and, at the end of the log, asks again a little later. An nsqd that does
-not answer is waited for.
+not answer is waited for, and so is a topic that an nsqd does not have yet; what begins then is new.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from pumpline.core.text.dates import parse_time
 from pumpline.tools.cluster.node import ClusterNode, NodeFailure
 from pumpline.tools.nsq_tail.display import Display
 from pumpline.tools.nsq_tail.formats import TailedMessage
-from pumpline.tools.nsq_tail.options import BEGINNING, END
+from pumpline.tools.nsq_tail.options import BEGINNING, END, is_offset
 from pumpline.tools.tool import ToolFailure, log
 
 PAGE_MESSAGES = 1000
@@ -65,8 +65,16 @@ class LogTail:
         self._wanted = wanted
         self._display = display
 
-    async def run(self) -> None:
+    async def run(self) -> bool:
+        """False if this nsqd does not have the topic, and only what is there is wanted."""
         bounds = await self._bounds("")
+        while bounds is None:
+            if self._wanted.is_peek or self._wanted.to:
+                return False
+            await asyncio.sleep(RETRY_S)
+            bounds = await self._bounds("")
+            if bounds is not None:  # all of it came after the start
+                bounds.end = bounds.first
         to = await self._place(self._wanted.to, bounds) if self._wanted.to else None
         if self._wanted.is_peek:
             to = bounds.end if to is None else min(to, bounds.end)
@@ -83,6 +91,7 @@ class LogTail:
             if page.next == at:
                 await asyncio.sleep(POLL_S)
             at = page.next
+        return True
 
     async def _start(self, bounds: LogBounds) -> int:
         if self._wanted.start:
@@ -97,17 +106,22 @@ class LogTail:
             return bounds.first
         if text == END:
             return bounds.end
-        if text.isdigit():
+        if is_offset(text):
             return int(text)
         found = await self._bounds(str(parse_time(text)))
-        return found.end if found.offset is None else found.offset
+        if found is None or found.offset is None:
+            return bounds.end
+        return found.offset
 
-    async def _bounds(self, time_ns: str) -> LogBounds:
+    async def _bounds(self, time_ns: str) -> LogBounds | None:
+        """None if there is no such topic."""
         try:
             answer = await asyncio.to_thread(
                 self._node.get, "/log/offsets", {"topic": self._topic, "time": time_ns or None}
             )
         except NodeFailure as failure:
+            if failure.code == "TOPIC_NOT_FOUND":
+                return None
             if failure.status == 404 and failure.code == "NOT_FOUND":
                 text = "has no log to read: it is no pumpline nsqd; leave out --from, --to, --peek"
                 raise ToolFailure(f"{self._node.address} {text}") from None

@@ -16,6 +16,10 @@ BEGINNING = "beginning"
 END = "end"
 
 
+def is_offset(text: str) -> bool:
+    return text.isascii() and text.isdigit()  # other scripts have digits as well
+
+
 @dataclass(slots=True, kw_only=True)
 class TailOptions(SourceOptions):
     program: ClassVar[str] = "nsq_tail"
@@ -77,7 +81,7 @@ class TailOptions(SourceOptions):
         if bool(self.nsqd_http_address) == bool(self.lookupd_http_address):
             return "--from, --to and --peek need --nsqd-http-address or --lookupd-http-address"
         for name, value in (("from", self.from_), ("to", self.to)):
-            if value in ("", BEGINNING, END) or value.isdigit():
+            if value in ("", BEGINNING, END) or is_offset(value):
                 continue
             try:
                 parse_time(value)

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:  # rich takes 60 ms, which --help need not wait for
 
 INTERVAL_NS = 2 * NS_PER_S
 INTERVAL_NS_MIN = NS_PER_S // 10
-REDRAW_S = 0.25  # at least so often: the window may have another size
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,30 +114,15 @@ def _once(call: Call[TopOptions], screen: "TopScreen") -> int:
 
 
 def _live(call: Call[TopOptions], screen: "TopScreen") -> int:
-    from rich.console import Console
-    from rich.live import Live
-
-    from pumpline.tools.top.keyboard import Keyboard
+    from pumpline.tools.top.live import LiveTerminal
 
     poller = Poller(call)
+
+    def pause(is_paused: bool) -> None:
+        poller.is_paused = is_paused
+
     poller.start()
-    console = Console()
-    with (
-        suppress(KeyboardInterrupt),  # an end like any other
-        Keyboard(sys.stdin.fileno()) as keyboard,
-        Live(console=console, screen=True, auto_refresh=False) as live,
-    ):
-        while not screen.wants_end:
-            width, height = console.size
-            title = time.strftime("pumpline top  %H:%M:%S")
-            view = screen.render(poller.measured, width=width, height=height, title=title)
-            live.update(view, refresh=True)
-            keys = keyboard.keys(REDRAW_S)
-            if keys is None:
-                break
-            for key in keys:
-                screen.press(key, page=max(height - 5, 1))
-            poller.is_paused = screen.is_paused
+    LiveTerminal(screen).run(lambda: poller.measured, pause)
     poller.stop()
     return 0
 

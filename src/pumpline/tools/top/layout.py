@@ -41,8 +41,9 @@ def fitted(columns: Sequence[ColumnShape], width: int, drop: Sequence[str]) -> d
 
 
 def cell(text: str, width: int, *, is_number: bool) -> str:
-    if len(text) > width:
-        text = text[: width - 1] + ELLIPSIS
+    if len(text) > width:  # in the middle: names of one kind often differ at the end
+        tail = (width - 1) // 2
+        text = text[: width - 1 - tail] + ELLIPSIS + text[len(text) - tail :]
     return text.rjust(width) if is_number else text.ljust(width)
 
 

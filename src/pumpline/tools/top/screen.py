@@ -24,7 +24,7 @@ from pumpline.tools.verbs.output import (
 
 HEAD_LINES = 3  # summary, empty line, titles
 FOOT_LINES = 1
-KEYS = "1 nodes  2 topics  3 channels  ←→ sort  r reverse  / filter  space pause  ↑↓ scroll  q quit"
+KEYS = "q quit  1 nodes  2 topics  3 channels  ←→ sort  r reverse  / filter  space pause  ↑↓ scroll"
 
 
 def shown_rate(value: object) -> str:

@@ -104,6 +104,10 @@ def _list(call: Call[DeadLetterOptions], topic: str) -> int:
 
 
 def _show(call: Call[DeadLetterOptions], topic: str) -> int:
+    if call.options.limit < 1:
+        raise UsageError("--limit is 1 or more")
+    nodes, _ = call.with_topic(topic)
+
     def newest(node: ClusterNode) -> list[dict[str, Any]]:
         rows = []
         for box in boxes(node, topic):
@@ -112,7 +116,7 @@ def _show(call: Call[DeadLetterOptions], topic: str) -> int:
                 rows.append({"node": node.address, **letter_of(box, message)})
         return rows
 
-    found = call.each(call.nodes(), newest)
+    found = call.each(nodes, newest)
     rows = [row for each in found.values() for row in each]
     call.out.rows(SHOW_COLUMNS, rows, empty=f"topic {topic} has no dead letters")
     return call.exit_code
@@ -120,11 +124,13 @@ def _show(call: Call[DeadLetterOptions], topic: str) -> int:
 
 def _publish(call: Call[DeadLetterOptions], topic: str) -> int:
     options = call.options
+    if options.ago_ns < 0:
+        raise UsageError("--ago is a time before now, such as 1h")
     given = [bool(options.id), bool(options.since), bool(options.ago_ns), options.all]
     if sum(given) != 1:
         raise UsageError("publish: say which, by one of --id, --since, --ago and --all")
     since_ns = _since_ns(options)
-    nodes = call.nodes()
+    nodes, _ = call.with_topic(topic)
 
     def selected(node: ClusterNode) -> Iterator[tuple[Box, dict[str, Any]]]:
         wanted = frozenset(options.id)
@@ -147,7 +153,8 @@ def _publish(call: Call[DeadLetterOptions], topic: str) -> int:
         for box, letter in selected(node):
             token = f"deadletter:{letter['log']}:{letter['letter_offset']}"
             try:
-                node.post("/pub", {"topic": box.topic, "token": token}, body_of(letter))
+                query = {"topic": box.topic, "token": token}
+                node.post("/pub", query, body_of(letter), is_repeatable=True)
             except NodeFailure as failure:
                 raise NodeFailure(f"{failure}, after {count} of its letters") from None
             count += 1

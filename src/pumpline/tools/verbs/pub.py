@@ -6,8 +6,9 @@ first may have taken them though its answer was lost, and they would be publishe
 
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from pumpline.core.text.durations import NS_PER_MS
 from pumpline.core.text.flags import BOOL, DURATION, STRING, option
@@ -30,37 +31,47 @@ class PubOptions(VerbOptions):
 
 def run(call: Call[PubOptions]) -> int:
     topic, *texts = call.arguments
-    bodies = [text.encode("utf-8", "surrogateescape") for text in texts]
+    options = call.options
+    bodies: Iterator[bytes] = (text.encode("utf-8", "surrogateescape") for text in texts)
     if not texts:
-        bodies = _read_stdin(whole=call.options.whole)
-    if not bodies:
+        bodies = _read_stdin(whole=options.whole)
+    if options.defer_ns < 0:
+        raise UsageError("--defer is a time from now on, such as 10s")
+    if options.defer_ns or options.token:
+        some = list(islice(bodies, 2))
+        if len(some) > 1:
+            raise UsageError("--defer and --token are for one message")
+        bodies = iter(some)
+    batches = _batches(bodies)
+    first_batch = next(batches, None)
+    if first_batch is None:
         raise Nothing("there is no message: give one, or send lines to stdin")
-    if (call.options.defer_ns or call.options.token) and len(bodies) > 1:
-        raise UsageError("--defer and --token are for one message")
     node = _healthy(call, call.nodes())
+    if options.token and not _knows_tokens(node, topic):
+        raise Nothing(f"nsqd {node.address} knows no publish tokens: it is a stock nsqd")
     published = 0
     try:
-        for batch in _batches(bodies):
-            _publish(node, topic, batch, call.options)
+        for batch in chain([first_batch], batches):
+            _publish(node, topic, batch, options)
             published += len(batch)
     except NodeFailure as failure:
         unsure = "" if failure.status else "; it may or may not have the next ones"
-        note(f"nsqd {node.address}: {failure}, after {published} of {len(bodies)} messages{unsure}")
+        note(f"nsqd {node.address}: {failure}, after {published} messages{unsure}")
         return 1
     if call.out.is_table:
-        count = len(bodies)
-        call.out.line(f"{count} message{'s' if count != 1 else ''} published to {node.address}")
+        counted = f"{published} message{'s' if published != 1 else ''}"
+        call.out.line(f"{counted} published to {node.address}")
     else:
-        call.out.document({"node": node.address, "topic": topic, "messages": len(bodies)})
+        call.out.document({"node": node.address, "topic": topic, "messages": published})
     return call.exit_code
 
 
-def _read_stdin(*, whole: bool) -> list[bytes]:
+def _read_stdin(*, whole: bool) -> Iterator[bytes]:
     data = sys.stdin.buffer
-    if whole:
-        body = data.read()
-        return [body] if body else []
-    return [line for each in data if (line := each.rstrip(b"\r\n"))]
+    if not whole:
+        yield from (line for each in data if (line := each.rstrip(b"\r\n")))
+    elif body := data.read():
+        yield body
 
 
 def _healthy(call: Call[PubOptions], nodes: list[ClusterNode]) -> ClusterNode:
@@ -82,16 +93,26 @@ def _publish(node: ClusterNode, topic: str, bodies: list[bytes], options: PubOpt
     node.post("/mpub", {"topic": topic, "binary": "true"}, mpub_body(bodies))
 
 
-def _batches(bodies: list[bytes]) -> list[list[bytes]]:
-    batches: list[list[bytes]] = [[]]
+def _knows_tokens(node: ClusterNode, topic: str) -> bool:
+    try:
+        node.get("/log/offsets", {"topic": topic})
+    except NodeFailure as failure:
+        return failure.code != "NOT_FOUND"
+    return True
+
+
+def _batches(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Input of any length is published as it is read."""
+    batch: list[bytes] = []
     size_bytes = 0
     for body in bodies:
-        if batches[-1] and size_bytes + len(body) > BODY_BYTES_MAX:
-            batches.append([])
-            size_bytes = 0
-        batches[-1].append(body)
+        if batch and size_bytes + len(body) > BODY_BYTES_MAX:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(body)
         size_bytes += len(body) + 4
-    return batches
+    if batch:
+        yield batch
 
 
 def mpub_body(bodies: list[bytes]) -> bytes:

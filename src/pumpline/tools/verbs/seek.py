@@ -103,8 +103,12 @@ def _place(options: SeekOptions) -> dict[str, str]:
             raise UsageError(
                 f"--time {options.time}: {error}, such as 2026-11-16T08:00:00Z"
             ) from None
+    if options.offset < NO_OFFSET:
+        raise UsageError("--offset is 0 or more")
     if options.offset != NO_OFFSET:
         given["offset"] = str(options.offset)
+    if options.ago_ns < 0:
+        raise UsageError("--ago is a time before now, such as 1h")
     if options.ago_ns:
         given["ago"] = ""
     if len(given) != 1:

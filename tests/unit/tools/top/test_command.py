@@ -19,6 +19,8 @@ from tests.kit.ports import HeldPort
 from tests.kit.tools.verbs import Fleet, Pumpline
 
 FAST = "--interval=100ms"
+SIGNALS = {"ctrl-c": signal.SIGINT, "terminate": signal.SIGTERM}
+GIVEN_BACK = b"\x1b[?1049l"  # the screen, to the shell
 
 
 def test_once_as_json(fleet: Fleet, pumpline: Pumpline) -> None:
@@ -86,7 +88,7 @@ def test_what_makes_no_sense(pumpline: Pumpline, given: list[str], why: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ["q", "ctrl-c"])
+@pytest.mark.parametrize("end", ["q", "ctrl-c", "terminate", "ctrl-z"])
 def test_at_a_terminal(nsqd: LocalNsqd, end: str) -> None:
     nsqd.publish("orders", b"1")
     nsqd.post("/channel/create?topic=orders&channel=billing")
@@ -114,11 +116,18 @@ def test_at_a_terminal(nsqd: LocalNsqd, end: str) -> None:
         wait_for(b"topics ")
         os.write(ours, b"/nothing\r")
         wait_for(b"0-0 of 0")
-        if end == "q":
-            os.write(ours, b"q")
+        if end == "ctrl-z":
+            process.send_signal(signal.SIGTSTP)
+            wait_for(GIVEN_BACK)
+            os.waitpid(process.pid, os.WUNTRACED)
+            assert termios.tcgetattr(theirs) == before
+            process.send_signal(signal.SIGCONT)
+            wait_for(b"0-0 of 0")
+        if end in SIGNALS:
+            process.send_signal(SIGNALS[end])
         else:
-            process.send_signal(signal.SIGINT)
-        wait_for(b"\x1b[?1049l")  # the screen is given back
+            os.write(ours, b"q")
+        wait_for(GIVEN_BACK)
         assert process.wait(60) == 0
     assert termios.tcgetattr(theirs) == before
     os.close(ours)

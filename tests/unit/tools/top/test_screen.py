@@ -8,7 +8,7 @@ from hypothesis import given
 from rich.console import Console
 
 from pumpline.tools.top.keyboard import split_keys
-from pumpline.tools.top.layout import GAP, ColumnShape, fitted
+from pumpline.tools.top.layout import GAP, ColumnShape, cell, fitted
 from pumpline.tools.top.rates import Measured
 from pumpline.tools.top.screen import VIEWS, TopScreen
 
@@ -139,3 +139,10 @@ def test_columns_fit_or_everything_was_tried(columns: list[ColumnShape], width: 
 )
 def test_keys_of_a_terminal(data: bytes, keys: list[str]) -> None:
     assert split_keys(data) == keys
+
+
+def test_names_are_cut_in_the_middle() -> None:
+    """Names of one kind often differ at their end."""
+    assert cell("orders_of_germany_7", 12, is_number=False) == "orders…any_7"
+    assert cell("orders", 12, is_number=False) == "orders      "
+    assert len(cell("orders_of_germany_7", 11, is_number=False)) == 11

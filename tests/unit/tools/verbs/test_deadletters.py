@@ -84,3 +84,13 @@ def test_which_ones_has_to_be_said(nsqd: LocalNsqd, pumpline: Pumpline) -> None:
         said = pumpline("deadletters", "publish", "orders", *given)
         assert (said.code, "say which, by one of" in said.err) == (2, True)
     assert pumpline("deadletters", "publish").code == pumpline("deadletters", "burn").code == 2
+    assert pumpline("deadletters", "publish", "orders", "--ago=-1h").code == 2
+    assert pumpline("deadletters", "show", "orders", "--limit=0").code == 2
+
+
+@pytest.mark.parametrize("given", [("show",), ("publish", "--all")])
+def test_a_topic_that_is_not_there(
+    nsqd: LocalNsqd, pumpline: Pumpline, given: tuple[str, ...]
+) -> None:
+    said = pumpline("deadletters", given[0], "nowhere", *given[1:])
+    assert (said.code, "no nsqd has a topic nowhere" in said.err) == (1, True)

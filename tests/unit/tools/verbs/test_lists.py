@@ -133,7 +133,7 @@ def test_an_nsqlookupd_that_fails_is_told(fleet: Fleet, pumpline: Pumpline) -> N
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["topics", "--nsqd=here"], "--nsqd here: this is no <host>:<port>"),
+        (["topics", "--nsqd=here"], "'here' is no address: expected <host>:<port>"),
         (["topics", "--nsqd=a:1", "--lookupd=b:2"], "use --nsqd or --lookupd, not both"),
         (["topics", "--token-file=/nowhere"], "--token-file /nowhere: No such file"),
         (["topics", "--tls-ca-file=/nowhere"], "--tls-ca-file /nowhere: No such file"),

@@ -76,3 +76,9 @@ def test_what_it_does_not_have(pumpline: Pumpline, stock: FakeNsqd) -> None:
 def test_the_doctor_judges_it_by_what_it_says(pumpline: Pumpline, stock: FakeNsqd) -> None:
     said = ask(pumpline, stock, "doctor")
     assert [each["check"] for each in said.json()["findings"]] == ["consumers"]
+
+
+def test_a_publish_token_is_not_lost_in_silence(pumpline: Pumpline, stock: FakeNsqd) -> None:
+    """It would take the message and ignore the token."""
+    said = ask(pumpline, stock, "pub orders hi --token=shop:1")
+    assert (said.code, "knows no publish tokens: it is a stock nsqd" in said.err) == (1, True)

@@ -16,12 +16,14 @@ from pumpline.core.text.durations import NS_PER_S
 from pumpline.core.text.flags import (
     BOOL,
     DURATION,
+    LOG_FORMAT,
     LOG_LEVEL,
     PROCESS_FLAGS,
     STRING,
     STRINGS,
     DaemonOptions,
     Flag,
+    LogFormat,
     LogLevel,
     option,
 )
@@ -39,6 +41,7 @@ class NsqadminOptions(DaemonOptions):
     log_level: LogLevel = option(
         LOG_LEVEL, LogLevel.INFO, "least level that is logged: debug, info, warn, error or fatal"
     )
+    log_format: LogFormat = option(LOG_FORMAT, LogFormat.TEXT, "of the log lines: text or json")
     log_prefix: str = option(STRING, "[nsqadmin] ", "text before every log line")
     http_address: str = option(STRING, "0.0.0.0:4171", "<addr>:<port> for HTTP")
     base_path: str = option(STRING, "/", "what all paths begin with")

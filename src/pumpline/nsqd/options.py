@@ -20,6 +20,7 @@ from pumpline.core.text.flags import (
     DURATION,
     FLOATS,
     INT,
+    LOG_FORMAT,
     LOG_LEVEL,
     PROCESS_FLAGS,
     STRING,
@@ -27,6 +28,7 @@ from pumpline.core.text.flags import (
     DaemonOptions,
     Flag,
     Kind,
+    LogFormat,
     LogLevel,
     option,
 )
@@ -95,6 +97,7 @@ class Options(DaemonOptions):
     log_level: LogLevel = option(
         LOG_LEVEL, LogLevel.INFO, "least level that is logged: debug, info, warn, error or fatal"
     )
+    log_format: LogFormat = option(LOG_FORMAT, LogFormat.TEXT, "of the log lines: text or json")
     log_prefix: str = option(STRING, "[nsqd] ", "text before every log line")
     node_id: int = option(
         INT,

@@ -12,11 +12,13 @@ from pumpline.core.text.durations import NS_PER_MIN, NS_PER_S
 from pumpline.core.text.flags import (
     DURATION,
     INT,
+    LOG_FORMAT,
     LOG_LEVEL,
     PROCESS_FLAGS,
     STRING,
     DaemonOptions,
     Flag,
+    LogFormat,
     LogLevel,
     option,
 )
@@ -31,6 +33,7 @@ class NsqlookupdOptions(DaemonOptions):
     log_level: LogLevel = option(
         LOG_LEVEL, LogLevel.INFO, "least level that is logged: debug, info, warn, error or fatal"
     )
+    log_format: LogFormat = option(LOG_FORMAT, LogFormat.TEXT, "of the log lines: text or json")
     log_prefix: str = option(STRING, "[nsqlookupd] ", "text before every log line")
     tcp_address: str = option(STRING, "0.0.0.0:4160", "<addr>:<port> for nsqds to register at")
     http_address: str = option(STRING, "0.0.0.0:4161", "<addr>:<port> for HTTP")

@@ -1,20 +1,26 @@
 """What the main programs of all daemons share: flags, config file, log, exit. `tools.serving` has
 the event loop and the signals.
 
-A log line is `<prefix>YYYY/MM/DD HH:MM:SS.uuuuuu <LEVEL>: <text>` on stderr, in local time, as
-NSQ's are. Knows nothing of what a daemon serves.
+The log goes to stderr; `tools.log_lines` has its formats. Knows nothing of what a daemon serves.
 """
 
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
 
 from pumpline.core.text import flags
-from pumpline.core.text.flags import DaemonOptions, Flag, LogLevel, OptionsError, Parsed
-from pumpline.core.text.lines import Lines, escaped, one_line
+from pumpline.core.text.flags import (
+    DaemonOptions,
+    Flag,
+    LogFormat,
+    LogLevel,
+    OptionsError,
+    Parsed,
+)
+from pumpline.core.text.lines import one_line
+from pumpline.tools.log_lines import JsonFormatter, LineFormatter
 from pumpline.tools.standard_streams import open_standard_streams
 from pumpline.tools.version import version_line
 from pumpline.web.sockets import StartupError
@@ -29,36 +35,9 @@ EXIT_USAGE = 2
 STDLIB_LEVELS_PER_LEVEL = 10  # logging counts DEBUG 10 to CRITICAL 50, NSQ 1 to 5
 FATAL = logging.CRITICAL
 
-_LEVEL_WORDS = {logging.CRITICAL: "FATAL"}
-
 log = logging.getLogger("pumpline")
 
 Options = TypeVar("Options", bound=DaemonOptions)
-
-
-class LineFormatter(logging.Formatter):
-    """NSQ's log line. What clients say may be part of it: no line of ours has a control character,
-    so that nobody can forge a line or command a terminal."""
-
-    def __init__(self, prefix: str) -> None:
-        super().__init__()
-        self.prefix = prefix
-        self._second = -1
-        self._start = ""  # what all lines of that second begin with
-
-    def format(self, record: logging.LogRecord) -> str:
-        second = int(record.created)
-        if second != self._second:
-            when = datetime.fromtimestamp(second).strftime("%Y/%m/%d %H:%M:%S")
-            self._second, self._start = second, f"{self.prefix}{when}"
-        level = _LEVEL_WORDS.get(record.levelno, record.levelname)
-        start = f"{self._start}.{int(record.created % 1 * 1_000_000):06d} {level}: "
-        if isinstance(record.msg, Lines):
-            return "\n".join([start + escaped(line) for line in record.msg])
-        text = start + escaped(record.getMessage())
-        if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
-        return text
 
 
 class ConfigFileError(Exception):
@@ -108,13 +87,15 @@ def warn_of_unknown_keys(table: Sequence[Flag], config: Mapping[str, object]) ->
         log.warning("config file: unknown key %s is ignored%s", one_line(key), hint)
 
 
-def log_to_stderr(prefix: str, level: LogLevel, *, stream: TextIO | None = None) -> None:
+def log_to_stderr(
+    formatter: logging.Formatter, level: LogLevel, *, stream: TextIO | None = None
+) -> None:
     """Send all log lines to stderr: ours from `level` on, the libraries' from WARNING on."""
     # Do not collect what no log line shows: that is a third of the cost of a line.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(LineFormatter(prefix))
+    handler.setFormatter(formatter)
     logging.getLogger().handlers[:] = [handler]
     logging.getLogger().setLevel(logging.WARNING)
     log.setLevel(level * STDLIB_LEVELS_PER_LEVEL)
@@ -138,6 +119,12 @@ class Program(Generic[Options]):
     def version_line(self) -> str:
         return version_line(self.name, *self.build)
 
+    def log_formatter(self, chosen: LogFormat | None, prefix: str = "") -> logging.Formatter:
+        """`prefix` is for text; without one it is the program's name."""
+        if chosen is LogFormat.JSON:
+            return JsonFormatter(self.name)
+        return LineFormatter(prefix or f"[{self.name}] ")
+
 
 def run(program: Program[Options], argv: Sequence[str] | None) -> int:
     """From the command line to the exit code."""
@@ -147,7 +134,7 @@ def run(program: Program[Options], argv: Sequence[str] | None) -> int:
     if given.get("version"):
         print(program.version_line())
         return EXIT_OK
-    log_to_stderr(f"[{program.name}] ", LogLevel.INFO)
+    log_to_stderr(program.log_formatter(given.get("log-format")), LogLevel.INFO)
     config: dict[str, object] = {}
     try:
         config = read_config(given.get("config", ""))
@@ -156,7 +143,8 @@ def run(program: Program[Options], argv: Sequence[str] | None) -> int:
         warn_of_unknown_keys(program.flags, config)  # one of them may be the cause
         log.log(FATAL, "%s", error)
         return EXIT_FAILED
-    log_to_stderr(options.log_prefix, options.log_level)
+    formatter = program.log_formatter(options.log_format, options.log_prefix)
+    log_to_stderr(formatter, options.log_level)
     log.info("%s", program.version_line())
     warn_of_unknown_keys(program.flags, config)
     try:

@@ -31,9 +31,9 @@ from pumpline.tools.arguments import CommandLine, UsageError, run_command
 from pumpline.tools.daemon import (
     EXIT_FAILED,
     STDLIB_LEVELS_PER_LEVEL,
-    LineFormatter,
     log_to_stderr,
 )
+from pumpline.tools.log_lines import LineFormatter
 from pumpline.web.sockets import ListeningSockets, StartupError
 
 if TYPE_CHECKING:  # asyncio's servers are imported after the addresses are bound
@@ -196,12 +196,12 @@ def run(given: dict[str, Any], nsqd_flags: list[str]) -> int:
 
 
 def _log_to(log_file: TextIO, *, verbose: bool) -> None:
-    log_to_stderr("", LogLevel.INFO, stream=log_file)
+    formatter = DaemonLines()
+    log_to_stderr(formatter, LogLevel.INFO, stream=log_file)
     terminal = logging.StreamHandler()
     terminal.setLevel((LogLevel.INFO if verbose else LogLevel.WARN) * STDLIB_LEVELS_PER_LEVEL)
+    terminal.setFormatter(formatter)
     logging.getLogger().addHandler(terminal)
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(DaemonLines())
 
 
 def sentence(error: StartupError, options: UpOptions) -> str:

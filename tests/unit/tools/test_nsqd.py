@@ -1,5 +1,6 @@
 """The nsqd command: what it prints, where, and how it exits, run as a real process."""
 
+import json
 import logging
 import os
 import platform
@@ -14,7 +15,7 @@ import pytest
 
 from pumpline import __version__
 from pumpline.core.text.lines import Lines
-from pumpline.tools.daemon import LineFormatter
+from pumpline.tools.log_lines import JsonFormatter, LineFormatter
 
 TIMEOUT_S = 60
 LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} ([A-Z]+): (.*)")
@@ -24,6 +25,7 @@ DAEMON = """
     import sys
     from pumpline.core.text.flags import LogLevel
     from pumpline.tools.daemon import log_to_stderr
+    from pumpline.tools.log_lines import LineFormatter
     from pumpline.tools.serving import run_server
     from pumpline.web.sockets import StartupError
 
@@ -37,7 +39,7 @@ DAEMON = """
         def reload(self) -> bool:
             return False
 
-    log_to_stderr("[nsqd] ", LogLevel.INFO)
+    log_to_stderr(LineFormatter("[nsqd] "), LogLevel.INFO)
     sys.exit(run_server("nsqd", Server))
 """
 
@@ -257,3 +259,48 @@ def test_lines_that_come_together_are_lines_of_their_own() -> None:
     first, second = LineFormatter("<p> ").format(record).splitlines()
     assert re.fullmatch(r"<p> 2023/11/1[45] \d\d:\d\d:20\.99999\d INFO: a", first)
     assert second == first[:-1] + "b"
+
+
+def test_a_json_line_has_time_in_utc_level_program_and_message() -> None:
+    record = logging.LogRecord("pumpline", logging.CRITICAL, "", 0, "%d topics", (3,), None)
+    record.created = 1_700_000_000.25
+    assert json.loads(JsonFormatter("nsqd").format(record)) == {
+        "time": "2023-11-14T22:13:20.250000Z",
+        "level": "fatal",
+        "program": "nsqd",
+        "message": "3 topics",
+    }
+
+
+def test_json_lines_are_one_object_each_whatever_clients_say() -> None:
+    evil = 'x"}\n{"level":"fatal"}\x1b[31m\udc80'
+    record = logging.makeLogRecord({"msg": Lines([evil, "b"]), "levelno": logging.INFO})
+    first, second = JsonFormatter("nsqd").format(record).split("\n")
+    assert json.loads(first)["message"] == r'x"}\n{"level":"fatal"}\x1b[31m\x80'
+    assert json.loads(second)["message"] == "b"
+
+
+def test_a_json_line_has_the_traceback_in_it() -> None:
+    try:
+        raise ZeroDivisionError("seven")
+    except ZeroDivisionError:
+        record = logging.LogRecord("pumpline", logging.ERROR, "", 0, "bad", None, sys.exc_info())
+    [line] = JsonFormatter("nsqd").format(record).splitlines()
+    assert json.loads(line)["error"].endswith("ZeroDivisionError: seven")
+
+
+@pytest.mark.parametrize("way", ["flag", "config"])
+def test_the_log_is_json_when_asked_for(way: str, tmp_path: Path) -> None:
+    config = tmp_path / "nsqd.cfg"
+    config.write_text('log_format = "JSON"\n' if way == "config" else "")
+    chosen = ["--log-format=json"] if way == "flag" else []
+    done = run_nsqd(*chosen, f"--config={config}", "--data-path=/nowhere", cwd=tmp_path)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {line["program"] for line in lines} == {"nsqd"}
+    assert lines[-1]["level"] == "fatal"
+
+
+def test_an_unknown_log_format_is_a_usage_error(tmp_path: Path) -> None:
+    done = run_nsqd("--log-format=xml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "invalid log format 'xml' (text, json)" in done.stderr.splitlines()[-1]

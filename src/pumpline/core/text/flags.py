@@ -16,7 +16,7 @@ Pure: it prints nothing, opens nothing and exits nowhere.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pumpline.core.text.durations import NS_PER_MS, format_duration, parse_duration
@@ -63,6 +63,11 @@ class LogLevel(IntEnum):
     WARN = 3
     ERROR = 4
     FATAL = 5
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,7 @@ class DaemonOptions:
     __slots__ = ()
     program: ClassVar[str]
     log_level: LogLevel
+    log_format: LogFormat
     log_prefix: str
 
     @classmethod
@@ -344,6 +350,13 @@ def parse_log_level(text: str) -> LogLevel:
         raise ValueError(f"invalid log level '{text}' ({words})") from None
 
 
+def parse_log_format(text: str) -> LogFormat:
+    try:
+        return LogFormat(text.lower())
+    except ValueError:
+        raise ValueError(f"invalid log format '{text}' (text, json)") from None
+
+
 def _coerce_bool(value: object) -> bool:
     return value if isinstance(value, bool) else _parse_bool(_toml_text(value))
 
@@ -410,6 +423,9 @@ FLOATS: Kind[list[float]] = Kind(
 )
 LOG_LEVEL: Kind[LogLevel] = Kind(
     "level", parse_log_level, through_text(parse_log_level), lambda level: level.name.lower()
+)
+LOG_FORMAT: Kind[LogFormat] = Kind(
+    "format", parse_log_format, through_text(parse_log_format), lambda chosen: chosen.value
 )
 PROCESS_FLAGS = (
     Flag("config", STRING, "", "path of a TOML config file"),

@@ -10,6 +10,7 @@ from datetime import datetime
 from pumpline.core.text.durations import NS_PER_S
 from pumpline.core.text.flags import parse_log_level
 from pumpline.tools.daemon import log_to_stderr
+from pumpline.tools.log_lines import LineFormatter
 from pumpline.tools.nsq_to_file.encoding import Encoding, GzipEncoding, ZstdEncoding
 from pumpline.tools.nsq_to_file.filenames import Filenames, Host
 from pumpline.tools.nsq_to_file.options import ToFileOptions
@@ -149,7 +150,7 @@ NSQ_TO_FILE = Tool(
     examples=EXAMPLES,
     work=work,
     configure_log=lambda options: log_to_stderr(
-        options.log_prefix, parse_log_level(options.log_level)
+        LineFormatter(options.log_prefix), parse_log_level(options.log_level)
     ),
 )
 

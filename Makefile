@@ -15,7 +15,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS ?= $(shell expr 2 '*' $(CORES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-e2e test-fast check coverage bench bench-spark fuzz java interop-js ui-js clean
+.PHONY: help demo generated test test-e2e test-fast check coverage bench bench-spark fuzz java interop-js ui-js clean
 
 help: ## list these targets
 	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer)"
@@ -76,6 +76,9 @@ ui-js: $(INSTALLED) ## install the accessibility checker for the tests of nsqadm
 	done; \
 	echo "Chromium was not found: the tests of nsqadmin's page will be skipped."; \
 	echo "Install it to run them (Debian: apt-get install chromium)."
+
+generated: $(INSTALLED) ## write what is made from tables of the code: alerts, dashboard, reference pages
+	$(BIN)/python -m deploy.generate
 
 clean: ## remove .venv and everything built or cached
 	rm -rf $(VENV) build dist src/*.egg-info $(JS)/node_modules $(UI_JS)/node_modules

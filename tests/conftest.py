@@ -5,8 +5,10 @@ examples in every run, and sets no deadline for them.
 """
 
 import itertools
+import logging
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,21 @@ def _rank(item: pytest.Item) -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
     config.option.loadscopereorder = False  # the order is that of _rank
     return Groups(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command that runs in the test's process sets up logging, and so does Spark. What the next
+    test captures must not depend on that."""
+    root, ours = logging.getLogger(), logging.getLogger("pumpline")
+    handlers, level, our_level = list(root.handlers), root.level, ours.level
+    formatters = [handler.formatter for handler in handlers]
+    yield
+    root.setLevel(level)
+    ours.setLevel(our_level)
+    root.handlers[:] = handlers
+    for handler, formatter in zip(handlers, formatters, strict=True):
+        handler.setFormatter(formatter)
 
 
 @pytest.fixture(scope="session")

@@ -442,6 +442,7 @@ def test_holds(fleet: Fleet, topic: str) -> None:
 
 
 def test_data_is_compressed_for_who_takes_it(admin: Nsqadmin) -> None:
+    wait_until(lambda: admin.view("table/nodes")["total"] == 2)
     plain = admin.ask("/api/v1/table/nodes")
     packed = admin.ask("/api/v1/table/nodes", headers={"Accept-Encoding": "gzip"})
     assert "content-encoding" not in plain.headers

@@ -22,6 +22,7 @@ from pumpline.nsqadmin.api.session import SessionEndpoint
 from pumpline.nsqadmin.api.settings import TopicSettingsEndpoints
 from pumpline.nsqadmin.api.tail import TailEndpoint
 from pumpline.nsqadmin.api.views import PageViews
+from pumpline.nsqadmin.metrics import AdminMetrics
 from pumpline.nsqadmin.pages import SMALL_BYTES, Pages, takes_gzip
 from pumpline.web.endpoint import Answer, Endpoint, Handler, Settling
 from pumpline.web.replies import Reply, plain_reply
@@ -122,6 +123,10 @@ def page_table(pages: Pages) -> Table:
     table["GET", "/static/:asset"] = table["GET", "/fonts/:asset"] = Endpoint(pages.asset)
     table["GET", "/ping"] = Endpoint(lambda _: plain_reply("OK"))
     return table
+
+
+def metrics_table(metrics: AdminMetrics) -> Table:
+    return {("GET", "/metrics"): Endpoint(metrics.get, quiet=True)}
 
 
 def config_table(config: AdminConfigEndpoints, guard: ConfigGuard) -> Table:

@@ -28,6 +28,7 @@ from pumpline.nsqadmin.http import (
     config_table,
     graphite_table,
     message_table,
+    metrics_table,
     nsq_table,
     page_table,
     under,
@@ -36,6 +37,7 @@ from pumpline.nsqadmin.http import (
 from pumpline.nsqadmin.live.closeups import Closeups
 from pumpline.nsqadmin.live.poller import ClusterPoller
 from pumpline.nsqadmin.live.state import ClusterState
+from pumpline.nsqadmin.metrics import AdminMetrics
 from pumpline.nsqadmin.notifications import ANSWER_BYTES_MAX, Notifier
 from pumpline.nsqadmin.options import LISTENER, NsqadminOptions
 from pumpline.nsqadmin.pages import Pages
@@ -63,6 +65,7 @@ class Nsqadmin:
         self._graphite: Asker | None = None
         self._poller: ClusterPoller | None = None
         self._closeups: Closeups | None = None
+        self._metrics: AdminMetrics | None = None
         self._http: HttpServer | None = None
 
     async def start(self) -> None:
@@ -85,15 +88,16 @@ class Nsqadmin:
         closeups = self._closeups = Closeups(directory, state)
         nodes = TopicNodes(directory, state)
         views = PageViews(directory, state, poller, closeups)
+        events = LiveEvents(views, state, poller)
+        metrics = self._metrics = AdminMetrics(state, events)
         routes = under(
             options.root,
             page_table(Pages(options.root, options.dev_static_dir)),
             nsq_table(
                 NsqEndpoints(directory), NsqChangeEndpoints(changes, self._notifier), self._users
             ),
-            view_table(
-                SessionEndpoint(options, self._users), views, LiveEvents(views, state, poller)
-            ),
+            view_table(SessionEndpoint(options, self._users), views, events),
+            metrics_table(metrics),
             message_table(MessageEndpoints(nodes), TailEndpoint(nodes)),
             act_table(
                 ActionEndpoints(changes, nodes, self._notifier),
@@ -109,6 +113,7 @@ class Nsqadmin:
         self._http = HttpServer(routes)
         self.http_port = (await self._listeners.prepare(LISTENER, self._http)).port
         await self._listeners.start()
+        metrics.watch(self._http)
         poller.start()
 
     def reload(self) -> bool:
@@ -124,7 +129,7 @@ class Nsqadmin:
 
     async def close(self) -> None:
         self._listeners.close()
-        for work in (self._poller, self._closeups):
+        for work in (self._poller, self._closeups, self._metrics):
             if work is not None:
                 work.close()
         if self._http is not None:

@@ -19,9 +19,9 @@ from pumpline.web.yielding import Pace
 
 CONNECTIONS = Family("nsqlookupd_connections", GAUGE, "TCP connections.")
 REFUSED = Family("nsqlookupd_refused_connections", COUNTER, "Nodes over --max-connections.")
-COMMANDS = Family("nsqlookupd_commands", COUNTER, "Commands of nodes.")
+COMMANDS = Family("nsqlookupd_commands", COUNTER, "Commands of nodes.", ("command",))
 CLIENT_ERRORS = Family(
-    "nsqlookupd_client_errors", COUNTER, "Errors that ended a connection, by code."
+    "nsqlookupd_client_errors", COUNTER, "Errors that ended a connection, by code.", ("code",)
 )
 NODES = Family("nsqlookupd_nodes", GAUGE, "Nodes that have introduced themselves.")
 SILENT_NODES = Family("nsqlookupd_silent_nodes", GAUGE, "Those hidden, not being heard of.")
@@ -32,8 +32,12 @@ REGISTRATIONS = Family(
 )
 TOMBSTONES = Family("nsqlookupd_tombstones", GAUGE, "Pairs hidden from lookups of the topic.")
 EXPIRED = Family("nsqlookupd_expired_names", COUNTER, "Topics and channels no node had any more.")
-TOPIC_NODES = Family("nsqlookupd_topic_producers", GAUGE, "Nodes that lookups of a topic show.")
-TOPIC_CHANNELS = Family("nsqlookupd_topic_channels", GAUGE, "Channels of a topic.")
+TOPIC_NODES = Family(
+    "nsqlookupd_topic_producers", GAUGE, "Nodes that lookups of a topic show.", ("topic",)
+)
+TOPIC_CHANNELS = Family("nsqlookupd_topic_channels", GAUGE, "Channels of a topic.", ("topic",))
+
+FAMILIES = tuple(each for each in tuple(globals().values()) if isinstance(each, Family))
 
 
 class MeasuredServer(Protocol):

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple, Self
 
 from pumpline import NSQ_VERSION, __version__
 from pumpline.core.text.histogram import Buckets
@@ -26,14 +27,49 @@ OPEN_FILES = Family("process_open_fds", GAUGE, "Open file descriptors.")
 MAX_FILES = Family("process_max_fds", GAUGE, "File descriptors that may be open.")
 STARTED = Family("process_start_time_seconds", GAUGE, "When the process began, since 1970.")
 
+BUILD_LABELS = ("version", "pumpline", "python", "event_loop")  # nsqd adds `kernels`
+PROCESS_FAMILIES = (CPU, RESIDENT, OPEN_FILES, MAX_FILES, STARTED)
+
 _imported_s = time.time()
 
 
+class DaemonFamilies(NamedTuple):
+    """What each daemon has under its own name."""
+
+    build: Family
+    replies: Family
+    dropped: Family
+    delay: Family
+    longest_delay: Family
+
+    @classmethod
+    def of(cls, daemon: str) -> Self:
+        return cls(
+            Family(
+                f"{daemon}_build_info",
+                GAUGE,
+                "Versions, and what the program runs on.",
+                BUILD_LABELS,
+            ),
+            Family(f"{daemon}_http_replies", COUNTER, "HTTP replies by status.", ("status",)),
+            Family(f"{daemon}_http_dropped_clients", COUNTER, "HTTP clients that took too long."),
+            Family(
+                f"{daemon}_event_loop_delay_seconds",
+                HISTOGRAM,
+                "How late timers of the event loop ran, of one every 0.1 s.",
+            ),
+            Family(
+                f"{daemon}_event_loop_delay_max_seconds",
+                GAUGE,
+                "The longest of these delays in the last one to two minutes.",
+            ),
+        )
+
+
 def add_build(
-    exposition: Exposition, prefix: str, loop: asyncio.AbstractEventLoop, **more: str
+    exposition: Exposition, daemon: str, loop: asyncio.AbstractEventLoop, **more: str
 ) -> None:
     """Versions, and what else there is to say of the program."""
-    family = Family(f"{prefix}_build_info", GAUGE, "Versions, and what the program runs on.")
     words = labels(
         version=NSQ_VERSION,
         pumpline=__version__,
@@ -41,16 +77,15 @@ def add_build(
         event_loop=type(loop).__module__.partition(".")[0],
         **more,
     )
-    exposition.add(family, 1, words)
+    exposition.add(DaemonFamilies.of(daemon).build, 1, words)
 
 
-def add_http(exposition: Exposition, prefix: str, servers: Sequence[HttpServer]) -> None:
-    replies = Family(f"{prefix}_http_replies", COUNTER, "HTTP replies by status.")
-    dropped = Family(f"{prefix}_http_dropped_clients", COUNTER, "HTTP clients that took too long.")
+def add_http(exposition: Exposition, daemon: str, servers: Sequence[HttpServer]) -> None:
+    families = DaemonFamilies.of(daemon)
     counts = sum((server.replies for server in servers), Counter[int]())
     for status, count in sorted(counts.items()):
-        exposition.add(replies, count, labels(status=str(status)))
-    exposition.add(dropped, sum(server.dropped_count for server in servers))
+        exposition.add(families.replies, count, labels(status=str(status)))
+    exposition.add(families.dropped, sum(server.dropped_count for server in servers))
 
 
 def add_process(exposition: Exposition) -> None:
@@ -82,13 +117,10 @@ class LoopDelay:
             self._timer.cancel()
             self._timer = None
 
-    def add_to(self, exposition: Exposition, prefix: str) -> None:
-        meaning = "How late timers of the event loop ran, of one every 0.1 s."
-        family = Family(f"{prefix}_event_loop_delay_seconds", HISTOGRAM, meaning)
-        exposition.add_histogram(family, self.delays_s)
-        meaning = "The longest of these delays in the last one to two minutes."
-        family = Family(f"{prefix}_event_loop_delay_max_seconds", GAUGE, meaning)
-        exposition.add(family, max(self._longest_s))
+    def add_to(self, exposition: Exposition, daemon: str) -> None:
+        families = DaemonFamilies.of(daemon)
+        exposition.add_histogram(families.delay, self.delays_s)
+        exposition.add(families.longest_delay, max(self._longest_s))
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
         now_s = time.monotonic()

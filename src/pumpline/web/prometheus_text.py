@@ -18,7 +18,8 @@ Knows no topics; what to expose, and when to pause meanwhile, is the caller's af
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from pumpline.core.text.histogram import Buckets
 from pumpline.web.replies import Reply
@@ -36,10 +37,18 @@ _END = b"# EOF\n"
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-class Family(NamedTuple):
+class Family(msgspec.Struct, frozen=True, eq=False):
+    """Equal to itself alone, so that looking up its samples costs least."""
+
     name: str  # a counter's without `_total`
     kind: str
     meaning: str
+    labels: tuple[str, ...] = ()  # the names of them; for the documentation
+
+    @property
+    def shown_name(self) -> str:
+        """What samples of a gauge or a counter are called."""
+        return f"{self.name}_total" if self.kind == COUNTER else self.name
 
 
 def labels(**values: str) -> str:

@@ -19,8 +19,8 @@ NSQ_FLAGS = set(
 NSQD = {"nsqd-http-address": ["127.0.0.1:4151"]}
 
 
-def test_all_of_nsqs_flags_are_there_and_one_more() -> None:
-    assert {flag.name for flag in FLAGS} == NSQ_FLAGS | {"nsqd-token-file"}
+def test_all_of_nsqs_flags_are_there_and_two_more() -> None:
+    assert {flag.name for flag in FLAGS} == NSQ_FLAGS | {"nsqd-token-file", "log-format"}
 
 
 def test_defaults_are_nsqs() -> None:

@@ -2,16 +2,20 @@
 
 import json
 import runpy
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pyspark_nsq.errors import NsqError
-from pyspark_nsq.pipelines import archive
+from pyspark_nsq.pipelines import archive, sql
+from pyspark_nsq.pipelines.json_events.events import KEY
 from pyspark_nsq.pipelines.running.unread import NotAllRead
+from pyspark_nsq.pipelines.table.seen_keys import FILES_MAX, SeenKeys
 from pyspark_nsq.pipelines.table.sole_writer import locked
 from pyspark_nsq.pipelines.table.table import ParquetTable
 from tests.kit.daemons import Nsqd
@@ -67,22 +71,27 @@ def test_what_does_not_parse_is_in_the_quarantine_with_the_reason(
 def test_an_inferred_schema_grows_and_keeps_its_types(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
-    publish(nsqd, topic, [b'{"a": 1, "deep": {"x": 1}}'])
-    archived(nsqd, topic, work / "t", "--hints", "price DOUBLE")
-    publish(
-        nsqd, topic, [b'{"a": 2, "b": "new", "deep": {"y": [true]}, "price": 3}', b'{"a": "x"}']
-    )
-    archived(nsqd, topic, work / "t")
+    hints = ("--hints", "id BIGINT, price DECIMAL(9,2)")
+    publish(nsqd, topic, [b'{"id": 1, "a": 1, "deep": {"x": 1}, "total": 20}'])
+    archived(nsqd, topic, work / "t", *hints)
+    bad = {
+        b'{"id": 3, "a": "x", "other": "decides no type"}': "a: a string where double is expected",
+        b'{"id": 3.5}': "id: a number with a fraction where bigint is expected",
+        b'{"price": 1.005}': "price: a number with more digits than decimal(9,2)",
+        b'{"a": 9007199254740993}': "a: a whole number that a DOUBLE does not keep exactly",
+    }
+    new = b'{"id": 2, "a": 2, "b": "new", "deep": {"y": [true]}, "price": 3, "total": 20.5}'
+    publish(nsqd, topic, [new, *bad])
+    archived(nsqd, topic, work / "t", *hints)
     rows = table(spark, work / "t")
     assert rows.schema["event"].dataType.simpleString() == (
-        "struct<price:double,a:bigint,deep:struct<x:bigint,y:array<boolean>>,b:string>"
+        "struct<id:bigint,price:decimal(9,2),a:double,deep:struct<x:double,y:array<boolean>>,"
+        "total:double,b:string>"
     )
-    assert {(r.event.a, r.event.b, r.event.price) for r in rows.collect()} == {
-        (1, None, None),
-        (2, "new", 3.0),
-    }
-    (bad,) = table(spark, work / "t-quarantine").collect()
-    assert bad.reason == "a: a string where bigint is expected"
+    found = rows.select("event.id", "event.a", "event.b", "event.price", "event.total").collect()
+    assert {tuple(row) for row in found} == {(1, 1, None, None, 20), (2, 2, "new", 3, 20.5)}
+    quarantine = table(spark, work / "t-quarantine").collect()
+    assert {bytes(row.body): row.reason for row in quarantine} == bad
 
 
 def test_a_schema_that_is_given_later_may_add_to_the_table_and_not_change_it(
@@ -91,32 +100,67 @@ def test_a_schema_that_is_given_later_may_add_to_the_table_and_not_change_it(
     publish(nsqd, topic, [b'{"a": 1, "deep": {"x": [1]}}'])
     archived(nsqd, topic, work / "t")
     for schema, clash in (
-        ("a STRING", "a is bigint in the table, not string"),
-        ("b INT, deep STRUCT<x: ARRAY<DOUBLE>>", r"deep.x\[\] is bigint in the table, not double"),
+        ("a STRING", "a is double in the table, not string"),
+        ("b INT, deep STRUCT<x: ARRAY<INT>>", r"deep.x\[\] is double in the table, not int"),
     ):
         with pytest.raises(NsqError, match=f"--schema: {clash}"):
             archived(nsqd, topic, work / "t", "--schema", schema)
     publish(nsqd, topic, [b'{"a": 2, "b": 3}'])
     archived(nsqd, topic, work / "t", "--schema", "b INT")
     known = ParquetTable(spark, str(work / "t"), ()).event_schema()
-    assert known.simpleString() == "struct<a:bigint,deep:struct<x:array<bigint>>,b:int>"
+    assert known.simpleString() == "struct<a:double,deep:struct<x:array<double>>,b:int>"
     rows = table(spark, work / "t").select("event.a", "event.b").collect()
     assert {tuple(row) for row in rows} == {(1, None), (2, 3)}
 
 
 def test_of_messages_with_one_key_the_first_is_kept_and_none_without_a_key_is_lost(
-    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dedupe = ("--dedupe", "order_id", "--watermark", "1 hour")
-    publish(nsqd, topic, [*orders([1, 2, 2, 1, 3]), b'{"city": "Rome"}', b'{"city": "Rome"}', b"{"])
-    said = archived(nsqd, topic, work / "t", *dedupe)
-    publish(nsqd, topic, orders([3, 4]))
-    archived(nsqd, topic, work / "t", *dedupe)
+    """What is in the quarantine takes no key; 1, "1" and true are three keys, and 1.0 is 1."""
+    more = ("--dedupe", "order_id", "--watermark", "1 hour", "--drop-body", "--hints", "n BIGINT")
+    wrong, right = b'{"order_id": 5, "n": "wrong"}', b'{"order_id": 5, "n": 7}'
+    nobody = [b'{"city": "Rome"}', b'{"city": "Rome"}']
+    publish(nsqd, topic, [*orders([1, 2, 2, 1, 3]), *nobody, b"{", wrong, b'{"order_id": 1.0}'])
+    said = archived(nsqd, topic, work / "t", *more)
     assert "no message has the key" not in said
-    ids = [row[0] for row in table(spark, work / "t").select("event.order_id").collect()]
-    assert sorted(n for n in ids if n is not None) == [1, 2, 3, 4]
-    assert ids.count(None) == 2
-    assert table(spark, work / "t-quarantine").count() == 1
+    assert "2 quarantined, 3 repeats left out" in said
+    live = [*orders([3, 4]), right, right, b'{"order_id": 2.0}', b'{"order_id": 6.5}']
+    publish(nsqd, topic, live)
+    expected = Counter([1.0, 2.0, 3.0, 4.0, 5.0, 6.5, None, None])
+    query = f"SELECT event.order_id AS n FROM {sql.view_name(topic)}"
+    run(sql, "--nsqd", addresses(nsqd), "--table", str(work / "t"), query, "--output", "json")
+    found = [json.loads(line).get("n") for line in capsys.readouterr().out.splitlines()]
+    assert Counter(found) == expected
+    archived(nsqd, topic, work / "t", *more)
+    rows = table(spark, work / "t").select("event.order_id", "event.n").collect()
+    assert Counter(row[0] for row in rows) == expected
+    assert [row.n for row in rows if row.order_id == 5] == [7]
+    assert table(spark, work / "t-quarantine").count() == 2
+
+
+def test_keys_are_put_together_and_known_as_long_as_the_watermark_says(
+    spark: SparkSession, work: Path
+) -> None:
+    def rows(*keys: str) -> DataFrame:
+        values = [("t", key, "n", f"{number}", number) for number, key in enumerate(keys)]
+        kept = spark.createDataFrame(
+            values, f"topic STRING, {KEY} STRING, node STRING, id STRING, offset INT"
+        )
+        return kept.withColumn("timestamp", F.current_timestamp())
+
+    def fresh(batch: int, *keys: str) -> list[str]:
+        return sorted(row[KEY] for row in seen.fresh(rows(*keys), batch).collect())
+
+    seen = SeenKeys(spark, str(work), "1 hour")
+    for batch in range(FILES_MAX + 1):
+        seen.keep(rows(str(batch)), batch)
+    assert fresh(3, "1", "3", "3") == ["3"]  # a batch that is repeated knows those before it
+    seen.put_together(FILES_MAX + 1)
+    assert [path.name for path in (work / "keys").iterdir()] == [f"{FILES_MAX}-all"]
+    everything = [str(number) for number in range(FILES_MAX + 2)]
+    assert fresh(FILES_MAX + 1, *everything) == [str(FILES_MAX + 1)]
+    seen = SeenKeys(spark, str(work), "0 seconds")
+    assert fresh(FILES_MAX + 1, "1") == ["1"]
 
 
 def test_bodies_that_are_not_json_are_kept_as_they_are(

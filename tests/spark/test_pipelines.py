@@ -139,24 +139,6 @@ def test_history_and_the_live_tail_are_one_table_with_no_row_twice(
     assert lines_of(spark.sql(f"SELECT count(*) AS n FROM {view}")) == [{"n": 40}]
 
 
-def test_repeats_that_the_archive_leaves_out_are_not_in_the_live_tail_either(
-    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
-) -> None:
-    mismatch = b'{"order_id": "seven", "amount": 1}'
-    publish(nsqd, topic, [*orders([1, 2, 2]), mismatch])
-    kept = (*source(nsqd, topic), "--table", str(work / "t"), "--once")
-    kept += ("--dedupe", "order_id", "--schema", "order_id BIGINT")
-    run(archive, *kept)
-    publish(nsqd, topic, [*orders([2, 3, 3, 4]), b'{"city": "Rome"}', mismatch])
-    view, quarantine = sql.views(spark, {"nsqd": addresses(nsqd)}, [str(work / "t")])
-    ids = [row[0] for row in spark.sql(f"SELECT event.order_id FROM {view}").collect()]
-    assert Counter(ids) == Counter([1, 2, 3, 4, None])
-    assert spark.table(quarantine).count() == 1
-    run(archive, *kept)
-    archived = table(spark, work / "t").select("event.order_id").collect()
-    assert Counter(row[0] for row in archived) == Counter(ids)
-
-
 def test_a_topic_that_only_the_table_has_is_asked_and_replayed_by_its_name(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:

@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from socket import gethostname
-from typing import Protocol
+from typing import Protocol, Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,6 +23,9 @@ from rich.console import Console
 from pumpline.core.text.names import NAME_CHARS_MAX
 from pyspark_nsq.errors import BadOption
 from pyspark_nsq.pipelines.json_events import events
+from pyspark_nsq.pipelines.json_events.events import KEY
+from pyspark_nsq.pipelines.json_events.fitting import LEARN, LEAVE_OUT, REFUSE
+from pyspark_nsq.pipelines.json_events.keys import Path, path_of
 from pyspark_nsq.pipelines.lake.lake import DELTA, ICEBERG, LakeTable
 from pyspark_nsq.pipelines.running import command
 from pyspark_nsq.pipelines.running.unread import require_all_read, survey_of
@@ -32,10 +35,9 @@ from pyspark_nsq.pipelines.table.layout import (
     CHECKPOINT,
     PARTITION_BY,
     ArchiveSettings,
-    has_key,
-    key_of,
     placed,
 )
+from pyspark_nsq.pipelines.table.seen_keys import SeenKeys
 from pyspark_nsq.pipelines.table.sole_writer import sole_writer
 from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
 from pyspark_nsq.pipelines.table.table import ParquetTable
@@ -48,7 +50,6 @@ EXAMPLES = """
 """
 
 PARQUET = "parquet"
-DUPLICATES = "numDroppedDuplicateRows"  # the name in Spark's progress
 HOLD = "hold.txt"  # the file in the checkpoint with the name of the hold
 HOLD_BEFORE = "archive"  # the hold of every archive, in checkpoints without that file
 HOLD_MARK_BYTES = 4
@@ -81,6 +82,7 @@ class Archive:
     dedupe: str | None = None  # a JSON path
     watermark: str = "1 hour"
     quarantined: int = 0
+    repeats: int = 0  # rows left out by --dedupe
     keyless: int = 0  # rows in batches before the first message with the key of --dedupe
     has_key: bool = False  # whether a message had it
     hold: str | None = ""  # the name of the hold; "" for no hold, None for a name of its own
@@ -99,7 +101,7 @@ class Archive:
             self.hold = kept_hold(Storage(self.spark, self.checkpoint), is_new=query_id is None)
         if self.hold:
             options = {**options, "hold": self.hold}
-        messages = self._first_only(command.stream(self.spark, options))
+        messages = command.stream(self.spark, options)
         writer = messages.writeStream.foreachBatch(self.add).queryName("archive")
         writer = writer.option("checkpointLocation", self.checkpoint)
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)
@@ -110,47 +112,53 @@ class Archive:
         query_id = str(checkpoint_id(self.spark, self.checkpoint))
         whence = {"query_id": query_id, "checkpoint": self.checkpoint}
         rows = placed(messages)
-        if not self.is_json:
-            self._add_raw(batch, rows, whence)
-            return
-        infers = self.schema is None
+        with Persisted() as persisted:
+            if self.is_json:
+                both = persisted.hold(self._judged(rows, batch, persisted))
+                bad = events.others(both)
+                bad_count = bad.count()
+                self.quarantine.append(batch, bad if bad_count else None, **whence)
+                self.quarantined += bad_count
+                rows = events.events(both)
+            if self.dedupe is not None:
+                rows = self._first_only(rows, batch, persisted)
+            if not self.keeps_body and self.is_json:
+                rows = rows.drop("body")
+            self.table.append(batch, rows.drop(KEY), **whence)
+
+    def _judged(self, rows: DataFrame, batch: int, persisted: "Persisted") -> DataFrame:
+        """The rows with `event`, or with the reason why there is none."""
         known = events.merged(self.table.event_schema(), self.schema or self.hints)
-        checked = events.checked(rows, known, grows=infers)
+        infers = self.schema is None
+        checked = events.checked(rows, known, unknown=LEARN if infers else LEAVE_OUT, key=self._key)
+        schema = known
         if infers:
-            checked = checked.persist()  # read twice: to infer the schema, and to parse
-        schema = self._schema(checked, known, batch)
-        parsed = checked
-        if schema != known:  # two messages may have new fields that differ only in case
-            parsed = events.checked(checked, schema, grows=infers)
-        both = events.parsed(parsed, schema).persist()
-        try:
-            good, bad = events.events(both), events.others(both, schema)
-            bad_count = bad.count()
-            self.quarantine.append(batch, bad if bad_count else None, **whence)
-            self.table.append(batch, good if self.keeps_body else good.drop("body"), **whence)
-            self.quarantined += bad_count
-            self._look_for_key(both)
-        finally:
-            both.unpersist()
-            checked.unpersist()
+            checked = persisted.hold(checked)  # read twice: to infer the schema, and to parse
+            schema = events.grown(checked, known, whole=events.WHOLE_IN_TABLE)
+        if schema != self.table.event_schema():
+            self.table.keep_event_schema(batch, schema)
+        if schema != known:  # now that it is decided, all are judged by it
+            checked = events.checked(checked, schema, unknown=REFUSE, key=self._key)
+        return events.parsed(checked, schema)
 
-    def _add_raw(self, batch: int, rows: DataFrame, whence: dict[str, str]) -> None:
-        if self.dedupe is None:
-            self.table.append(batch, rows, **whence)
-            return
-        # Count even if the table has the batch: only reading updates the state of --dedupe.
-        rows = rows.persist()
-        try:
-            rows.count()
-            self.table.append(batch, rows, **whence)
-            self._look_for_key(rows)
-        finally:
-            rows.unpersist()
+    def _first_only(self, rows: DataFrame, batch: int, persisted: "Persisted") -> DataFrame:
+        """The rows whose key is not known yet."""
+        assert self._key is not None
+        rows = persisted.hold(rows if self.is_json else events.with_key(rows, self._key))
+        seen = SeenKeys(self.spark, self.checkpoint, self.watermark)
+        seen.put_together(batch)
+        fresh = persisted.hold(seen.fresh(rows, batch))
+        seen.keep(fresh, batch)
+        count = rows.count()
+        self.repeats += count - fresh.count()
+        if not self.has_key:
+            self.has_key = not rows.where(F.col(KEY).isNotNull()).isEmpty()
+            self.keyless += 0 if self.has_key else count
+        return fresh
 
-    def _look_for_key(self, rows: DataFrame) -> None:
-        if self.dedupe is not None and not self.has_key:
-            self.has_key = not rows.where(has_key(self.dedupe)).isEmpty()
-            self.keyless += 0 if self.has_key else rows.count()
+    @property
+    def _key(self) -> Path | None:
+        return None if self.dedupe is None else path_of(self.dedupe)
 
     def _settings(self) -> ArchiveSettings:
         quarantine = self.quarantine
@@ -166,31 +174,31 @@ class Archive:
     def note(self) -> str:
         """What to show beside the progress."""
         parts = [f"{self.quarantined:,} quarantined"] if self.is_json else []
+        if self.repeats:
+            parts.append(f"{self.repeats:,} repeats left out")
         if self.keyless and not self.has_key:
             parts.append(f"no message has the key {self.dedupe}: none is left out")
         if self.table.compacted_files:
             parts.append(f"{self.table.compacted_files:,} small files put together")
         return ", ".join(parts)
 
-    def _schema(self, checked: DataFrame, known: StructType, batch: int) -> StructType:
-        wanted = known
-        if self.schema is None:
-            wanted = events.merged(known, events.inferred(self.spark, checked))
-        if wanted != self.table.event_schema():
-            self.table.keep_event_schema(batch, wanted)
-        return wanted
 
-    def _first_only(self, messages: DataFrame) -> DataFrame:
-        if self.dedupe is None:
-            return messages
-        # The watermark is on the time of reading, not of publishing: messages of a node that was
-        # away come late, and would be dropped.
-        keyed = messages.withColumn("_key", key_of(self.dedupe)).withColumn(
-            "_read_at", F.current_timestamp()
-        )
-        return keyed.withWatermark("_read_at", self.watermark).dropDuplicatesWithinWatermark(
-            ["topic", "_key"]
-        )
+class Persisted:
+    """Frames that are computed once, as long as it is entered."""
+
+    def __init__(self) -> None:
+        self._frames: list[DataFrame] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for frame in self._frames:
+            frame.unpersist()
+
+    def hold(self, frame: DataFrame) -> DataFrame:
+        self._frames.append(frame.persist())
+        return frame
 
 
 def kept_hold(checkpoint: Storage, *, is_new: bool) -> str:
@@ -246,6 +254,8 @@ def run(arguments: Namespace, console: Console) -> int:
         raise BadOption("--schema says all there is; --hints is for an inferred schema")
     if arguments.format == ICEBERG and not arguments.checkpoint:
         raise BadOption("an Iceberg table has no directory for it: name a --checkpoint")
+    if arguments.dedupe:
+        path_of(arguments.dedupe)
     options = command.streaming(arguments)
     survey = survey_of(options) if arguments.once else None
     spark = command.session(arguments, "archive")

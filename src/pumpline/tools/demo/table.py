@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # pyspark may not be installed
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from pyspark_nsq.pipelines.archive import Archive
+
 EVERY = "500 milliseconds"
 DEDUPE_KEY = "order_id"
 SCHEMA = (
@@ -32,8 +34,6 @@ FILE_BYTES = 0  # no file is smaller: the demo is too short to merge small files
 SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "1",
-    # Otherwise an empty batch follows each batch, to forget old keys; the demo has none.
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # Batches are small and the demo is short: compiling quickly is worth more than compiling well.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
@@ -59,7 +59,7 @@ class Books:
     rows: int
     orders: set[int]
     quarantined: int
-    repeated: int  # messages left out because their order was there; counted by Spark
+    repeated: int  # messages left out because their order was there; counted by the archive
     cities: list[tuple[str, int, float]]
     reasons: list[tuple[int, str, str]]
 
@@ -78,6 +78,7 @@ class OrdersTable:
         self._quarantine = str(directory / "orders-quarantine")
         self._spark: SparkSession | None = None
         self._query: StreamingQuery | None = None
+        self._archive: Archive | None = None
         self._batches: dict[int, Any] = {}
 
     def start(self, lookupd: str, topic: str) -> None:
@@ -91,7 +92,7 @@ class OrdersTable:
         with stderr_to(self._directory / "spark.log"):
             spark = self._spark = local_session("pumpline demo", settings=SETTINGS)
         spark.sparkContext.setLogLevel("OFF")
-        archive = Archive(
+        archive = self._archive = Archive(
             spark=spark,
             table=ParquetTable(spark, self._table, PARTITION_BY, file_bytes=FILE_BYTES),
             quarantine=ParquetTable(spark, self._quarantine, PARTITION_BY, file_bytes=FILE_BYTES),
@@ -121,7 +122,7 @@ class OrdersTable:
             self._spark.stop()
 
     def books(self) -> Books:
-        assert self._spark is not None
+        assert self._spark is not None and self._archive is not None
         spark = self._spark
         spark.read.option("mergeSchema", "true").parquet(self._table).createOrReplaceTempView("t")
         spark.read.parquet(self._quarantine).createOrReplaceTempView("q")
@@ -139,16 +140,10 @@ class OrdersTable:
             rows=len(ids),
             orders=set(ids),
             quarantined=spark.sql("SELECT * FROM q").count(),
-            repeated=self._repeated(),
+            repeated=self._archive.repeats,
             cities=[(str(c), int(n), float(total)) for c, n, total in cities.collect()],
             reasons=[(int(n), str(r), _example(b)) for n, r, b in reasons.collect()],
         )
-
-    def _repeated(self) -> int:
-        from pyspark_nsq.pipelines.archive import DUPLICATES
-
-        operators = (op for batch in self._batches.values() for op in batch["stateOperators"])
-        return sum(operator["customMetrics"].get(DUPLICATES, 0) for operator in operators)
 
     def _look(self) -> None:
         if self._query is None:

@@ -6,15 +6,15 @@ those offsets; so no row is missing or there twice, even while the archive runs.
 archive has not read yet is read from its beginning.
 
 The live part is what the archive would make of it now: rows that do not fit the schema go to the
-quarantine. If the archive drops duplicates, so does the live part, by the keys of the rows
-published within the watermark before now.
+quarantine. If the archive drops duplicates, so does the live part, by the keys that the archive has
+kept.
 """
 
 import json
 import re
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegerType, StringType, StructField, StructType
 
@@ -25,15 +25,17 @@ from pyspark_nsq.nodes.nodes import Nodes
 from pyspark_nsq.nodes.positions import Positions, from_json
 from pyspark_nsq.options import OFFSET_EARLIEST, parse_read
 from pyspark_nsq.pipelines.json_events import events
+from pyspark_nsq.pipelines.json_events.fitting import LEAVE_OUT
+from pyspark_nsq.pipelines.json_events.keys import path_of
 from pyspark_nsq.pipelines.table import manifest
 from pyspark_nsq.pipelines.table.layout import (
     CHECKPOINT,
     NULL_TOPIC,
     PARTITION_BY,
     ArchiveSettings,
-    key_of,
     placed,
 )
+from pyspark_nsq.pipelines.table.seen_keys import SeenKeys
 from pyspark_nsq.pipelines.table.storage import Storage
 from pyspark_nsq.pipelines.table.table import OWNER, ParquetTable
 
@@ -71,6 +73,8 @@ class History:
     positions: Positions  # where the live part begins, by log
     event_schema: StructType
     settings: ArchiveSettings
+    checkpoint: str
+    batch: int  # the newest one of the table
 
     @property
     def topics(self) -> list[str]:
@@ -90,18 +94,27 @@ class History:
     def live(self, options: dict[str, str], topic: str) -> DataFrame:
         """The rows of a topic that only the nodes have, in the columns of the table."""
         rows = self._beyond(options, topic)
+        dedupe = self.settings.dedupe
         if self.settings.is_json:
             rows = events.events(self._parsed(rows))
+        elif dedupe is not None:
+            rows = events.with_key(rows, path_of(dedupe))
+        if dedupe is not None:
+            seen = SeenKeys(self.spark, self.checkpoint, self.settings.watermark)
+            rows = seen.fresh(rows, self.batch + 1)
         return rows.select(*self._schema().fieldNames())
 
     def live_quarantined(self, options: dict[str, str], topic: str) -> DataFrame:
         """The rows of a topic that only the nodes have, and that do not fit the schema."""
         rows = self._beyond(options, topic)
-        rows = events.others(self._parsed(rows), self.event_schema)
+        rows = events.others(self._parsed(rows))
         return rows.select(*self._quarantine_schema().fieldNames())
 
     def _parsed(self, rows: DataFrame) -> DataFrame:
-        checked = events.checked(rows, self.event_schema, grows=self.settings.grows)
+        """New fields are left out: they become columns when the archive sees them."""
+        dedupe = self.settings.dedupe
+        key = None if dedupe is None else path_of(dedupe)
+        checked = events.checked(rows, self.event_schema, unknown=LEAVE_OUT, key=key)
         return events.parsed(checked, self.event_schema)
 
     def _beyond(self, options: dict[str, str], topic: str) -> DataFrame:
@@ -114,8 +127,7 @@ class History:
             nothing = self.spark.createDataFrame([], StructType(_message_fields()))
             return placed(nothing)
         own["startingOffsets"] = json.dumps(starts)
-        rows = placed(self.spark.read.format("nsq").options(**own).load())
-        return rows if self.settings.dedupe is None else self._first_only(rows, topic)
+        return placed(self.spark.read.format("nsq").options(**own).load())
 
     def _starts(self, options: dict[str, str]) -> dict[str, dict[str, int]]:
         read = parse_read(options, streaming=False)
@@ -126,32 +138,14 @@ class History:
             return {}
         finally:
             nodes.close()
+        # By the ids of logs: a node may have another address than when it was archived.
+        reached = {(topic, place.log): place.offset for (topic, _), place in self.positions.items()}
         starts: dict[str, dict[str, int]] = {}
         for (topic, node), state in survey.logs.items():
-            place = self.positions.get((topic, node))
-            is_known = place is not None and place.log == state.log
             # Even if the node no longer has that offset: rows that are lost must be an error.
-            offset = place.offset if is_known and place else OFFSET_EARLIEST
+            offset = reached.get((topic, state.log), OFFSET_EARLIEST)
             starts.setdefault(topic, {})[node] = offset
         return starts
-
-    def _first_only(self, live: DataFrame, topic: str) -> DataFrame:
-        """The live rows without duplicates, as the archive would keep them."""
-        assert self.settings.dedupe is not None
-        key = key_of(self.settings.dedupe)
-        recent = F.col("timestamp") > F.expr(f"now() - INTERVAL '{self.settings.watermark}'")
-        mine = recent & (F.col("topic") == topic)
-        kept = self.rows().where(mine).select(self._kept_key().alias("_key"))
-        bad = self.quarantined().where(mine).select(key.alias("_key"))
-        order = Window.partitionBy("_key").orderBy("timestamp", "node", "offset")
-        first = live.withColumn("_key", key).withColumn("_number", F.row_number().over(order))
-        first = first.where("_number = 1").join(kept.union(bad).distinct(), "_key", "left_anti")
-        return first.drop("_key", "_number")
-
-    def _kept_key(self) -> Column:
-        assert self.settings.dedupe is not None
-        has_body = self.settings.keeps_body or not self.event_schema.fields
-        return key_of(self.settings.dedupe, None if has_body else F.to_json("event"))
 
     def _schema(self) -> StructType:
         fields = _message_fields()
@@ -182,13 +176,16 @@ def history(spark: SparkSession, path: str) -> History:
     if owner is None or snapshot.batch < 0:
         raise NsqError(f"{path} is not a table that `pumpline pipeline archive` has written to")
     settings = ArchiveSettings.from_json(table.settings())
+    checkpoint = _checkpoint(spark, path, json.loads(owner)["checkpoint"])
     return History(
         spark,
         Files(spark, path, tuple(file.path for file in snapshot.files)),
         _quarantine(spark, path, settings, snapshot.batch),
-        positions_of(_checkpoint(spark, path, json.loads(owner)["checkpoint"]), snapshot.batch),
+        positions_of(checkpoint, snapshot.batch),
         table.event_schema(),
         settings,
+        checkpoint.root,
+        snapshot.batch,
     )
 
 

@@ -7,10 +7,8 @@ know files or nodes.
 import json
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-
-from pyspark_nsq.pipelines.json_events import events
 
 CHECKPOINT = "_checkpoint"  # the directory in the table, unless --checkpoint names another
 PARTITION_BY = ("topic", "date", "hour")
@@ -34,22 +32,6 @@ class ArchiveSettings:
     @classmethod
     def from_json(cls, text: str | None) -> "ArchiveSettings":
         return cls(**json.loads(text)) if text else cls()
-
-
-def key_of(path: str, text: Column | None = None) -> Column:
-    """The key at a JSON path of the body, or of another text. A message without that key gets its
-    own id as key, so that it equals no other."""
-    key = _found(path, events.text_of() if text is None else text)
-    return F.coalesce(F.concat(F.lit("key:"), key), F.concat_ws("/", F.lit("id:"), "node", "id"))
-
-
-def has_key(path: str) -> Column:
-    """Whether the body has something at a JSON path."""
-    return _found(path, events.text_of()).isNotNull()
-
-
-def _found(path: str, text: Column) -> Column:
-    return F.get_json_object(text, path if path.startswith("$") else f"$.{path}")
 
 
 def placed(messages: DataFrame) -> DataFrame:

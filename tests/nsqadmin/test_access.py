@@ -1,5 +1,6 @@
 """Who may do what: users, other people's web pages, /config, base paths, and the page's headers."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -92,6 +93,11 @@ def test_pages_are_below_the_base_path(guarded: Nsqadmin, page: str) -> None:
 
 
 def test_files_of_the_page(guarded: Nsqadmin) -> None:
+    page = guarded.ask("/nsq/admin/topics").body.decode()
+    named = re.findall(r'(?:href|src)="(/nsq/admin/static/[^"]*)"', page)
+    assert len(named) > 15  # all scripts, so that none waits for another
+    for path in named:
+        assert guarded.ask(path).status == 200
     for name in ("nope.js", "index.html", "", "..", quote("../server.py", safe="")):
         for folder in ("static", "fonts"):
             answer = guarded.ask(f"/nsq/admin/{folder}/{name}")

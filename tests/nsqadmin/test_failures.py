@@ -160,6 +160,12 @@ def test_the_overview_tells_of_a_node_that_falls_silent(tmp_path: Path) -> None:
             (good.address, True),
             (bad.address, False),
         ]
+        for table in ("topics", "channels"):  # nobody knows what it has
+            page = admin.view(f"table/{table}?node={bad.address}")
+            assert (page["total"], page["rows"]) == (0, [])
+            assert page["message"].startswith("does not answer: ")
+        node = admin.view(f"node?node={bad.address}")
+        assert (node["node"]["ok"], node["info"]) == (False, None)
 
 
 def test_an_nsqlookupd_that_does_not_know_a_node_is_told(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_search_sort_and_page_are_in_the_address(visit: Visit, nsqds: tuple[Nsqd
     page.get_by_label("Search Topics").fill("ORD")
     page.wait_for_url("**search=ORD")
     visitor.wait_for_text(".range", "1–1 of 1")
-    page.get_by_role("button", name="waiting", exact=True).first.click()
+    page.get_by_role("columnheader", name="waiting").get_by_role("button").click()
     page.get_by_role("columnheader", name="messages").get_by_role("button").click()
     page.wait_for_url("**sort=-message_count**")
     address = page.url
@@ -124,6 +124,19 @@ def test_search_sort_and_page_are_in_the_address(visit: Visit, nsqds: tuple[Nsqd
     page.wait_for_url("**/topics/orders")
     page.go_back()
     visitor.wait_for_text(".range", "1–1 of 1")
+    page.go_back()  # to the order before
+    page.wait_for_url("**sort=-waiting")
+    assert page.get_by_role("columnheader", name="waiting").get_attribute("aria-sort")
+
+
+def test_the_counter_counts_what_channels_take(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    nsqds[0].http("POST", "/topic/create?topic=counted")
+    nsqds[0].http("POST", "/channel/create?topic=counted&channel=ch")
+    visitor = visit()
+    page = visitor.open("/counter")
+    visitor.wait_for_text("tbody th", "counted")
+    nsqds[0].http("POST", "/mpub?topic=counted", b"a\nb\nc")
+    wait_until(lambda: page.locator(".counter").inner_text() == "3")
 
 
 def test_what_clients_say_is_text(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
@@ -147,11 +160,26 @@ def test_messages_by_offset_and_text_and_where_one_stands(
     page.get_by_label("Contains").fill('"order": 3')
     page.get_by_role("button", name="Look").click()
     wait_until(lambda: page.locator(".message").count() == 2)  # one on each node
+    page.reload()  # what is looked for is in the address
+    wait_until(lambda: page.locator(".message").count() == 2)
     page.locator(".message summary").first.click()
     assert page.locator(".message pre").first.inner_text() == '{\n  "order": 3,\n  "total": 12.5\n}'
     page.get_by_role("link", name="where it stands").first.click()
     visitor.wait_for_text("tbody th", "billing")
     assert visitor.row("billing")[0] == "waits"
+    with page.expect_download() as download:
+        page.get_by_role("link", name="download").click()
+    assert download.value.path().read_bytes() == b'{"order": 3, "total": 12.5}'
+
+
+def test_more_messages_are_older_ones(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    nsqds[0].http("POST", "/mpub?topic=many", b"\n".join(b"%d" % n for n in range(25)))
+    visitor = visit()
+    page = visitor.open("/topics/many")
+    wait_until(lambda: page.locator(".message").count() == 20)
+    page.get_by_role("button", name="More").click()
+    wait_until(lambda: page.locator(".message").count() == 25)
+    assert page.locator(".message .body").all_inner_texts() == [str(n) for n in range(24, -1, -1)]
 
 
 def test_a_live_tail_shows_what_is_published(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
@@ -166,6 +194,13 @@ def test_a_live_tail_shows_what_is_published(visit: Visit, nsqds: tuple[Nsqd, Ns
         return page.locator(".message", has_text="fresh").count() > 0
 
     wait_until(published)
+    page.locator("form.tools").get_by_role("button", name="Pause", exact=True).click()
+    shown = page.locator(".message").count()
+    nsqds[0].http("POST", "/pub?topic=orders", b"fresher")
+    visitor.wait_for_text("button", "Go on (1)")
+    assert page.locator(".message").count() == shown
+    page.get_by_role("button", name="Go on").click()
+    visitor.wait_for_text(".message", "fresher")
 
 
 # -- what it does -----------------------------------------------------------------------------
@@ -221,10 +256,12 @@ def test_a_rewind_tells_the_count_and_delivers_again(
     page.get_by_role("button", name="Rewind…").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Beginning").click()
-    visitor.wait_for_text(".effect", "10 messages will be delivered again from the beginning")
+    visitor.wait_for_text(".effect", "10 messages will be delivered again, from the beginning")
+    dialog.get_by_label("Offset").fill("4")
+    visitor.wait_for_text(".effect", "6 messages will be delivered again, from offset 4")
     assert nsqd.channel_stats("again", "ch")["depth"] == 0
     dialog.get_by_role("button", name="Rewind").click()
-    wait_until(lambda: nsqd.channel_stats("again", "ch")["depth"] == 10)
+    wait_until(lambda: nsqd.channel_stats("again", "ch")["depth"] == 6)
 
 
 def test_many_rows_at_once(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
@@ -233,14 +270,79 @@ def test_many_rows_at_once(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
     visitor = visit()
     page = visitor.open("/topics?search=bulk")
     visitor.wait_for_text(".range", "1–2 of 2")
-    for name in ("bulk1", "bulk2"):
-        page.get_by_label(f"select {name}").check()
+    page.get_by_label("select bulk1").check()
+    page.get_by_label("select all rows").check()
     page.get_by_role("button", name="Pause", exact=True).click()
     wait_until(
         lambda: all(
             each["paused"] for each in nsqds[0].stats()["topics"] if "bulk" in each["topic_name"]
         )
     )
+    page.get_by_role("button", name="Delete…").click()
+    visitor.wait_for_text("dialog p", "bulk1, bulk2")
+    page.get_by_role("dialog").get_by_role("textbox").fill("delete 2")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    wait_until(lambda: not any("bulk" in t["topic_name"] for t in nsqds[0].stats()["topics"]))
+
+
+def test_one_node_alone(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    for nsqd in nsqds:
+        nsqd.http("POST", "/topic/create?topic=alone")
+    visitor = visit()
+    page = visitor.open("/topics/alone")
+    page.get_by_label("Act on").select_option(f"127.0.0.1:{nsqds[1].http_port}")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    wait_until(lambda: nsqds[1].stats("alone")["topics"][0]["paused"])
+    assert not nsqds[0].stats("alone")["topics"][0]["paused"]
+
+
+def test_dead_letters_are_published_again(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    nsqd = nsqds[0]
+    nsqd.http("POST", "/topic/create?topic=fails")
+    nsqd.http("POST", "/topic/settings?topic=fails", b'{"max_attempts":1}')
+    nsqd.http("POST", "/channel/create?topic=fails&channel=ch")
+    for number in range(3):
+        nsqd.http("POST", "/pub?topic=fails", b"letter %d" % number)
+    with nsqd.connect() as client:
+        client.sub("fails", "ch")
+        client.rdy(1)
+        for _ in range(3):
+            client.req(client.read_message().id)
+    visitor = visit()
+    page = visitor.open("/topics/fails/ch?show=dead")
+    visitor.wait_for_text(".letter", "letter 2")
+    page.locator(".letter", has_text="letter 1").get_by_role("checkbox").check()
+    page.get_by_role("button", name="Publish 1 again").click()
+    wait_until(lambda: nsqd.stats("fails")["topics"][0]["message_count"] == 4)
+    page.get_by_role("button", name="Publish all again…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill("fails")
+    dialog.get_by_role("button", name="Publish").click()
+    # the one that was published before is not published twice
+    wait_until(lambda: nsqd.stats("fails")["topics"][0]["message_count"] == 6)
+
+
+def test_settings_are_changed_and_taken_back(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    nsqds[0].http("POST", "/topic/create?topic=tuned")
+
+    def attempts() -> object:
+        told = json.loads(nsqds[0].http("GET", "/topic/settings?topic=tuned")[1])
+        return told["settings"]["max_attempts"]
+
+    visitor = visit()
+    page = visitor.open("/topics/tuned?show=settings")
+    field = page.get_by_label("max_attempts")
+    change = page.get_by_role("button", name="Change")
+    field.fill("many")
+    change.click()
+    visitor.wait_for_text(".toast.error", "max_attempts must be a whole number")
+    assert field.input_value() == "many"  # to be mended
+    visitor.errors.clear()  # the browser tells of every answer that is no 200
+    field.fill("7")
+    change.click()
+    wait_until(lambda: attempts() == 7)
+    page.get_by_role("button", name="Undo").click()
+    wait_until(lambda: attempts() is None)
 
 
 def test_who_may_only_look_has_no_buttons(
@@ -251,7 +353,7 @@ def test_who_may_only_look_has_no_buttons(
         for user, buttons in (("bob", 0), ("ann", 1)):
             visitor = visit(address=guarded.http_address, user=user)
             page = visitor.open("/topics/orders/billing")
-            page.locator(".facts", has_text="waiting").wait_for()
+            page.locator(".gauges", has_text="waiting").wait_for()
             assert page.get_by_role("button", name="Delete…").count() == buttons
             page.goto("about:blank")  # its streams end before nsqadmin does
 

@@ -26,7 +26,7 @@ MEMORY_KEYS = """heap_objects heap_idle_bytes heap_in_use_bytes heap_released_by
     gc_pause_usec_100 gc_pause_usec_99 gc_pause_usec_95 next_gc_bytes gc_total_runs""".split()
 # Not in the release that the suite is compared with.
 NEWER_KEYS = """zone_local_msg_count region_local_msg_count global_msg_count topology_zone
-    topology_region oldest_timestamp longest_held_offset longest_held_since""".split()
+    topology_region oldest_timestamp longest_held_offset longest_held_since log_bytes""".split()
 
 NO_LATENCY = {"count": 0, "percentiles": None}
 

@@ -46,6 +46,7 @@ class PublishLetters(msgspec.Struct, kw_only=True):
     letters: list[LetterPlace] = []
     all: bool = False
     contains: str = ""
+    channel: str = ""
     node: str = ""
 
 
@@ -124,7 +125,7 @@ class DeadLetterEndpoints:
         limit = max(1, min(number(query, "limit", LIMIT), LIMIT_MAX))
         starts = read_next(query.get("next", ""))
         nodes = await self._nodes.having(topic, query.get("node", ""))
-        contains = query.get("contains", "")
+        contains, channel = query.get("contains", ""), query.get("channel", "")
 
         async def look(node: str) -> tuple[LetterBox, list[ReadLetter], int, int]:
             box = await self._box(node, topic)
@@ -132,7 +133,7 @@ class DeadLetterEndpoints:
                 return box, [], 0, 0
             start = starts.get(node)
             page = await self._page(node, box, limit, start=start, contains=contains)
-            own = letters_of(box, page)
+            own = letters_of(box, page, channel)
             for letter in own:
                 letter.raw()  # what cannot be read is the node's failure
             return box, own, page.first, page.next
@@ -173,7 +174,7 @@ class DeadLetterEndpoints:
         async def publish(node: str) -> int:
             box = await self._box(node, topic)
             if asked.all:
-                return await self._publish_all(node, topic, box, asked.contains)
+                return await self._publish_all(node, topic, box, asked)
             for offset in chosen[node]:
                 page = await self._page(node, box, 1, start=offset, newest=False)
                 own = [each for each in letters_of(box, page) if each.offset == offset]
@@ -198,15 +199,17 @@ class DeadLetterEndpoints:
         }
         return change_reply(shown, found.errors, ok=len(found.answers))
 
-    async def _publish_all(self, node: str, topic: str, box: LetterBox, contains: str) -> int:
+    async def _publish_all(
+        self, node: str, topic: str, box: LetterBox, asked: PublishLetters
+    ) -> int:
         """Up to the end there was when it began: letters may come back while it works."""
         count, at, end = 0, 0, None
         while end is None or at < end:
             page = await self._page(
-                node, box, PAGE, start=at or None, contains=contains, newest=False
+                node, box, PAGE, start=at or None, contains=asked.contains, newest=False
             )
             end = page.end if end is None else end
-            for letter in letters_of(box, page):
+            for letter in letters_of(box, page, asked.channel):
                 if letter.offset < end:
                     await self._publish(node, topic, letter)
                     count += 1
@@ -264,8 +267,9 @@ class DeadLetterEndpoints:
         return await self._nodes.upstream.get_as(PeekedPage, node, "/log/peek", query)
 
 
-def letters_of(box: LetterBox, page: PeekedPage) -> list[ReadLetter]:
-    return [
+def letters_of(box: LetterBox, page: PeekedPage, channel: str = "") -> list[ReadLetter]:
+    """Those on the page that came from that channel; without one, all."""
+    letters = (
         ReadLetter(
             offset=each.offset,
             log=page.log,
@@ -273,7 +277,8 @@ def letters_of(box: LetterBox, page: PeekedPage) -> list[ReadLetter]:
             origin=_origin(box, each),
         )
         for each in page.messages
-    ]
+    )
+    return [each for each in letters if channel in ("", each.origin.channel)]
 
 
 def _origin(box: LetterBox, message: LogMessage) -> WrittenLetter:

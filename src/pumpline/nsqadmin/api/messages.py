@@ -78,6 +78,17 @@ class PeekedPage(msgspec.Struct, kw_only=True):
     next: int
 
 
+class PlacedHold(msgspec.Struct):
+    hold: str
+    offset: int
+
+
+class PlacedHolds(msgspec.Struct):
+    """The answer of /hold/list, of which only places count."""
+
+    holds: list[PlacedHold]
+
+
 class MessageEndpoints:
     def __init__(self, nodes: TopicNodes) -> None:
         self._nodes = nodes
@@ -207,7 +218,7 @@ class MessageEndpoints:
             "deferred_until_ms": None,
         }
         if hold:
-            return {**told, "state": "hold"}
+            return {**told, "state": await self._held(topic, node, offset, channel)}
         query = {"topic": topic, "channel": channel, "from": offset, "limit": 1, "body_max": 0}
         page = await self._nodes.upstream.get_as(PeekedPage, node, "/log/peek", query)
         if page.messages and page.messages[0].offset == offset:
@@ -218,6 +229,14 @@ class MessageEndpoints:
                 "deferred_until_ms": own.deferred_until // NS_PER_MS or None,
             }
         return told
+
+    async def _held(self, topic: str, node: str, offset: int, hold: str) -> str:
+        listed = await self._nodes.upstream.get_as(
+            PlacedHolds, node, "/hold/list", {"topic": topic}
+        )
+        return (
+            "hold" if any(e.hold == hold and e.offset <= offset for e in listed.holds) else "passed"
+        )
 
 
 def raw_body(text: str | None, in_base64: str | None) -> bytes:

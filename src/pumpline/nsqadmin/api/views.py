@@ -31,7 +31,6 @@ from pumpline.web.replies import HttpError, Reply, json_reply
 from pumpline.web.request import Request
 
 TROUBLES_SHOWN = 100
-CHANNELS_SHOWN = 500  # of a topic
 INACTIVE_SHOWN = 1000
 INACTIVE_S = 10.0  # between looks for topics without nodes, which ask for each of them
 PRODUCERS_OF_MAX = 2000  # channels and consumers: /stats tells of producers only with all of these
@@ -119,7 +118,8 @@ class PageViews:
         if view in ("topic", "channel"):
             return await self._closeups.topic(query.get("topic", ""))
         if view in ("table/topics", "table/channels") and query.get("node"):
-            return await self._closeups.node(self._known_node(query["node"]).node)
+            row = self._known_node(query["node"])
+            return await self._closeups.node(row.node) if row.ok else None
         if view == "table/channels" and query.get("topic"):
             return await self._closeups.topic(query["topic"])
         return None
@@ -152,9 +152,12 @@ class PageViews:
     async def topics(self, query: Query, keys: Keys = None) -> Shown:
         asked = TOPICS.asked(query)
         if query.get("node"):
-            found = await self._closeups.node(self._known_node(query["node"]).node)
+            node = self._known_node(query["node"])
+            if not node.ok:
+                return self._unknown(node)
+            found = await self._closeups.node(node.node)
             own = TOPICS.select(found.topics.values(), asked)
-            return self._page(own, asked, keys, found.topics.get)
+            return without_sparks(self._page(own, asked, keys, found.topics.get))
         rows = self._state.topics
         order = self._orders.get(
             self._state.seq,
@@ -165,9 +168,12 @@ class PageViews:
 
     async def channels(self, query: Query, keys: Keys = None) -> Shown:
         asked = CHANNELS.asked(query)
-        node, topic = query.get("node", ""), query.get("topic", "")
-        if node:
-            found = await self._closeups.node(self._known_node(node).node)
+        topic = query.get("topic", "")
+        if query.get("node"):
+            node = self._known_node(query["node"])
+            if not node.ok:
+                return self._unknown(node)
+            found = await self._closeups.node(node.node)
             topics = [each for each in found.topics.values() if topic in ("", each.topic)]
         elif topic:
             total = (await self._closeups.topic(check_topic(topic))).total
@@ -180,12 +186,18 @@ class PageViews:
             )
             return self._page(order, asked, keys, self._channel_at)
         rows = {row.key: row for each in topics for row in each.by_channel.values()}
-        return self._page(CHANNELS.select(rows.values(), asked), asked, keys, rows.get)
+        page = self._page(CHANNELS.select(rows.values(), asked), asked, keys, rows.get)
+        return without_sparks(page) if query.get("node") else page
 
     async def nodes(self, query: Query, keys: Keys = None) -> Shown:
         asked = NODES.asked(query)
         rows = self._state.nodes
         return self._page(NODES.select(rows.values(), asked), asked, keys, rows.get)
+
+    def _unknown(self, node: NodeRow) -> Shown:
+        """What a node has that does not answer: nobody knows, and nobody waits for it."""
+        message = f"does not answer: {node.error}"
+        return {**self._stamp(), "total": 0, "offset": 0, "rows": [], "message": message}
 
     def _channel_at(self, key: str) -> ChannelRow | None:
         topic, _, channel = key.partition("/")
@@ -214,7 +226,6 @@ class PageViews:
         topic = check_topic(query.get("topic", ""))
         found = await self._closeups.topic(topic)
         row = found.total
-        own = sorted(row.by_channel.values(), key=lambda each: each.channel) if row else []
         return {
             **self._stamp(found),
             "topic": topic,
@@ -227,8 +238,6 @@ class PageViews:
                 ),
                 *(_silent(node, error) for node, error in sorted(found.errors.items())),
             ],
-            "channels": [self._shown(each) for each in own[:CHANNELS_SHOWN]],
-            "channels_total": len(own),
             "troubles": self._troubles(lambda each: each.topic == topic),
             "message": _told(found.error, found.errors.values()),
         }
@@ -266,8 +275,9 @@ class PageViews:
         stats: Shown = {}
         message = ""
         try:
-            info = await upstream.get_as(dict[str, Any], row.node, "/info", {})
-            if (row.consumers or 0) + (row.channels or 0) < PRODUCERS_OF_MAX:
+            if row.ok:
+                info = await upstream.get_as(dict[str, Any], row.node, "/info", {})
+            if row.ok and (row.consumers or 0) + (row.channels or 0) < PRODUCERS_OF_MAX:
                 stats = await upstream.get_as(
                     dict[str, Any], row.node, "/stats", {"format": "json"}
                 )
@@ -405,6 +415,14 @@ class PageViews:
 def key_of(asked: TableQuery) -> tuple[object, ...]:
     """What decides an order; where the page begins does not."""
     return asked.search, asked.sort, asked.descending, asked.filters
+
+
+def without_sparks(page: Shown) -> Shown:
+    """Histories are of the whole cluster: rows of one node have none."""
+    for row in page["rows"]:
+        if row is not None:
+            row["spark"] = []
+    return page
 
 
 def _silent(node: str, error: UpstreamError) -> Shown:

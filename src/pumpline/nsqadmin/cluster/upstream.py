@@ -35,8 +35,9 @@ K = TypeVar("K")
 class UpstreamError(Exception):
     """A daemon gives no answer, or refuses."""
 
-    def __init__(self, text: str, *, status: int = 0, body: bytes = b"") -> None:
+    def __init__(self, text: str, *, short: str = "", status: int = 0, body: bytes = b"") -> None:
         super().__init__(text)
+        self._short = short or text  # without whom it is about
         self.status = status  # 0: no answer
         self.body = body
 
@@ -55,7 +56,7 @@ class UpstreamError(Exception):
     def words(self) -> str:
         """For a person who knows whom it is about."""
         if not self.status:
-            return str(self)
+            return self._short
         said = self.code or self.body.decode(errors="replace").strip()[:ERROR_CHARS_MAX]
         detail = self.details().get("detail")
         return f"{self.status} {said}" + (f": {detail}" if isinstance(detail, str) else "")
@@ -198,7 +199,9 @@ class Upstream:
             raise UpstreamError(str(error)) from None
         except TimeoutError:
             waited = format_duration(self._timeout_ns)
-            raise UpstreamError(f"no answer from {address} within {waited}") from None
+            raise UpstreamError(
+                f"no answer from {address} within {waited}", short=f"no answer within {waited}"
+            ) from None
 
     async def _learn_port(self, address: str) -> None:
         """Whether the node wants TLS: only an answer tells."""

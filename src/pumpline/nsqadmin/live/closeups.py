@@ -143,8 +143,13 @@ class TopicCloseup(Closeup):
         return row is not None and row.pumpline is not None
 
     async def _find(self) -> list[str]:
-        """A topic that the poller has not seen yet."""
-        return [node.address for node in (await self._directory.topic_nodes(self.topic)).nodes]
+        """A topic that the poller has not seen yet, or not any more."""
+        try:
+            return [node.address for node in (await self._directory.topic_nodes(self.topic)).nodes]
+        except Failed:
+            if any(each.ok for each in self._state.lookupds.values()):
+                return []  # they answer, and know nothing of it
+            raise
 
 
 class NodeCloseup(Closeup):

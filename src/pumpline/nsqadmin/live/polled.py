@@ -23,6 +23,7 @@ class PolledTopic(msgspec.Struct, kw_only=True):
     depth: int = 0
     message_count: int = 0
     message_bytes: int = 0
+    log_bytes: int = 0
     paused: bool = False
 
 

@@ -31,7 +31,7 @@ CHANNEL_FIGURES = (
 )
 TOPIC_FIGURES = (
     "in_rate finish_rate channels consumers depth waiting in_flight deferred lag_ms message_count "
-    "message_bytes nodes paused troubles".split()
+    "message_bytes log_bytes nodes paused troubles".split()
 )
 NODE_FIGURES = (
     "node hostname version pumpline ok error since_ms health started_at_ms in_rate out_rate "
@@ -140,6 +140,7 @@ class TopicRow:
         self.troubles = 0
         self.depth = self.waiting = self.in_flight = self.deferred = 0
         self.consumers = self.channels = self.message_count = self.message_bytes = 0
+        self.log_bytes: int | None = None  # a Go nsqd has no log
         self.paused = 0
         self.on: list[str] = []  # nodes
         self._window = RateWindow()
@@ -155,6 +156,7 @@ class TopicRow:
     def settle(self, told: PolledTopicSum, now_s: float) -> None:
         self.depth, self.paused, self.on = told.depth, told.paused, told.nodes
         self.message_count, self.message_bytes = told.message_count, told.message_bytes
+        self.log_bytes = told.log_bytes or None
         self._settle_channels(told, now_s)
         rates = self._window.rates(CounterReading(now_s, told.signature, (told.message_count,)))
         self.in_rate = None if rates is None else positive(rates[0])
@@ -210,6 +212,8 @@ class NodeRow(FlowRates):
         self.troubles = 0
         self.history = HourHistory(NODE_SERIES)
         self._published = RateWindow()
+        self.taken = 0  # by channels, since nsqadmin saw it first
+        self._delivered: tuple[int, int] | None = None  # who said it, and how many
         self.waiting: int | None = None
         self.in_flight: int | None = None
         self.deferred: int | None = None
@@ -234,6 +238,9 @@ class NodeRow(FlowRates):
             timed_out=told.timeout_count,
             in_flight=told.in_flight,
         )
+        if self._delivered is not None and self._delivered[0] == signature:
+            self.taken += max(told.delivered_count - self._delivered[1], 0)
+        self._delivered = signature, told.delivered_count
         rates = self._published.rates(CounterReading(now_s, signature, (told.message_count,)))
         self.in_rate = None if rates is None else positive(rates[0])
         self.history.put(step_of(now_s), figures_of(self, NODE_SERIES))

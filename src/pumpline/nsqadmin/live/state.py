@@ -56,12 +56,19 @@ class TotalRow(FlowRates):
         super().__init__()
         self.topics = self.channels = self.consumers = self.nodes = self.silent = 0
         self.waiting = self.in_flight = self.deferred = 0
+        self.taken = 0  # by channels, since nsqadmin started
         self.history = HourHistory(TOTAL_SERIES)
+        self._taken: dict[str, int] = {}  # by node
 
     def shown(self) -> dict[str, Any]:
-        return figures_of(self, ("topics", "channels", "consumers", "nodes", "silent")) | (
-            figures_of(self, TOTAL_SERIES)
-        )
+        own = ("topics", "channels", "consumers", "nodes", "silent", "taken")
+        return figures_of(self, own) | figures_of(self, TOTAL_SERIES)
+
+    def count_taken(self, by_node: dict[str, int]) -> None:
+        """It never falls: a node that is gone, or came back, took what it took."""
+        for node, taken in by_node.items():
+            self.taken += max(taken - self._taken.get(node, 0), 0)
+        self._taken = by_node
 
 
 class Trouble(msgspec.Struct, kw_only=True):
@@ -142,6 +149,7 @@ class ClusterState:
         for name in ("in_rate", "out_rate", "finish_rate", "requeue_rate", "timeout_rate"):
             known = [rate for node in nodes if (rate := getattr(node, name)) is not None]
             setattr(total, name, round(sum(known), 3) if known else None)
+        total.count_taken({node.node: node.taken for node in nodes})
         total.history.put(step_of(self.at_s), figures_of(total, TOTAL_SERIES))
 
     def short_history(self) -> dict[str, Any]:

@@ -52,6 +52,7 @@ class PolledTopicSum:
     __slots__ = (
         "channels",
         "depth",
+        "log_bytes",
         "message_bytes",
         "message_count",
         "nodes",
@@ -60,7 +61,8 @@ class PolledTopicSum:
     )
 
     def __init__(self) -> None:
-        self.depth = self.message_count = self.message_bytes = self.paused = self.signature = 0
+        self.depth = self.message_count = self.message_bytes = self.log_bytes = 0
+        self.paused = self.signature = 0
         self.nodes: list[str] = []
         self.channels: dict[str, PolledChannelSum] = {}
 
@@ -68,6 +70,7 @@ class PolledTopicSum:
         self.depth += told.depth
         self.message_count += told.message_count
         self.message_bytes += told.message_bytes
+        self.log_bytes += told.log_bytes
         self.paused += told.paused
         self.signature += signature
         self.nodes.append(node)

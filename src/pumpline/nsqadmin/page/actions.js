@@ -1,14 +1,15 @@
 // What can be done to topics and channels, with the questions that come before.
 
-import { post } from "./api.js";
+import { get, post } from "./api.js";
 import { confirm, fail, modal, tellResults, toast } from "./dialog.js";
 import { h, replace } from "./dom.js";
-import { count, localInput, many, moment } from "./format.js";
+import { count, many } from "./format.js";
 
+const NAMES_SHOWN = 10;
 const REVERSE = { pause: "unpause", unpause: "pause" };
 const DONE = { pause: "Paused", unpause: "Unpaused", empty: "Emptied", delete: "Deleted", create: "Created", tombstone: "Tombstoned", delete_hold: "Deleted" };
 
-function nameOf(target) {
+export function nameOf(target) {
   return [target.topic, target.channel ?? target.hold].filter(Boolean).join(" › ");
 }
 
@@ -34,17 +35,24 @@ export async function act(action, targets, { node = "", after = null } = {}) {
   }
 }
 
-function losses(rows) {
+/** What many rows are, in words: with few enough, by their names. */
+function list(rows) {
+  const names = rows.slice(0, NAMES_SHOWN).map(nameOf).join(", ");
+  return rows.length > NAMES_SHOWN ? `${names} and ${count(rows.length - NAMES_SHOWN)} more` : names;
+}
+
+function losses(rows, node) {
   const waiting = rows.reduce((sum, row) => sum + (row.waiting ?? 0), 0);
   const flying = rows.reduce((sum, row) => sum + (row.in_flight ?? 0), 0);
   const nodes = Math.max(0, ...rows.map((row) => row.nodes ?? 0));
   const held = flying ? `, ${count(flying)} more in flight` : "";
-  return `${many(waiting, "message")} waiting${held}${nodes ? `, on ${many(nodes, "node")}` : ""}`;
+  const where = node ? `, on ${node}` : nodes ? `, on ${many(nodes, "node")}` : "";
+  return `${many(waiting, "message")} waiting${held}${where}`;
 }
 
 export async function empty(rows, options = {}) {
   const names = rows.length === 1 ? nameOf(rows[0]) : `${count(rows.length)} rows`;
-  const text = [`This drops ${losses(rows)}.`, "They are not delivered. On a pumpline nsqd a rewind brings back what retention keeps."];
+  const text = [rows.length > 1 && `${list(rows)}.`, `This drops ${losses(rows, options.node)}.`, "They are not delivered. On a pumpline nsqd a rewind brings back what retention keeps."];
   const ok = await confirm({ title: `Empty ${names}?`, text, verb: "Empty", name: rows.length === 1 ? rows[0].channel ?? rows[0].topic : "" });
   return ok && act("empty", rows, options);
 }
@@ -52,26 +60,91 @@ export async function empty(rows, options = {}) {
 export async function remove(rows, options = {}) {
   const names = rows.length === 1 ? nameOf(rows[0]) : `${count(rows.length)} rows`;
   const name = rows.length === 1 ? rows[0].channel ?? rows[0].topic : `delete ${rows.length}`;
-  const text = [`This deletes ${names} and ${losses(rows)}.`, rows.length === 1 && !rows[0].channel ? "All its channels and messages go with it." : "Its place in the log is forgotten."];
+  const topics = rows.some((row) => !row.channel);
+  const text = [`This deletes ${list(rows)}${options.node ? "" : " everywhere"}, and ${losses(rows, options.node)}.`, topics ? "All channels and messages go with it." : "What the channel has finished is forgotten, too."];
   const ok = await confirm({ title: `Delete ${names}?`, text, verb: "Delete", name });
   return ok && act("delete", rows, options);
 }
 
-/** Buttons for rows of topics or channels. */
-export function buttons(rows, { after = null, node = "" } = {}) {
-  const paused = rows.every((row) => row.paused);
+/** Buttons for rows of topics or channels. A hold can only be deleted, where it is listed. */
+export function buttons(rows, { node = "" } = {}) {
+  const own = rows.filter((row) => row.hold !== true);
+  if (!own.length) return [];
+  const paused = own.every((row) => row.paused);
   return [
-    h("button", { type: "button", onclick: () => act(paused ? "unpause" : "pause", rows, { after, node }) }, paused ? "Unpause" : "Pause"),
-    h("button", { type: "button", onclick: () => empty(rows, { after, node }) }, "Empty…"),
-    h("button", { type: "button", class: "danger", onclick: () => remove(rows, { after, node }) }, "Delete…"),
+    h("button", { type: "button", onclick: () => act(paused ? "unpause" : "pause", own, { node }) }, paused ? "Unpause" : "Pause"),
+    h("button", { type: "button", onclick: () => empty(own, { node }) }, "Empty…"),
+    h("button", { type: "button", class: "danger", onclick: () => remove(own, { node }) }, "Delete…"),
   ];
 }
 
+/**
+ * Buttons for one topic or channel, on all nodes or on one that is chosen. `update({row, nodes, more})` tells what there is; what
+ * is lost is counted when a button is pressed.
+ */
+export function actionBar() {
+  const where = h("select", { "aria-label": "Act on" });
+  const doing = h("span", { class: "doing" });
+  let shown = "";
+  let latest = null;
+
+  const target = () => {
+    const part = latest.nodes.find((each) => each.node === where.value);
+    const { topic, channel } = latest.row;
+    return [part ? { ...part, topic, channel, nodes: 1 } : latest.row];
+  };
+  const on = () => ({ node: where.value });
+  const button = (label, run, more = {}) => h("button", { type: "button", onclick: run, ...more }, label);
+
+  function draw() {
+    const [row] = target();
+    const key = JSON.stringify([latest.nodes.map((each) => each.node), Boolean(row.paused), where.value, latest.more.map((each) => each.label)]);
+    if (key === shown) return;
+    shown = key;
+    const names = latest.nodes.map((each) => each.node);
+    const chosen = where.value;
+    replace(where, h("option", { value: "" }, "on all nodes"), names.map((each) => h("option", { value: each }, `on ${each}`)));
+    where.value = names.includes(chosen) ? chosen : "";
+    replace(
+      doing, names.length > 1 && where,
+      button(row.paused ? "Unpause" : "Pause", () => act(target()[0].paused ? "unpause" : "pause", target(), on())),
+      latest.more.map((each) => button(each.label, each.run)),
+      button("Empty…", () => empty(target(), on())),
+      button("Delete…", () => remove(target(), on()), { class: "danger" }),
+    );
+  }
+
+  where.addEventListener("change", draw);
+  doing.update = (news) => {
+    latest = news && { more: [], ...news };
+    if (latest) draw();
+    else {
+      shown = "";
+      replace(doing);
+    }
+  };
+  return doing;
+}
+
+const NAME = "[.a-zA-Z0-9_\\-]+(#ephemeral)?";
+
+function nameField(label, more = {}) {
+  return h("input", { type: "text", pattern: NAME, maxlength: 64, autocomplete: "off", spellcheck: "false", "aria-label": label, ...more });
+}
+
+/** Where a new topic can be: nsqlookupds tell producers and consumers of one that no nsqd has yet. */
+async function places(session) {
+  const nodes = (await get("/api/v1/table/nodes", { limit: 500 })).rows.filter((row) => row.ok).map((row) => row.node);
+  const everywhere = session.mode === "nsqd" ? "on all nsqds" : "at the nsqlookupds; nsqds get it with the first message";
+  return h("select", { "aria-label": "Where" }, h("option", { value: "" }, everywhere), nodes.map((each) => h("option", { value: each }, `on ${each}`)));
+}
+
 /** Ask for the name of a new topic, or of a channel of `topic`. */
-export async function create(topic = "") {
+export async function create(session, topic = "") {
+  const where = topic ? null : await places(session).catch(() => null);
   const made = await modal(topic ? `New channel of ${topic}` : "New topic", (close) => {
-    const name = h("input", { type: "text", required: true, pattern: "[.a-zA-Z0-9_\\-]+(#ephemeral)?", maxlength: 64, autocomplete: "off", spellcheck: "false", autofocus: true, "aria-label": "Name" });
-    const channel = topic ? null : h("input", { type: "text", pattern: "[.a-zA-Z0-9_\\-]+(#ephemeral)?", maxlength: 64, autocomplete: "off", spellcheck: "false", "aria-label": "Channel" });
+    const name = nameField("Name", { required: true, autofocus: true });
+    const channel = topic ? null : nameField("Channel");
     const submit = (event) => {
       event.preventDefault();
       close(topic ? { topic, channel: name.value } : { topic: name.value, channel: channel.value || undefined });
@@ -80,70 +153,10 @@ export async function create(topic = "") {
       "form", { method: "dialog", onsubmit: submit },
       h("p", {}, h("label", {}, "Name", h("br"), name)),
       channel && h("p", {}, h("label", {}, "Channel, if there is to be one", h("br"), channel)),
+      where && h("p", {}, h("label", {}, "Where", h("br"), where)),
       h("p", { class: "faint" }, "Letters, digits, . _ - and at most 64 of them."),
       h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => close(null) }, "Cancel"), h("button", { type: "submit" }, "Create")),
     );
   });
-  return Boolean(made) && act("create", [made]);
-}
-
-/** Move a channel to a time, the beginning or the end; the count of what comes again is shown before. */
-export async function rewind(row, { firstMs = null, after = null } = {}) {
-  const now = Date.now();
-  const earliest = firstMs && firstMs < now ? firstMs : now - 24 * 3600 * 1000;
-  const place = await modal(`Rewind ${nameOf(row)}`, (close) => {
-    const input = h("input", { type: "datetime-local", step: "1", value: localInput(now - 60_000), "aria-label": "Time" });
-    const slider = h("input", { type: "range", min: 0, max: 1000, value: 1000, "aria-label": "Between the oldest message and now" });
-    const effect = h("p", { class: "effect", role: "status" }, "…");
-    const go = h("button", { type: "submit", class: "danger", disabled: true }, "Rewind");
-    let chosen = null;
-    let asked = 0;
-
-    const look = async (where, shown) => {
-      chosen = null;
-      go.disabled = true;
-      const turn = ++asked;
-      try {
-        const answer = await post("/api/v1/rewind", { topic: row.topic, channel: row.channel, dry_run: true, ...where });
-        if (turn !== asked) return;
-        const skipped = answer.skipped ? ` ${many(answer.skipped, "message")} will be skipped.` : "";
-        const flying = answer.in_flight ? ` Answers to ${many(answer.in_flight, "message")} in flight will not be taken.` : "";
-        const failed = (answer.nodes ?? []).filter((node) => !node.ok);
-        replace(effect, h("b", {}, many(answer.again, "message")), ` will be delivered again from ${shown}.${skipped}${flying} `, many(row.consumers ?? 0, "consumer"), row.consumers === 1 ? " is connected." : " are connected.", failed.map((node) => h("span", { class: "bad" }, ` ${node.node}: ${node.error}.`)));
-        chosen = where;
-        go.disabled = false;
-      } catch (error) {
-        if (turn === asked) replace(effect, h("span", { class: "bad" }, error.message));
-      }
-    };
-    const lookAt = (milliseconds) => look({ time_ms: milliseconds }, moment(milliseconds));
-    input.addEventListener("change", () => { if (input.value) lookAt(new Date(input.value).getTime()); });
-    slider.addEventListener("change", () => {
-      const at = earliest + ((now - earliest) * slider.value) / 1000;
-      input.value = localInput(at);
-      lookAt(Math.round(at));
-    });
-    slider.addEventListener("input", () => { input.value = localInput(earliest + ((now - earliest) * slider.value) / 1000); });
-    lookAt(now - 60_000);
-    return h(
-      "form", { method: "dialog", onsubmit: (event) => { event.preventDefault(); if (chosen) close(chosen); } },
-      h("p", {}, slider),
-      h("p", { class: "row" }, input,
-        h("button", { type: "button", onclick: () => look({ to: "beginning" }, "the beginning") }, "Beginning"),
-        h("button", { type: "button", onclick: () => look({ to: "end" }, "the end") }, "End")),
-      effect,
-      h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => close(null) }, "Cancel"), go),
-    );
-  });
-  if (!place) return false;
-  try {
-    const answer = await post("/api/v1/rewind", { topic: row.topic, channel: row.channel, dry_run: false, ...place });
-    toast(`Rewound ${nameOf(row)}: ${many(answer.depth, "message")} waiting.`);
-    tellResults("Rewind", answer);
-    after?.();
-    return true;
-  } catch (error) {
-    fail(error);
-    return false;
-  }
+  return Boolean(made) && act("create", [made], { node: where?.value ?? "" });
 }

@@ -11,7 +11,6 @@ import { overviewView } from "./view-overview.js";
 import { topicView } from "./view-topic.js";
 import { topicsView } from "./view-topics.js";
 
-const PLACES = [["", "Overview"], ["topics", "Topics"], ["nodes", "Nodes"], ["lookup", "Lookup"], ["counter", "Counter"]];
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");
 let leave = null;
@@ -50,15 +49,19 @@ export function go(href) {
   history.pushState(null, "", href);
   show();
   window.scrollTo(0, 0);
+  main.focus({ preventScroll: true }); // where the next Tab, or a screen reader, goes on
 }
 
+/** The bar is in index.html, so that it is there before anything else; here it begins to work. */
 function bar() {
-  const search = h("input", { type: "search", placeholder: "Find a topic  /", "aria-label": "Find a topic", id: "find" });
-  const form = h("form", { role: "search", onsubmit: (event) => { event.preventDefault(); search.blur(); go(address("/topics", { search: search.value.trim() })); } }, search);
-  const theme = h("button", { type: "button", class: "plain", "aria-label": "Light or dark", title: "Light or dark", onclick: turnTheme }, "◐");
-  const who = session.admin_users ? h("span", { class: "faint who" }, session.user || "nobody", session.is_admin ? "" : ", may only look") : null;
-  const nav = h("nav", { "aria-label": "Pages" }, PLACES.map(([place, label]) => h("a", { href: address(`/${place}`), "data-place": place }, label)));
-  replace(document.getElementById("top"), h("a", { class: "brand", href: address("/") }, "pumpline"), nav, form, who, theme);
+  const search = document.getElementById("find");
+  search.form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    search.blur();
+    go(address("/topics", { search: search.value.trim() }));
+  });
+  document.getElementById("theme").addEventListener("click", turnTheme);
+  if (session.admin_users) document.getElementById("who").textContent = `${session.user || "nobody"}${session.is_admin ? "" : ", may only look"}`;
 }
 
 function turnTheme() {
@@ -84,9 +87,9 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     document.getElementById("find").focus();
   }
-  if (event.key === "ArrowDown" && !inField && event.target === document.body) {
+  if (event.key === "ArrowDown" && !inField && (event.target === document.body || event.target === main)) {
     event.preventDefault();
-    document.querySelector("#main tbody a")?.focus();
+    document.querySelector("#main tbody tr:not([hidden]) th a, #main tbody a")?.focus();
   }
   if (event.key === "Escape" && event.target.id === "find") event.target.blur();
 });
@@ -97,8 +100,6 @@ onConnection((connected) => {
   banner.textContent = connected ? "" : "nsqadmin does not answer; trying again. What is shown may be old.";
 });
 
-const kept = localStorage.getItem("theme");
-if (kept) document.documentElement.dataset.theme = kept;
 try {
   session = await get("/api/v1/session");
   bar();

@@ -118,7 +118,7 @@ export function chart(title, lines, { round = roundUp } = {}) {
   picture.addEventListener("pointerleave", onLeave);
   const element = h(
     "figure", { class: "chart" },
-    h("figcaption", {}, h("span", { class: "chart-title" }, title), when, legend),
+    h("figcaption", {}, h("span", { class: "chart-title" }, title), when, h("span", { class: "legends" }, legend)),
     h("div", { class: "plot-box" }, topLabel, midLabel, picture),
     h("div", { class: "times faint" }, begin, end),
   );

@@ -4,7 +4,8 @@ import { h, link, paths, setText } from "./dom.js";
 import { spark } from "./chart.js";
 import { ago, bytes, count, lag, rate } from "./format.js";
 
-const name = (text) => h("span", { class: "name", title: text }, text);
+/** A text of somebody else, cut where the column ends; all of it is in the title. */
+export const name = (text) => h("span", { class: "name", title: text }, text);
 
 /** Words beside a name: paused, trouble. */
 function marks(row) {
@@ -23,7 +24,7 @@ function marks(row) {
 function named(makeLink) {
   return (row) => {
     const beside = marks(row);
-    const element = h("span", {}, makeLink(row), " ", beside);
+    const element = h("span", { class: "named" }, makeLink(row), beside);
     element.update = (news) => beside.update(news);
     return element;
   };
@@ -41,9 +42,9 @@ function sparkCell(label) {
 function lagCell(row) {
   const element = h("span");
   element.update = (news) => {
-    const late = news.lag_ms > 60_000;
+    const late = news.lag_ms > 60_000 && news.waiting > 0;
     setText(element, lag(news.lag_ms));
-    element.className = late ? "late" : "";
+    element.className = late ? "late" : news.lag_ms === null || news.lag_ms === undefined ? "nothing" : "";
   };
   element.update(row);
   return element;
@@ -51,7 +52,7 @@ function lagCell(row) {
 
 const figure = (id, label, show = count, more = {}) => ({ id, label, number: true, show: (row) => show(row[id]), ...more });
 const lagColumn = { id: "lag_ms", label: "lag", number: true, show: lagCell, title: "how old the oldest message is that is not finished" };
-const sparkColumn = (label) => ({ id: "spark", label: "last 10 min", sort: false, class: "spark-cell", show: sparkCell(label) });
+const sparkColumn = (label) => ({ id: "spark", label: "last 10 min", sort: false, class: "spark-cell", width: "col-spark", show: sparkCell(label) });
 
 export const topicColumns = [
   { id: "topic", label: "topic", head: true, show: named((row) => link(paths.topic(row.topic), name(row.topic))) },
@@ -62,8 +63,9 @@ export const topicColumns = [
   figure("waiting", "waiting"),
   figure("in_flight", "in flight", count, { class: "wide" }),
   lagColumn,
+  figure("log_bytes", "disk", bytes, { class: "wide", title: "size of the log; a Go nsqd has none" }),
   figure("message_count", "messages", count, { class: "wide" }),
-  figure("nodes", "nodes", count, { class: "wide" }),
+  figure("nodes", "nodes", count, { class: "wide", width: "col-small" }),
 ];
 
 const channelFigures = [
@@ -78,15 +80,19 @@ const channelFigures = [
   figure("consumers", "consumers"),
 ];
 
-const channelName = (row) => link(paths.channel(row.topic, row.channel), name(row.channel));
+/** A hold is no channel: it is a reader's place in the topic, and shown there. */
+function channelName(row) {
+  if (!row.hold) return link(paths.channel(row.topic, row.channel), name(row.channel));
+  return [link(`${paths.topic(row.topic)}?show=holds`, name(row.channel)), h("span", { class: "faint" }, " hold")];
+}
 
 export const channelColumns = [
-  { id: "channel", label: "channel", head: true, show: named((row) => h("span", {}, channelName(row), row.hold ? h("span", { class: "faint" }, " hold") : "")) },
+  { id: "channel", label: "channel", head: true, show: named((row) => h("span", { class: "named" }, channelName(row))) },
   ...channelFigures,
 ];
 
 export const allChannelColumns = [
-  { id: "topic", label: "channel", head: true, show: named((row) => h("span", {}, link(paths.topic(row.topic), name(row.topic)), " › ", channelName(row))) },
+  { id: "topic", label: "channel", head: true, show: named((row) => h("span", { class: "named" }, link(paths.topic(row.topic), name(row.topic)), h("span", { class: "faint" }, "›"), channelName(row))) },
   ...channelFigures,
 ];
 
@@ -104,8 +110,8 @@ function state(row) {
 
 export const nodeColumns = [
   { id: "node", label: "node", head: true, show: named((row) => link(paths.node(row.node), name(row.node))) },
-  { id: "ok", label: "state", sort: false, show: state },
-  { id: "version", label: "version", show: (row) => [row.version ?? "", row.pumpline ? "pumpline" : ""].filter(Boolean).join(" ") },
+  { id: "ok", label: "state", class: "state", sort: false, show: state },
+  { id: "version", label: "version", width: "col-text", show: (row) => [row.version ?? "", row.pumpline ? "pumpline" : ""].filter(Boolean).join(" ") },
   figure("in_rate", "in/s", rate),
   sparkColumn("messages published, the last ten minutes"),
   figure("finish_rate", "done/s", rate),
@@ -116,16 +122,23 @@ export const nodeColumns = [
   { id: "disk_free", label: "disk free", number: true, show: (row) => bytes(row.disk_free) },
 ];
 
-export const consumerColumns = [
-  { id: "remote_address", label: "address", head: true, show: (row) => row.remote_address },
-  { id: "client_id", label: "client", show: (row) => [row.client_id, row.hostname].filter((text, index, all) => text && all.indexOf(text) === index).join(" @ ") },
-  { id: "user_agent", label: "agent", show: (row) => row.user_agent },
+/** How long, with the way to the message. */
+const holdsLongest = (topic) => (row) => {
+  const held = lag(row.longest_held_ms);
+  if (row.longest_held_offset === null || row.longest_held_offset === undefined) return held;
+  return link(paths.message(topic, row.node, row.longest_held_offset), held);
+};
+
+export const consumerColumns = (topic) => [
+  { id: "remote_address", label: "address", head: true, show: (row) => name(row.remote_address) },
+  { id: "client_id", label: "client", show: (row) => name([row.client_id, row.hostname].filter((text, index, all) => text && all.indexOf(text) === index).join(" @ ")) },
+  { id: "user_agent", label: "agent", show: (row) => name(row.user_agent ?? "") },
   { id: "node", label: "node", show: (row) => link(paths.node(row.node), name(row.node)) },
-  figure("ready_count", "RDY"),
-  figure("in_flight", "in flight"),
-  { id: "longest_held_ms", label: "holds longest", number: true, title: "how long its oldest message is in flight", show: (row) => lag(row.longest_held_ms) },
-  figure("done_rate", "done/s", rate),
+  figure("ready_count", "RDY", count, { width: "col-small" }),
+  figure("in_flight", "in flight", count, { width: "col-small" }),
+  { id: "longest_held_ms", label: "holds longest", number: true, width: "col-spark", title: "how long its oldest message is in flight", show: holdsLongest(topic) },
+  figure("done_rate", "done/s", rate, { width: "col-small" }),
   figure("finish_count", "finished"),
-  figure("requeue_count", "requeued"),
+  figure("requeue_count", "requeued", count, { class: "wide" }),
   { id: "connected_at_ms", label: "connected", number: true, show: (row) => ago(row.connected_at_ms) },
 ];

@@ -3,6 +3,7 @@
 import { h, replace } from "./dom.js";
 import { many } from "./format.js";
 
+const GO_NSQD = "a Go nsqd cannot do this"; // known before, so no failure while others can
 let number = 0;
 
 /** A modal dialog; `build(close)` gives its content, the promise what `close` was called with (null for Escape). */
@@ -31,7 +32,7 @@ export function confirm({ title, text, verb, name = "" }) {
     if (typed) typed.addEventListener("input", () => { act.disabled = typed.value !== name; });
     return h(
       "form", { method: "dialog", onsubmit: (event) => { event.preventDefault(); close(true); } },
-      [text].flat().map((line) => h("p", {}, line)),
+      [text].flat().filter(Boolean).map((line) => h("p", {}, line)),
       name && h("p", {}, h("label", {}, "Type ", h("code", {}, name), " to go on", h("br"), typed)),
       h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => close(false) }, "Cancel"), act),
     );
@@ -53,7 +54,10 @@ export function toast(text, { undo = null, isError = false } = {}) {
 /** What came of a change on several nodes: in short if all is well, else node by node. */
 export function tellResults(verb, answer) {
   const results = answer.results ?? [{ nodes: answer.nodes ?? [] }];
-  const failed = results.flatMap((result) => result.nodes.filter((node) => !node.ok).map((node) => ({ ...node, topic: result.topic, channel: result.channel })));
+  const all = results.flatMap((result) => result.nodes.filter((node) => !node.ok).map((node) => ({ ...node, topic: result.topic, channel: result.channel })));
+  const lacking = all.filter((node) => answer.ok && node.error === GO_NSQD);
+  const failed = all.filter((node) => !lacking.includes(node));
+  if (lacking.length) toast(`Not on ${lacking.map((node) => node.node).join(", ")}: ${GO_NSQD}.`);
   if (!failed.length) return;
   const body = h("ul", {}, failed.map((node) => h("li", {}, h("b", {}, node.node ?? node.lookupd), " ", [node.topic, node.channel].filter(Boolean).join(" › "), ": ", node.error)));
   modal(`${verb}: ${many(failed.length, "failure")}`, (close) => [

@@ -55,6 +55,16 @@ export function address(path, parameters = {}) {
   return BASE + path + (text ? "?" + text : "");
 }
 
+/** Put these into the query of this page's address, so that it can be sent to others; empty ones leave it. */
+export function keepInAddress(values) {
+  const url = new URL(location.href);
+  for (const [name, value] of Object.entries(values)) {
+    if (value) url.searchParams.set(name, value);
+    else url.searchParams.delete(name);
+  }
+  history.replaceState(history.state, "", url);
+}
+
 /** The path of this page without the base path, in parts. */
 export function here() {
   const path = location.pathname.startsWith(BASE) ? location.pathname.slice(BASE.length) : location.pathname;

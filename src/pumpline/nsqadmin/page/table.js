@@ -4,9 +4,22 @@ import { live } from "./api.js";
 import { h, replace, setText } from "./dom.js";
 import { count } from "./format.js";
 
-/** A cell shows a column's `show(row)`: a text, or an element that has `update(row)`. */
 const headClass = (column) => [column.number ? "number" : "", column.class ?? ""].join(" ").trim() || null;
 
+/** Columns have fixed widths, so that a number that grows moves none of them; the name takes what is left. */
+function widths(columns, picks) {
+  return h("colgroup", {}, picks && h("col", { class: "col-pick" }), columns.map((column) => h("col", { class: [column.width ?? (column.number ? "col-number" : ""), column.class ?? ""].join(" ").trim() || null })));
+}
+
+const NOTHING = new Set(["0", "–", ""]);
+
+/** What is nothing is grey: what is something stands out. */
+function setFigure(cell, column, text) {
+  setText(cell, text);
+  if (column.number) cell.classList.toggle("nothing", NOTHING.has(text));
+}
+
+/** A cell shows a column's `show(row)`: a text, or an element that has `update(row)`. */
 function makeCell(column, row) {
   const cell = h(column.head ? "th" : "td", {
     class: headClass(column),
@@ -14,7 +27,8 @@ function makeCell(column, row) {
     "data-label": column.label,
   });
   const shown = column.show(row);
-  cell.append(shown instanceof Node ? shown : String(shown ?? ""));
+  if (shown instanceof Node) cell.append(shown);
+  else setFigure(cell, column, String(shown ?? ""));
   return cell;
 }
 
@@ -26,19 +40,21 @@ function updateCell(cell, column, row) {
   }
   const shown = column.show(row);
   if (shown instanceof Node) cell.replaceChildren(shown);
-  else setText(cell, String(shown ?? ""));
+  else setFigure(cell, column, String(shown ?? ""));
 }
 
 /** A table of rows that are given: `update(rows)` shows others. */
-export function plainTable(caption, columns, { empty = "None.", select = null } = {}) {
+export function plainTable(caption, columns, { empty = "None." } = {}) {
   const body = h("tbody");
   const cells = new Map();
   const table = h(
     "table", {},
     h("caption", { class: "hidden" }, caption),
-    h("thead", {}, h("tr", {}, select && pickHead(), columns.map((column) => h("th", { scope: "col", class: headClass(column), title: column.title ?? null }, title(column))))),
+    widths(columns, false),
+    h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: headClass(column), title: column.title ?? null }, title(column))))),
     body,
   );
+  body.addEventListener("keydown", onArrow);
   const nothing = h("p", { class: "faint empty", hidden: true }, empty);
   const element = h("div", { class: "table" }, table, nothing);
   element.update = (rows) => {
@@ -49,7 +65,7 @@ export function plainTable(caption, columns, { empty = "None.", select = null } 
       replace(body, rows.map((row) => {
         const made = columns.map((column) => makeCell(column, row));
         cells.set(row.key, made);
-        return h("tr", {}, select && pickCell(row, select), made);
+        return h("tr", {}, made);
       }));
     } else {
       rows.forEach((row) => cells.get(row.key).forEach((cell, index) => updateCell(cell, columns[index], row)));
@@ -60,22 +76,26 @@ export function plainTable(caption, columns, { empty = "None.", select = null } 
   return element;
 }
 
-const pickHead = () => h("th", { class: "pick", scope: "col" }, h("span", { class: "hidden" }, "select"));
-
 /** What a column is called; one of buttons has a name that only screen readers tell. */
 const title = (column) => (column.label ? column.label : h("span", { class: "hidden" }, "actions"));
 
-function pickCell(row, select) {
-  const box = h("input", { type: "checkbox", "aria-label": `select ${row.key}` });
-  box.addEventListener("change", () => select(row, box.checked));
-  return h("td", { class: "pick" }, box);
-}
-
 const PAGE_ROWS = 50;
+const SORT_AGAIN_MS = 10_000;
+
+/** Arrows go from row to row. */
+function onArrow(event) {
+  const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const line = event.target.closest("tr");
+  const next = move === 1 ? line?.nextElementSibling : line?.previousElementSibling;
+  if (!move || !next) return;
+  event.preventDefault();
+  (next.querySelector("a") ?? next).focus();
+}
 
 /**
  * A live table of the API. Search, sort, filter and page are in the address, under `prefix`.
- * `columns`: {id, label, show, number, head, sort: false if it cannot be sorted by}. `bulk(rows)` gives what can be done with the selected.
+ * `columns`: {id, label, show, number, head, sort: false if it cannot be sorted by}. `bulk(rows)` gives what can be done with the
+ * selected. Rows stay where they are while somebody points at them; else those that are sorted by a figure are sorted again.
  */
 export function liveTable({ view, caption, columns, parameters = {}, sort, filters = [], searchable = true, bulk = null, empty = "None.", prefix = "" }) {
   const query = new URLSearchParams(location.search);
@@ -91,6 +111,7 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
   let stop = null;
   let shownRows = [];
   let total = 0;
+  let sortedAt = 0;
 
   const search = h("input", { type: "search", placeholder: "Search", "aria-label": `Search ${caption}`, value: state.search, class: "search" });
   const chips = filters.map((filter) => {
@@ -99,24 +120,34 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
       if (!state.filter.delete(filter.id)) state.filter.add(filter.id);
       chip.setAttribute("aria-pressed", String(state.filter.has(filter.id)));
       state.offset = 0;
-      reopen();
+      reopen("push");
     });
     return chip;
   });
   const acts = h("span", { class: "bulk" });
   const heads = columns.map((column) => sortHead(column));
   const body = h("tbody");
-  const table = h("table", {}, h("caption", { class: "hidden" }, caption), h("thead", {}, h("tr", {}, bulk && pickHead(), heads)), body);
+  const all = h("input", { type: "checkbox", "aria-label": "select all rows of this page" });
+  all.addEventListener("change", () => {
+    const is = all.checked;
+    shownRows.forEach((row) => pick(row, is));
+  });
+  const table = h(
+    "table", {},
+    h("caption", { class: "hidden" }, caption), widths(columns, bulk),
+    h("thead", {}, h("tr", {}, bulk && h("th", { class: "pick", scope: "col" }, all), heads)),
+    body,
+  );
   const nothing = h("p", { class: "faint empty", hidden: true }, empty);
   const range = h("span", { class: "faint range" });
   const news = h("button", { type: "button", hidden: true, onclick: () => reopen() }, "Show new rows");
-  const back = h("button", { type: "button", onclick: () => turn(-PAGE_ROWS) }, "Previous");
-  const on = h("button", { type: "button", onclick: () => turn(PAGE_ROWS) }, "Next");
+  const back = h("button", { type: "button", hidden: true, onclick: () => turn(-PAGE_ROWS) }, "Previous");
+  const on = h("button", { type: "button", hidden: true, onclick: () => turn(PAGE_ROWS) }, "Next");
+  const pages = h("div", { class: "pages" }, range, back, on, news, acts);
   const element = h(
     "div", { class: "table" },
-    (searchable || filters.length || bulk) && h("div", { class: "tools" }, searchable && search, chips, acts),
-    table, nothing,
-    h("div", { class: "pages" }, range, back, on, news),
+    (searchable || filters.length > 0) && h("div", { class: "tools" }, searchable && search, chips),
+    table, nothing, pages,
   );
 
   function sortHead(column) {
@@ -128,10 +159,9 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
       const second = column.number ? id : `-${id}`;
       state.sort = state.sort === first ? second : first;
       state.offset = 0;
-      reopen();
+      reopen("push");
     });
-    const head = h("th", { scope: "col", class: headClass(column), "data-sort": id }, button);
-    return head;
+    return h("th", { scope: "col", class: headClass(column), "data-sort": id }, button);
   }
 
   function showSort() {
@@ -143,22 +173,40 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
     }
   }
 
-  function keep() {
+  /** What is shown is in the address; `push` if Back is to lead to what was shown before. */
+  function keep(push) {
     const address = new URL(location.href);
     const values = { search: state.search, sort: state.sort === sort ? "" : state.sort, filter: [...state.filter].join(","), offset: state.offset || "" };
     for (const [name, value] of Object.entries(values)) {
       if (value) address.searchParams.set(named(name), value);
       else address.searchParams.delete(named(name));
     }
-    history.replaceState(history.state, "", address);
+    if (push && address.href !== location.href) history.pushState(null, "", address);
+    else history.replaceState(history.state, "", address);
   }
 
   function turn(rows) {
     state.offset = Math.max(0, state.offset + rows);
-    reopen();
+    reopen("push");
+  }
+
+  function pick(row, is) {
+    if (is) selected.set(row.key, row);
+    else selected.delete(row.key);
+    const box = cells.get(row.key)?.box;
+    if (box) box.checked = is;
+    showActs();
+  }
+
+  function pickCell(row) {
+    const box = h("input", { type: "checkbox", "aria-label": `select ${row.key}` });
+    box.addEventListener("change", () => pick(row, box.checked));
+    return box;
   }
 
   function showActs() {
+    all.checked = selected.size > 0 && selected.size === shownRows.length;
+    all.indeterminate = selected.size > 0 && selected.size < shownRows.length;
     replace(acts, selected.size ? [h("span", { class: "faint" }, `${count(selected.size)} selected `), bulk([...selected.values()])] : []);
   }
 
@@ -169,12 +217,9 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
     cells.clear();
     replace(body, data.rows.map((row) => {
       const made = columns.map((column) => makeCell(column, row));
-      const line = h("tr", { tabindex: "-1" }, bulk && pickCell(row, (picked, is) => {
-        if (is) selected.set(picked.key, picked);
-        else selected.delete(picked.key);
-        showActs();
-      }), made);
-      cells.set(row.key, { line, made });
+      const box = bulk && pickCell(row);
+      const line = h("tr", { tabindex: "-1" }, box && h("td", { class: "pick" }, box), made);
+      cells.set(row.key, { line, made, box });
       return line;
     }));
     showRange(data);
@@ -187,19 +232,27 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
     back.disabled = data.offset === 0;
     on.disabled = last >= data.total;
     nothing.hidden = data.total > 0;
-    table.hidden = data.total === 0;
-    setText(nothing, state.search || state.filter.size ? "Nothing matches." : empty);
+    table.hidden = pages.hidden = data.total === 0;
+    setText(nothing, data.message || (state.search || state.filter.size ? "Nothing matches." : empty));
   }
+
+  const isLookedAt = () => selected.size > 0 || element.matches(":hover") || element.contains(document.activeElement);
 
   /** There are more rows, or fewer. They move only while nobody points at them or has selected some. */
   function onOtherRows() {
-    const isLookedAt = selected.size > 0 || body.matches(":hover") || body.contains(document.activeElement);
-    if (isLookedAt) news.hidden = false;
+    if (isLookedAt()) news.hidden = false;
     else reopen();
   }
 
-  function reopen() {
-    keep();
+  /** A table by a figure is soon in another order; it is not one while somebody looks at it. */
+  function sortAgain() {
+    const byFigure = columns.some((column) => column.number && state.sort.replace("-", "") === column.id);
+    if (byFigure && Date.now() - sortedAt > SORT_AGAIN_MS && !isLookedAt()) reopen();
+  }
+
+  function reopen(push = "") {
+    sortedAt = Date.now();
+    keep(push);
     showSort();
     stop?.();
     selected.clear();
@@ -215,6 +268,7 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
         }
         showRange(data);
         if (data.total !== total) onOtherRows();
+        else sortAgain();
       },
       error: (error) => { replace(body); setText(nothing, error.message); nothing.hidden = false; table.hidden = true; },
     });
@@ -229,21 +283,7 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
       reopen();
     }, 150);
   });
-  body.addEventListener("keydown", (event) => {
-    const lines = [...body.rows];
-    const at = lines.indexOf(event.target.closest("tr"));
-    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (move && lines[at + move]) {
-      event.preventDefault();
-      focusRow(lines[at + move]);
-    }
-  });
+  body.addEventListener("keydown", onArrow);
   element.start = () => { reopen(); return () => stop?.(); };
-  element.focusFirst = () => body.rows[0] && focusRow(body.rows[0]);
-  element.rows = () => shownRows;
   return element;
-}
-
-function focusRow(line) {
-  (line.querySelector("a") ?? line).focus();
 }

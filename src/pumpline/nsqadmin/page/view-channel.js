@@ -1,22 +1,23 @@
 // One channel: how far behind it is, who consumes it, what waits in it.
 
-import { buttons, rewind } from "./actions.js";
+import { actionBar } from "./actions.js";
 import { get, live } from "./api.js";
 import { chart, roundUpTime } from "./chart.js";
 import { consumerColumns } from "./columns.js";
 import { h, link, paths, replace, setText } from "./dom.js";
 import { count, lag, rate } from "./format.js";
 import { messageBrowser } from "./messages.js";
+import { rewind } from "./rewind.js";
 import { liveTable, plainTable } from "./table.js";
 import { deadLetters } from "./topic-parts.js";
-import { troubleList } from "./view-overview.js";
+import { gauges, troubleList } from "./view-overview.js";
 import { parts } from "./view-topic.js";
 
 const perHour = (value) => (value === null || value === undefined ? "–" : rate(value * 3600));
 
 const nodeColumns = [
   { label: "node", head: true, show: (row) => link(paths.node(row.node), row.node) },
-  { label: "state", show: (row) => h("span", { class: row.ok ? "faint" : "bad" }, row.ok ? (row.paused ? "paused" : "ok") : row.error) },
+  { label: "state", class: "state", show: (row) => h("span", { class: row.ok ? "faint" : "bad" }, row.ok ? (row.paused ? "paused" : "ok") : row.error) },
   { label: "waiting", number: true, show: (row) => count(row.waiting) },
   { label: "lag", number: true, show: (row) => lag(row.lag_ms) },
   { label: "in flight", number: true, show: (row) => count(row.in_flight) },
@@ -29,38 +30,37 @@ const nodeColumns = [
 
 export function channelView(session, topic, channel) {
   const troubles = troubleList(false);
-  const facts = h("p", { class: "facts" }, "…");
-  const doing = h("span", { class: "doing" });
+  const facts = gauges("This channel", {
+    waiting: ["waiting", count], lag_ms: ["lag", lag], in_flight: ["in flight", count], deferred: ["deferred", count], finish_rate: ["done/s", rate],
+    requeue_rate: ["requeued/h", perHour], timeout_rate: ["timeouts/h", perHour], consumers: ["consumers", count],
+  });
+  const doing = actionBar();
   const note = h("p", { class: "bad", role: "status" });
   const waiting = chart("Waiting", [{ id: "waiting", label: "waiting", show: count }, { id: "in_flight", label: "in flight", show: count }, { id: "deferred", label: "deferred", show: count }]);
   const rates = chart("Messages a second", [{ id: "in_rate", label: "in", show: rate }, { id: "finish_rate", label: "finished", show: rate }, { id: "requeue_rate", label: "requeued", show: rate }, { id: "timeout_rate", label: "timed out", show: rate }]);
   const lags = chart("Lag", [{ id: "lag_ms", label: "lag", show: lag }], { round: roundUpTime });
   const nodes = plainTable("By node", nodeColumns, { empty: "No node has it." });
-  const consumers = liveTable({ view: "table/consumers", caption: "Consumers", columns: consumerColumns, sort: "remote_address", parameters: { topic, channel }, searchable: false, prefix: "k_", empty: "Nobody consumes it." });
+  const consumers = liveTable({ view: "table/consumers", caption: "Consumers", columns: consumerColumns(topic), sort: "remote_address", parameters: { topic, channel }, searchable: false, prefix: "k_", empty: "Nobody consumes it." });
   const tabs = h("div");
+  const parts_ = h("div", { hidden: true }, h("div", { class: "charts three" }, waiting, lags, rates), h("section", {}, h("h2", {}, "Consumers"), consumers), h("section", {}, h("h2", {}, "Nodes"), nodes), tabs);
   let end = null;
-  let acts = "";
   let latest = { topic, channel };
 
   function draw(data) {
-    setText(note, data.found ? data.message : "No node has this channel.");
+    setText(note, data.found ? data.message.replace("WARNING: ", "Not all nodes answered: ") : "No node has this channel.");
     troubles.update(data.troubles ?? []);
     const total = data.total ?? {};
     latest = { ...total, topic, channel };
-    setText(facts, `${count(total.waiting)} waiting · lag ${lag(total.lag_ms)} · ${count(total.in_flight)} in flight · ${count(total.deferred)} deferred · ${rate(total.finish_rate)} done/s · requeued ${perHour(total.requeue_rate)}/h · timeouts ${perHour(total.timeout_rate)}/h`);
+    facts.update(total);
+    facts.hidden = parts_.hidden = !data.found;
     nodes.update(data.nodes ?? []);
-    const key = `${data.found} ${total.paused}`;
-    if (session.is_admin && key !== acts) {
-      acts = key;
-      const back = h("button", { type: "button", onclick: () => rewind(latest) }, "Rewind…");
-      const [pause, ...others] = data.found ? buttons([latest]) : [];
-      replace(doing, data.found && [pause, (data.nodes ?? []).some((each) => each.is_pumpline) && back, others]);
-    }
+    const more = data.nodes.some((each) => each.is_pumpline) ? [{ label: "Rewind…", run: () => rewind(latest) }] : [];
+    if (session.is_admin) doing.update(data.found ? { row: latest, nodes: data.nodes.filter((each) => each.ok), more } : null);
     if (!end && data.found) {
       const names = data.nodes.map((each) => each.node);
       const made = parts([
         { id: "messages", label: "Messages", make: () => messageBrowser({ topic, channel, nodes: names, states: ["waiting", "in_flight", "deferred", "requeued"] }) },
-        { id: "dead", label: "Dead letters", make: () => deadLetters(session, topic) },
+        { id: "dead", label: "Dead letters", make: () => deadLetters(session, topic, channel) },
       ]);
       replace(tabs, made);
       end = made.start();
@@ -73,11 +73,7 @@ export function channelView(session, topic, channel) {
     element: h(
       "div", {},
       h("div", { class: "title" }, h("h1", {}, link(paths.topic(topic), topic), " › ", channel), doing),
-      note, facts, troubles,
-      h("div", { class: "charts" }, waiting, lags, rates),
-      h("section", {}, h("h2", {}, "Consumers"), consumers),
-      h("section", {}, h("h2", {}, "Nodes"), nodes),
-      tabs,
+      note, troubles, facts, parts_,
     ),
     start: () => {
       more();

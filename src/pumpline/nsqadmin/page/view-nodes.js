@@ -1,9 +1,9 @@
 // All nsqds, and one of them.
 
 import { buttons, act } from "./actions.js";
-import { get, live } from "./api.js";
+import { get } from "./api.js";
 import { chart } from "./chart.js";
-import { allChannelColumns, nodeColumns, topicColumns } from "./columns.js";
+import { allChannelColumns, name, nodeColumns, topicColumns } from "./columns.js";
 import { confirm } from "./dialog.js";
 import { h, link, paths, replace, setText } from "./dom.js";
 import { ago, bytes, count, lag, rate } from "./format.js";
@@ -19,6 +19,9 @@ export function nodesView() {
   return { title: "Nodes", element: h("div", {}, h("h1", {}, "Nodes"), table), start: () => table.start() };
 }
 
+/** Histories are of the whole cluster, and how many nodes have it is not the question here. */
+const ofNode = (columns) => columns.filter((column) => column.id !== "spark" && column.id !== "nodes");
+
 function tombstone(node, rows) {
   const text = ["Consumers that ask an nsqlookupd stop going there for it, and the topic is deleted on that node.", `${count(rows.length)} selected: ${rows.map((row) => row.topic).slice(0, 10).join(", ")}`];
   confirm({ title: `Tombstone on ${node}?`, text, verb: "Tombstone", name: rows.length === 1 ? rows[0].topic : `tombstone ${rows.length}` })
@@ -32,13 +35,13 @@ export function nodeView(session, node) {
   const depth = chart("Waiting", [{ id: "waiting", label: "waiting", show: count }]);
   const registered = h("p", { class: "faint" });
   const bulk = session.is_admin ? (rows) => [buttons(rows, { node }), h("button", { type: "button", class: "danger", onclick: () => tombstone(node, rows) }, "Tombstone…")] : null;
-  const topics = liveTable({ view: "table/topics", caption: "Topics of this node", columns: topicColumns, sort: "topic", parameters: { node }, bulk, prefix: "t_", empty: "This node has no topics." });
-  const channels = liveTable({ view: "table/channels", caption: "Channels of this node", columns: allChannelColumns, sort: "topic", parameters: { node }, prefix: "c_", empty: "This node has no channels." });
+  const topics = liveTable({ view: "table/topics", caption: "Topics of this node", columns: ofNode(topicColumns), sort: "topic", parameters: { node }, bulk, prefix: "t_", empty: "This node has no topics." });
+  const channels = liveTable({ view: "table/channels", caption: "Channels of this node", columns: ofNode(allChannelColumns), sort: "topic", parameters: { node }, prefix: "c_", bulk: session.is_admin ? (rows) => buttons(rows, { node }) : null, empty: "This node has no channels." });
   const producers = plainTable("Producers", [
-    { label: "address", head: true, show: (row) => row.remote_address },
-    { label: "client", show: (row) => row.client_id },
-    { label: "agent", show: (row) => row.user_agent },
-    { label: "topic", show: (row) => (row.topic ? link(paths.topic(row.topic), row.topic) : "") },
+    { label: "address", head: true, show: (row) => name(row.remote_address) },
+    { label: "client", show: (row) => name(row.client_id) },
+    { label: "agent", show: (row) => name(row.user_agent) },
+    { label: "topic", show: (row) => (row.topic ? link(paths.topic(row.topic), name(row.topic)) : "") },
     { label: "published", number: true, show: (row) => count(row.count) },
   ], { empty: "Nobody is connected to publish." });
   const problem = h("p", { class: "bad", hidden: true });
@@ -60,6 +63,8 @@ export function nodeView(session, node) {
     producers.update((data.producers ?? []).map((each) => ({ ...each, key: each.remote_address + each.topic })));
   }
 
+  // Asked for, not streamed: browsers have six connections to one server, and the tables have two of them.
+  const look = () => get("/api/v1/node", { node }).then(draw).catch((error) => { problem.hidden = false; replace(problem, error.message === "NODE_NOT_FOUND" ? "No nsqd of this cluster has this address." : error.message); });
   const more = () => get("/api/v1/history", { node }).then((data) => { rates.update(data); depth.update(data); }).catch(() => {});
   return {
     title: node,
@@ -72,10 +77,10 @@ export function nodeView(session, node) {
     ),
     start: () => {
       more();
-      const timer = setInterval(more, 10_000);
-      const fail = (error) => { problem.hidden = false; replace(problem, error.message); };
-      const ends = [live("node", { node }, { full: draw, delta: draw, error: fail }), topics.start(), channels.start()];
-      return () => { clearInterval(timer); ends.forEach((end) => end()); };
+      look();
+      const timers = [setInterval(more, 10_000), setInterval(() => document.hidden || look(), 5000)];
+      const ends = [topics.start(), channels.start()];
+      return () => { timers.forEach(clearInterval); ends.forEach((end) => end()); };
     },
   };
 }

@@ -42,7 +42,7 @@ export function troubleList(title = true) {
 }
 
 /** A figure with its name; with a line if it has a history. */
-function gauge(label, withLine) {
+export function gauge(label, withLine = false) {
   const value = h("b", {}, "–");
   const line = withLine ? spark([], { width: 72, label: `${label}, the last ten minutes` }) : null;
   const element = h("div", { class: "gauge" }, h("span", { class: "label" }, label), value, line);
@@ -53,17 +53,26 @@ function gauge(label, withLine) {
   return element;
 }
 
+/** Figures side by side: `figures` are {id: [label, show]}, `update(row)` shows another row. */
+export function gauges(label, figures) {
+  const made = Object.entries(figures).map(([id, [name, show]]) => ({ id, show, element: gauge(name) }));
+  const element = h("section", { class: "gauges", "aria-label": label }, made.map((each) => each.element));
+  element.update = (row) => made.forEach((each) => each.element.update(each.show(row[each.id], row)));
+  return element;
+}
+
 export function overviewView() {
   const troubles = troubleList();
-  const leftOut = h("p", { class: "bad", hidden: true });
+  const leftOut = h("p", { class: "faint", hidden: true });
   const rates = { in_rate: gauge("in/s", true), out_rate: gauge("out/s", true), finish_rate: gauge("finished/s", true), waiting: gauge("waiting", true) };
   const counts = { in_flight: gauge("in flight"), deferred: gauge("deferred"), topics: gauge("topics"), channels: gauge("channels"), consumers: gauge("consumers"), nodes: gauge("nodes") };
   const table = liveTable({ view: "table/topics", caption: "Topics", columns: topicColumns, sort: "topic", filters: topicFilters, empty: "There are no topics yet. The first publish makes one." });
   const element = h(
     "div", {},
     h("h1", { class: "hidden" }, "Overview"),
-    troubles, leftOut,
+    troubles,
     h("section", { class: "gauges", "aria-label": "The cluster" }, Object.values(rates), Object.values(counts)),
+    leftOut,
     h("section", {}, h("h2", {}, "Topics"), table),
   );
 
@@ -75,8 +84,9 @@ export function overviewView() {
       each.update(count(data.totals[id]) + silent);
     }
     leftOut.hidden = !data.left_out.length;
-    const names = data.left_out.slice(0, 5).map((each) => `${each.node ?? each.lookupd} (${each.error}, for ${ago(each.since_ms)})`);
-    setText(leftOut, `Figures are without ${names.join(", ")}${data.left_out.length > 5 ? " and others" : ""}.`);
+    const names = data.left_out.slice(0, 5).map((each) => `${each.node ?? each.lookupd} (silent for ${ago(each.since_ms)})`);
+    const others = data.left_out.length - names.length;
+    setText(leftOut, `Figures are without ${names.join(", ")}${others > 0 ? ` and ${count(others)} more` : ""}.`);
   }
 
   return {

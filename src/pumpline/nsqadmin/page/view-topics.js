@@ -31,7 +31,7 @@ export function topicsView(session) {
       h("div", { class: "title" },
         h("h1", { class: "hidden" }, ofChannels ? "Channels" : "Topics"),
         h("div", { class: "tabs" }, tab("Topics", "", !ofChannels), tab("Channels", "channels", ofChannels)),
-        session.is_admin && h("button", { type: "button", onclick: () => create() }, "New topic…")),
+        session.is_admin && h("button", { type: "button", onclick: () => create(session) }, "New topic…")),
       table,
     ),
     start: () => table.start(),

@@ -105,7 +105,7 @@ class ChannelStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     oldest_timestamp: int = 0  # of what is not finished; absent if there is nothing
 
 
-class TopicStats(msgspec.Struct, kw_only=True):
+class TopicStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     topic_name: str
     channels: list[ChannelStats]
     depth: int
@@ -114,6 +114,7 @@ class TopicStats(msgspec.Struct, kw_only=True):
     message_bytes: int
     paused: bool
     e2e_processing_latency: LatencyStats
+    log_bytes: int = 0  # of its files; absent if there are none
 
 
 class Stats(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -220,6 +221,7 @@ def topic_stats(topic: Topic, latency: LatencyStats) -> TopicStats:
         message_bytes=topic.message_bytes,
         paused=topic.paused,
         e2e_processing_latency=latency,
+        log_bytes=0 if topic.ephemeral else topic.log.size_bytes,
     )
 
 

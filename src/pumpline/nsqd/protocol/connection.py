@@ -50,6 +50,7 @@ from pumpline.nsqd.security.access import Answered, Authorities
 
 WATER_MARK_BYTES = 512 * 1024  # unsent output at which a client counts as slow
 FLOOD_BYTES = 4 * WATER_MARK_BYTES  # and at which even a consumer is not read from
+LARGE_BYTES = 128 * 1024  # of a command, such as an MPUB, that is carried out in a turn only
 LINGER_S = 30.0  # for a client to take what is left when its connection ends
 
 _LOG = logging.getLogger(__name__)
@@ -131,9 +132,13 @@ class Connection(asyncio.BufferedProtocol):
         if self.phase is not PLAIN:
             self._receive(count)
         elif self._pending:
+            is_large = len(self._pending) > LARGE_BYTES  # before: of one command
             self._pending += self._received_view[:count]
             if len(self._pending) >= self._need:
-                self._consume_pending()
+                if is_large:
+                    self.wait_turn()
+                else:
+                    self._consume_pending()
         else:
             try:
                 used, self._need = self.protocol.feed(self._received, 0, count)

@@ -8,10 +8,11 @@ import pytest
 import uvloop
 
 from pumpline.core.protocol.layers import Compression, Deflate, EndOfStream, Layers, Snappy, Tls
+from pumpline.nsqd.protocol import turns as turns_module
 from pumpline.nsqd.protocol.turns import TURN_COMMANDS, Turns
 from tests.kit.certificates import Authority, client_context
 from tests.kit.fuzz.inprocess import InProcess
-from tests.kit.wire.commands import MAGIC, identify, pub
+from tests.kit.wire.commands import MAGIC, identify, mpub, pub
 
 OK = b"\0\0\0\6\0\0\0\0OK"
 RUN = 60_000  # messages; a bufferful has half of them
@@ -153,6 +154,30 @@ def test_client_with_many_commands_lets_another_one_in(nsqd: InProcess, feature:
     meanwhile = nsqd.run(both())
     assert published(nsqd, *topics) == RUN
     assert meanwhile <= TURNS_MAX * TURN_COMMANDS
+
+
+def test_large_mpubs_of_many_are_not_carried_out_all_at_once(
+    nsqd: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An MPUB is one command, however many messages it has: of 200,000, it takes 10 ms."""
+    monkeypatch.setattr(turns_module, "ROUND_S", 0.0)
+    messages, clients = 60_000, 12  # 300 kB each, more than is read at once
+
+    async def all_of_them() -> int:
+        busy = [await connected(nsqd) for _ in range(clients)]
+        for client in busy:
+            client.send(mpub("large", [b"x"] * messages))
+        longest = before = published(nsqd, "large")
+        while before < messages * clients:
+            await asyncio.sleep(0)
+            now = published(nsqd, "large")
+            longest, before = max(longest, now - before), now
+        for client in busy:
+            await client.receive(OK)
+            client.writer.close()
+        return longest
+
+    assert nsqd.run(all_of_them()) <= 2 * messages  # a turn may be before the tick and one after
 
 
 @pytest.mark.parametrize("feature", ["", "deflate", "snappy", "tls_v1"])

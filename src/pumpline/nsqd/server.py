@@ -218,7 +218,8 @@ class Server:
                 raise StartupError(f"failed to instantiate nsqd - {error}") from None
         elif options.auth_http_address:
             _LOG.info(
-                "HTTP: /log and /hold are closed, as there is --auth-http-address; "
+                "HTTP: /log, /hold and changes of settings are closed, as there is "
+                "--auth-http-address; "
                 "--http-token-file or --http-client-ca-file would open them to those who may"
             )
         return tls

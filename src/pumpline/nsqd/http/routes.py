@@ -75,15 +75,18 @@ def nsqd_routes(
     table["POST", "/drain"] = Endpoint(drain.drain)
     settings = SettingsEndpoints(broker)
     table["GET", "/topic/settings"] = Endpoint(settings.get)
+    closed = require_certificate if log_is_closed else None
     table["POST", "/topic/settings"] = Endpoint(
-        settings.post, body=BodyLimit(BODY_BYTES_MAX, "BODY_TOO_BIG")
+        settings.post,
+        body=BodyLimit(BODY_BYTES_MAX, "BODY_TOO_BIG"),
+        check=closed,  # they can send a topic's messages to another topic, as dead letters
     )
     log = LogEndpoints(broker)
     for method, path, handler in _log_paths(broker, log):
         table[method, path] = Endpoint(
             handler,
             access=Access.READ_LOG,
-            check=require_certificate if log_is_closed else None,
+            check=closed,
         )
     for path, handler in _admin_paths(AdminEndpoints(broker, log)).items():
         table["POST", path] = Endpoint(handler)

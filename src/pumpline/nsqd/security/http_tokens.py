@@ -100,8 +100,9 @@ class Gate:
 
 
 def require_certificate(request: Request) -> None:
-    """For reading the log where TCP clients must AUTH, and there are no access tokens. AUTH grants
-    single topics, and HTTP clients do not AUTH: without this they would see every topic."""
+    """For reading the log, and for settings that bring messages to another topic, where TCP clients
+    must AUTH, and there are no access tokens. AUTH grants single topics, and HTTP clients do not
+    AUTH: without this they would see every topic."""
     if not request.client.has_certificate:
         raise HttpError(403, "ACCESS_TOKEN_REQUIRED")
 

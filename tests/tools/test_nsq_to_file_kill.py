@@ -7,9 +7,11 @@ each kill.
 import gzip
 import os
 import random
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import cramjam
 import pytest
@@ -18,71 +20,135 @@ from tests.kit.daemons import Nsqd, wait_until
 from tests.kit.nsq_tools import RunningTool
 
 SEED = int(os.environ.get("PUMPLINE_CRASH_SEED", "18"))
-MESSAGES = 4_000
-KILLS = 6
 WINDOW = 50
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 
-def bodies_in(path: Path) -> list[bytes]:
+def bodies_in(path: Path, is_lines: bool) -> list[bytes]:
     """Raises if the file cannot be read to its end."""
     data = path.read_bytes()
     if path.suffix == ".gz":
         data = gzip.decompress(data)
     elif path.suffix == ".zst":
         data = bytes(cramjam.zstd.decompress(data))
-    assert not data or data.endswith(b"\n")
-    return data.splitlines()
+    if is_lines:
+        assert not data or data.endswith(b"\n")
+        return data.splitlines()
+    bodies, at = [], 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4])
+        bodies.append(data[at + 4 : at + 4 + size])
+        assert len(bodies[-1]) == size
+        at += 4 + size
+    return bodies
 
 
+PLAIN: tuple[str, ...] = ()
+GZIP = ("--gzip",)
+ZSTD_ROTATED = ("--zstd", "--rotate-size=20000")
+GZIP_WORK_DIR = ("--gzip", "--work-dir={directory}/work")
+PLAIN_ROTATED = ("--rotate-interval=30ms", "--work-dir={directory}/work")
+LENGTHS = ("--framing=length",)
+OTHER_FILE_SYSTEM = ("--zstd", "--rotate-size=20000", "--work-dir={memory}")
+
+FEW = pytest.param(4_000, 6, id="few")
+MANY = pytest.param(100_000, 80, id="many", marks=pytest.mark.soak)
+
+
+@pytest.mark.parametrize(("messages", "kills"), [FEW, MANY])
 @pytest.mark.parametrize(
     "flags",
-    [
-        (),
-        ("--gzip",),
-        ("--zstd", "--rotate-size=20000"),
-        ("--gzip", "--work-dir={directory}/work"),
-    ],
+    [PLAIN, GZIP, ZSTD_ROTATED, GZIP_WORK_DIR],
     ids=["plain", "gzip", "zstd-rotated", "gzip-work-dir"],
 )
 def test_every_message_is_there_and_files_can_be_read(
-    own_nsqd: Nsqd, tmp_path: Path, flags: tuple[str, ...]
+    own_nsqd: Nsqd, tmp_path: Path, flags: tuple[str, ...], messages: int, kills: int
 ) -> None:
-    chance = random.Random(SEED)
-    own_nsqd.http("POST", "/topic/create?topic=t")
-    own_nsqd.http("POST", "/channel/create?topic=t&channel=nsq_to_file")
-    expected = [b"message %d %s" % (n, b"x" * (n % 40)) for n in range(MESSAGES)]
-    with own_nsqd.connect() as client:
-        client.mpub("t", expected)
+    work = KilledWork(own_nsqd, tmp_path, flags, messages)
+    work.run(kills=kills, hang_ups=0)
+    work.check(kills=kills)
 
-    def depth() -> int:
-        stats = own_nsqd.channel_stats("t", "nsq_to_file")
+
+@pytest.mark.parametrize(("messages", "kills"), [pytest.param(2_000, 3, id="few"), MANY])
+@pytest.mark.parametrize(
+    "flags",
+    [PLAIN_ROTATED, LENGTHS, OTHER_FILE_SYSTEM],
+    ids=["plain-rotated-work-dir", "length", "zstd-other-file-system"],
+)
+def test_it_is_so_with_hang_ups_in_between(
+    own_nsqd: Nsqd, tmp_path: Path, flags: tuple[str, ...], messages: int, kills: int
+) -> None:
+    with tempfile.TemporaryDirectory(dir=memory()) as directory:
+        given = tuple(flag.replace("{memory}", directory) for flag in flags)
+        work = KilledWork(own_nsqd, tmp_path, given, messages)
+        work.run(kills=kills, hang_ups=3)
+        work.check(kills=kills)
+        assert not list(Path(directory).iterdir())
+
+
+class KilledWork:
+    """A topic full of messages, and nsq_to_file on it, which is killed again and again."""
+
+    def __init__(self, nsqd: Nsqd, directory: Path, flags: tuple[str, ...], messages: int) -> None:
+        self._nsqd = nsqd
+        self._chance = random.Random(SEED)
+        self._directory = directory
+        self._expected = [b"message %d %s" % (n, b"x" * (n % 40)) for n in range(messages)]
+        self._is_lines = "--framing=length" not in flags
+        nsqd.http("POST", "/topic/create?topic=t")
+        nsqd.http("POST", "/channel/create?topic=t&channel=nsq_to_file")
+        with nsqd.connect() as client:
+            for at in range(0, messages, 1000):
+                client.mpub("t", self._expected[at : at + 1000])
+        self._tool = RunningTool(
+            "nsq_to_file",
+            "--topic=t",
+            f"--nsqd-tcp-address={nsqd.tcp_address}",
+            f"--output-dir={directory / 'out'}",
+            f"--max-in-flight={WINDOW}",
+            "--sync-interval=20ms",
+            "--datetime-format=fixed",
+            *(flag.format(directory=directory) for flag in flags),
+            directory=directory,
+        )
+
+    def run(self, *, kills: int, hang_ups: int) -> None:
+        step = len(self._expected) // (2 * kills)
+        for kill in range(kills):
+            with self._tool as tool:
+                left = self._depth() - step
+                wait_until(lambda: self._stats()["client_count"])
+                for _ in range(hang_ups):
+                    self._wait_for(left + self._chance.randrange(step))
+                    tool.hang_up()
+                self._wait_for(left)
+                time.sleep(self._chance.random() * 0.01)  # anywhere in a sync
+                tool.kill()
+            assert self._depth() or kill
+        with self._tool as tool:
+            wait_until(lambda: self._stats()["client_count"])
+            wait_until(lambda: not self._depth(), 300)
+            assert tool.stop() == 0, tool.stderr
+
+    def check(self, *, kills: int) -> None:
+        files = list((self._directory / "out").iterdir())
+        counts = Counter(body for path in files for body in bodies_in(path, self._is_lines))
+        assert counts.keys() == set(self._expected)
+        assert sum(counts.values()) - len(self._expected) <= kills * WINDOW
+        assert not list((self._directory / "work").glob("*"))
+
+    def _wait_for(self, depth: int) -> None:
+        wait_until(lambda: self._depth() <= max(0, depth))
+
+    def _depth(self) -> int:
+        stats = self._stats()
         return int(stats["depth"] + stats["in_flight_count"])
 
-    tool = RunningTool(
-        "nsq_to_file",
-        "--topic=t",
-        f"--nsqd-tcp-address={own_nsqd.tcp_address}",
-        f"--output-dir={tmp_path / 'out'}",
-        f"--max-in-flight={WINDOW}",
-        "--sync-interval=20ms",
-        "--datetime-format=fixed",
-        *(flag.format(directory=tmp_path) for flag in flags),
-        directory=tmp_path,
-    )
-    for kill in range(KILLS):
-        with tool:
-            left = depth() - MESSAGES // (2 * KILLS)
-            wait_until(lambda left=left: depth() <= max(0, left))  # type: ignore[misc]
-            time.sleep(chance.random() * 0.01)  # anywhere in a sync
-            tool.kill()
-        assert depth() or kill
-    with tool:
-        wait_until(lambda: own_nsqd.channel_stats("t", "nsq_to_file")["client_count"])
-        wait_until(lambda: not depth())
-        assert tool.stop() == 0, tool.stderr
-    counts = Counter(body for path in (tmp_path / "out").iterdir() for body in bodies_in(path))
-    assert counts.keys() == set(expected)
-    assert sum(counts.values()) - MESSAGES <= KILLS * WINDOW
-    assert not list((tmp_path / "work").glob("*"))
+    def _stats(self) -> dict[str, Any]:
+        return self._nsqd.channel_stats("t", "nsq_to_file")
+
+
+def memory() -> str | None:
+    """A directory of another file system than that of tmp_path, where there is one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

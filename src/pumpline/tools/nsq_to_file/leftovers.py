@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pumpline.tools.nsq_to_file.encoding import Encoding
 from pumpline.tools.nsq_to_file.filenames import Filenames
+from pumpline.tools.nsq_to_file.moving import copied_name, delete_copy
 from pumpline.tools.nsq_to_file.output_file import mend
 
 log = logging.getLogger("pumpline.tools.nsq_to_file")
@@ -37,6 +38,14 @@ def mend_leftovers(
         if path.exists():
             mended.append(path)
     return mended
+
+
+def delete_copies(directory: Path, names: Filenames, *, depth: int) -> None:
+    """Of moves to the output directory that were killed: what they copied is still to be moved."""
+    for path in _files(directory, depth):
+        name = copied_name(path.name)
+        if name and _is_ours(path.with_name(name), directory, names) and delete_copy(path):
+            log.warning("%s: deleted, a copy that was not complete before a kill", path)
 
 
 def _is_ours(path: Path, directory: Path, names: Filenames) -> bool:

@@ -1,4 +1,4 @@
-"""One file that nsq_to_file writes: opened, synced, marked, closed, and moved when complete.
+"""One file that nsq_to_file writes: opened, synced, marked and closed.
 
 A file is *marked* while it is open: an extended attribute has its size at the last sync. Messages
 are finished after the sync that covers them, so what lies beyond the mark after a kill will be
@@ -22,26 +22,22 @@ Blocking; knows nothing of messages and of the event loop.
 import errno
 import fcntl
 import os
-import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from pumpline.tools.nsq_to_file.encoding import Encoding
+from pumpline.tools.nsq_to_file.moving import make_directory, sync_directory
 
 MARK = "user.pumpline.synced"
 SHARED = "user.pumpline.shared"
 FILE_MODE = 0o666
-DIRECTORY_MODE = 0o770
-
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
 class OutputFile:
     def __init__(self, path: Path, *, is_exclusive: bool) -> None:
         """FileExistsError if it is to be a new file and is not."""
-        _make_directory(path.parent)
+        make_directory(path.parent)
         flag = os.O_EXCL if is_exclusive else os.O_APPEND
         self.path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flag, FILE_MODE)
@@ -54,7 +50,7 @@ class OutputFile:
         else:
             _set_attribute(self._fd, SHARED, b"1")
         _lock(self._fd, fcntl.LOCK_SH)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -142,66 +138,6 @@ def _good_bytes(file: BinaryIO, size: int, marked: bytes | None, encoding: Encod
     return whole if whole or encoding.begins_as_ours(file) else size
 
 
-def move(source: Path, destinations: Iterator[Path]) -> Path:
-    """Move a complete file to the first destination whose name is free; return which.
-
-    Also from one file system to another, where the copy appears under its name only when it is
-    whole and on the disk.
-    """
-    copy: Path | None = None
-    try:
-        for destination in destinations:
-            _make_directory(destination.parent)
-            try:
-                _link(copy or source, destination)
-            except FileExistsError:
-                continue
-            except OSError as error:
-                if error.errno != errno.EXDEV:
-                    raise
-                copy = _copied(source, destination)
-                try:
-                    _link(copy, destination)
-                except FileExistsError:
-                    continue
-            _sync_directory(destination.parent)
-            source.unlink()
-            return destination
-    finally:
-        if copy is not None:
-            copy.unlink(missing_ok=True)
-    raise FileExistsError(errno.EEXIST, "no name is free", str(source))
-
-
-def _make_directory(path: Path) -> None:
-    try:
-        path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    except FileExistsError:
-        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(path)) from None
-
-
-def _link(source: Path, destination: Path) -> None:
-    """Give a file a second name, which must be free."""
-    try:
-        os.link(source, destination)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        # A file system without hard links: take the name first, then replace what has it.
-        os.close(os.open(destination, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
-        shutil.copyfile(source, destination)
-
-
-def _copied(source: Path, destination: Path) -> Path:
-    """A whole copy beside the destination, under a hidden name."""
-    copy = destination.with_name(f".{destination.name}.{os.getpid()}.copy")
-    shutil.copyfile(source, copy)
-    shutil.copymode(source, copy)
-    with copy.open("rb") as file:
-        os.fsync(file.fileno())
-    return copy
-
-
 def _lock(fd: int, kind: int) -> bool:
     """Whether we have the lock; False as well where there are none."""
     try:
@@ -238,13 +174,3 @@ def _set_attribute(fd: int, name: str, value: bytes) -> bool:
 def _remove_attribute(fd: int, name: str) -> None:
     with suppress(OSError):
         os.removexattr(fd, name)
-
-
-def _sync_directory(path: Path) -> None:
-    """So that a file's name survives a loss of power, as its contents do."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):  # some file systems cannot
-            os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pumpline.tools.nsq_to_file.encoding import Encoding, GzipEncoding, ZstdEncoding
-from pumpline.tools.nsq_to_file.output_file import MARK, OutputFile, mend, move, unmark
+from pumpline.tools.nsq_to_file.output_file import MARK, OutputFile, mend, unmark
 
 LINES = Encoding(framing="line")
 
@@ -89,18 +89,6 @@ def test_what_was_not_synced_can_be_taken_back(path: Path) -> None:
     file.sync()
     file.close()
     assert path.read_bytes() == b"one\nthree\n"
-
-
-def test_a_move_takes_the_first_name_that_is_free(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.write_bytes(b"body")
-    names = [tmp_path / "out" / name for name in ("a", "b", "c")]
-    names[0].parent.mkdir()
-    names[0].write_bytes(b"taken")
-    assert move(source, iter(names)) == names[1]
-    assert not source.exists()
-    assert [path.name for path in sorted(names[0].parent.iterdir())] == ["a", "b"]
-    assert names[1].read_bytes() == b"body"
 
 
 GZIP = GzipEncoding(framing="line", level=6)

@@ -170,7 +170,13 @@ class Server:
 
     def get(self, path: str) -> bytes:
         """GET over a connection that stays open; any status but 200 is a failure."""
-        return self._request("GET", path)
+        was_open = self._http is not None
+        try:
+            return self._request("GET", path)
+        except ConnectionError:  # the server closes connections that were idle for long
+            if not was_open:
+                raise
+            return self._request("GET", path)
 
     def post(self, path: str) -> bytes:
         """POST with an empty body."""

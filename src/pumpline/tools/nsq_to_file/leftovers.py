@@ -40,12 +40,12 @@ def mend_leftovers(
     return mended
 
 
-def delete_copies(directory: Path, names: Filenames, *, depth: int) -> None:
-    """Of moves to the output directory that were killed: what they copied is still to be moved."""
+def delete_hidden(directory: Path, names: Filenames, *, depth: int) -> None:
+    """New files that had no message yet, and copies of files that are still to be moved."""
     for path in _files(directory, depth):
         name = copied_name(path.name)
         if name and _is_ours(path.with_name(name), directory, names) and delete_copy(path):
-            log.warning("%s: deleted, a copy that was not complete before a kill", path)
+            log.warning("%s: deleted, it was not complete before a kill", path)
 
 
 def _is_ours(path: Path, directory: Path, names: Filenames) -> bool:

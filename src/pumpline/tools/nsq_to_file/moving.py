@@ -40,7 +40,7 @@ def move(source: Path, destinations: Iterator[Path]) -> Path:
             make_directory(destination.parent)
             if not _is_there(source, destination):
                 try:
-                    _link(copy or source, destination)
+                    link(copy or source, destination)
                 except FileExistsError:
                     continue
                 except OSError as error:
@@ -48,7 +48,7 @@ def move(source: Path, destinations: Iterator[Path]) -> Path:
                         raise
                     copy, lock = _copied(source, destination)
                     try:
-                        _link(copy, destination)
+                        link(copy, destination)
                     except FileExistsError:
                         continue
             sync_directory(destination.parent)
@@ -63,14 +63,19 @@ def move(source: Path, destinations: Iterator[Path]) -> Path:
     raise FileExistsError(errno.EEXIST, "no name is free", str(source))
 
 
+def hidden_name(path: Path) -> Path:
+    """Of a file that is not to be seen yet."""
+    return path.with_name(f".{path.name}.{os.getpid()}.copy")
+
+
 def copied_name(name: str) -> str:
-    """Of which file a hidden file is a copy; empty if it is none."""
+    """Which name a hidden file was to get; empty if it is none of ours."""
     match = _COPY.fullmatch(name)
     return match[1] if match else ""
 
 
 def delete_copy(path: Path) -> bool:
-    """Delete a copy that a kill has left; False if a running process makes it."""
+    """Delete a hidden file that a kill has left; False if a running process makes it."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -102,7 +107,7 @@ def _is_there(source: Path, destination: Path) -> bool:
         return False
 
 
-def _link(source: Path, destination: Path) -> None:
+def link(source: Path, destination: Path) -> None:
     """Give a file a second name, which must be free."""
     try:
         os.link(source, destination)
@@ -118,7 +123,7 @@ def _copied(source: Path, destination: Path) -> tuple[Path, int]:
     """A whole copy beside the destination, under a hidden name, and a lock on it."""
     with suppress(OSError):
         os.setxattr(source, IDENTITY, uuid.uuid4().hex.encode(), os.XATTR_CREATE)
-    copy = destination.with_name(f".{destination.name}.{os.getpid()}.copy")
+    copy = hidden_name(destination)
     fd = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     with suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_EX)

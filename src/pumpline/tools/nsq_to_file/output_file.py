@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pumpline.tools.nsq_to_file.encoding import Encoding
-from pumpline.tools.nsq_to_file.moving import make_directory, sync_directory
+from pumpline.tools.nsq_to_file.moving import hidden_name, link, make_directory, sync_directory
 
 MARK = "user.pumpline.synced"
 SHARED = "user.pumpline.shared"
@@ -38,9 +38,8 @@ class OutputFile:
     def __init__(self, path: Path, *, is_exclusive: bool) -> None:
         """FileExistsError if it is to be a new file and is not."""
         make_directory(path.parent)
-        flag = os.O_EXCL if is_exclusive else os.O_APPEND
         self.path = path
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flag, FILE_MODE)
+        self._fd = _new_file(path) if is_exclusive else _appended_file(path)
         is_alone = _lock(self._fd, fcntl.LOCK_EX)
         self.size_bytes = self.synced_bytes = os.fstat(self._fd).st_size
         self._is_marked = False
@@ -87,6 +86,26 @@ class OutputFile:
         with suppress(OSError):
             self.rewind()
         os.close(self._fd)
+
+
+def _appended_file(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, FILE_MODE)
+
+
+def _new_file(path: Path) -> int:
+    """A new file that has a mark when it gets its name: a kill leaves none without."""
+    hidden = hidden_name(path)
+    fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    try:
+        _lock(fd, fcntl.LOCK_EX)
+        _set_attribute(fd, MARK, b"0")
+        link(hidden, path)
+    except BaseException:
+        os.close(fd)
+        raise
+    finally:
+        hidden.unlink(missing_ok=True)
+    return fd
 
 
 def mend(

@@ -19,7 +19,7 @@ from pathlib import Path
 from pumpline.core.text.durations import NS_PER_S, format_duration
 from pumpline.tools.nsq_to_file.encoding import Encoding
 from pumpline.tools.nsq_to_file.filenames import Filenames, with_revision
-from pumpline.tools.nsq_to_file.leftovers import delete_copies, mend_leftovers
+from pumpline.tools.nsq_to_file.leftovers import delete_hidden, mend_leftovers
 from pumpline.tools.nsq_to_file.moving import move
 from pumpline.tools.nsq_to_file.options import ToFileOptions
 from pumpline.tools.nsq_to_file.output_file import OutputFile, unmark
@@ -56,8 +56,8 @@ class TopicFiles:
     def mend(self) -> None:
         """Bring files that a kill has left into order."""
         depth = self._names.at(self._now()).count("/")
-        if self._moves:
-            delete_copies(self._output_dir, self._names, depth=depth)
+        for directory in {self._work_dir, self._output_dir}:
+            delete_hidden(directory, self._names, depth=depth)
         for path in mend_leftovers(
             self._work_dir, self._names, self.encoding, depth=depth, is_work_dir=self._moves
         ):

@@ -56,8 +56,8 @@ class TopicForwarder:
         )
 
     async def run(self) -> None:
-        """Until the consumer is stopped, and what is under way is answered or out of time."""
-        self.consumer.start()
+        """Until the consumer, which was started, is stopped, and what is under way is answered or
+        out of time."""
         under_way: set[asyncio.Task[None]] = set()
         async for batch in self.consumer.batches(self._batch_max):
             if outgoing := self._outgoing(batch):
@@ -104,6 +104,7 @@ async def work(options: ToNsqOptions, signals: Signals) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             for forwarder in forwarders:
+                forwarder.consumer.start()  # here: a stop that came already must find it running
                 tasks.create_task(forwarder.run())
             await signals.stop.wait()
             for forwarder in forwarders:

@@ -161,3 +161,25 @@ def test_without_marks_only_what_is_torn_is_cut_away(
     monkeypatch.setattr(os, "getxattr", unsupported)
     mend(path, encoding, force=True)
     assert (path.read_bytes() if path.exists() else None) == left
+
+
+def test_a_new_file_has_a_mark_before_it_has_a_name(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a kill in between leaves an empty file, which is no gzip file."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(source: Path, _: Path) -> None:
+        assert os.getxattr(source, MARK) == b"0"
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "link", killed)
+        OutputFile(path, is_exclusive=True)
+    assert not path.exists()
+    OutputFile(path, is_exclusive=True).close()
+    with pytest.raises(FileExistsError):
+        OutputFile(path, is_exclusive=True)
+    assert list(path.parent.iterdir()) == [path]

@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNELS := src/pumpline/core/messages/_kernels
 JS := tests/interop/js
+GO := tests/interop/go
 UI_JS := tests/ui/js
 PYTEST = $(BIN)/python -m pytest
 
@@ -15,7 +16,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS ?= $(shell expr 2 '*' $(CORES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo generated test test-e2e test-fast check coverage bench bench-spark fuzz java interop-js ui-js clean
+.PHONY: help demo generated interop-go test test-e2e test-fast check coverage bench bench-spark fuzz java interop-js ui-js clean
 
 help: ## list these targets
 	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer)"
@@ -24,7 +25,7 @@ help: ## list these targets
 demo: $(INSTALLED) ## see it work on this machine
 	@$(BIN)/pumpline demo
 
-test: check java interop-js ui-js ## all checks, and all tests but the end-to-end and the soak tests
+test: check java interop-js interop-go ui-js ## all checks, and all tests but the end-to-end and the soak tests
 	$(PYTEST) -n $(WORKERS) -m "not e2e and not soak" --ignore=tests/test_source.py
 
 test-e2e: $(INSTALLED) java ## the end-to-end tests: several Sparks each, as a user starts them
@@ -64,6 +65,14 @@ interop-js: $(INSTALLED) ## install the JavaScript client for the interop tests,
 	    || echo "npm install failed: the interop tests with nsqjs will be skipped."; \
 	fi
 
+interop-go: ## build the driver of the Go client for the interop tests, where Go exists
+	@if ! command -v go >/dev/null; then \
+	  echo "Go was not found: the interop tests with go-nsq will be skipped."; \
+	elif ! [ $(GO)/driver -nt $(GO)/driver.go ]; then \
+	  (cd $(GO) && go build -o driver .) \
+	    || echo "go build failed: the interop tests with go-nsq will be skipped."; \
+	fi
+
 ui-js: $(INSTALLED) ## install the accessibility checker for the tests of nsqadmin's page, where npm exists
 	@if ! command -v npm >/dev/null; then \
 	  echo "npm was not found: the accessibility check of nsqadmin's page will be skipped."; \
@@ -83,7 +92,7 @@ generated: $(INSTALLED) ## write what is made from tables of the code: alerts, d
 clean: ## remove .venv and everything built or cached
 	rm -rf $(VENV) build dist src/*.egg-info $(JS)/node_modules $(UI_JS)/node_modules
 	rm -rf .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	rm -f $(KERNELS).c $(KERNELS)*.so
+	rm -f $(KERNELS).c $(KERNELS)*.so $(GO)/driver
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(INSTALLED): pyproject.toml setup.py $(wildcard $(KERNELS).pyx)

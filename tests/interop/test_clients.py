@@ -1,4 +1,4 @@
-"""What the users of pynsq, ansq, gnsq and nsqjs rely on, seen from inside each library.
+"""What the users of pynsq, ansq, gnsq, nsqjs and go-nsq rely on, seen from inside each library.
 
 Every test runs once for each library, against a real nsqd, over the library's own public calls.
 """

@@ -1,4 +1,4 @@
-"""TLS, compression and AUTH as pynsq, gnsq and nsqjs do them, for producers and consumers."""
+"""TLS, compression and AUTH as pynsq, gnsq, nsqjs and go-nsq do them, producers and consumers."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ WRAPPINGS = [
     ("nsqjs", {"tls": True}),
     ("nsqjs", {"deflate": True}),
     ("nsqjs", {"tls": True, "deflate": True}),
+    ("go-nsq", {"tls": True}),
+    ("go-nsq", {"snappy": True}),
+    ("go-nsq", {"deflate": True}),
+    ("go-nsq", {"tls": True, "snappy": True}),
 ]
 
 # gnsq's stumbles over the answers to its own upgrades.
@@ -119,7 +123,7 @@ def test_everything_goes_through(
             assert producer[name] is wrapping.get(name, False)
 
 
-@pytest.mark.parametrize("client_name", ["pynsq", "gnsq", "nsqjs"])
+@pytest.mark.parametrize("client_name", ["pynsq", "gnsq", "nsqjs", "go-nsq"])
 def test_client_with_the_right_secret_is_let_in(
     auth_nsqd: Nsqd, run: Run, client_name: str
 ) -> None:

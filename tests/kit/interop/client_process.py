@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parents[2] / "interop"
 PYTHON_CLIENTS = ("pynsq", "ansq", "gnsq")
-CLIENTS = (*PYTHON_CLIENTS, "nsqjs")
+CLIENTS = (*PYTHON_CLIENTS, "nsqjs", "go-nsq")
 # ansq has no compression; pynsq's drops the connection under tornado 6 (nsqio/pynsq issue 258).
-DEFLATE_CLIENTS = ("gnsq", "nsqjs")
+DEFLATE_CLIENTS = ("gnsq", "nsqjs", "go-nsq")
+GO_DRIVER = HERE / "go" / "driver"  # `make interop-go` builds it
 
 # Generous: a Go nsqd notices timeouts and delays on a young channel up to 5 s late.
 EVENT_TIMEOUT_S = 60.0
@@ -43,6 +44,10 @@ def missing_requirement(name: str) -> str | None:
     """Why a client cannot run here, or None if it can."""
     if name in PYTHON_CLIENTS:
         return None
+    if name == "go-nsq":
+        return (
+            None if GO_DRIVER.is_file() else "go-nsq needs Go: install it, then `make interop-go`"
+        )
     if shutil.which("node") is None:
         return "nsqjs needs node"
     if not (HERE / "js" / "node_modules" / "nsqjs").is_dir():
@@ -62,6 +67,8 @@ class ClientProcess:
     ) -> None:
         if name in PYTHON_CLIENTS:
             command = [sys.executable, str(HERE / "clients" / f"{name}_driver.py")]
+        elif name == "go-nsq":
+            command = [str(GO_DRIVER)]
         else:
             command = ["node", str(HERE / "js" / f"{name}_driver.js")]
         self.deliveries: list[Delivery] = []

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +19,6 @@ import pytest
 import uvloop
 
 from pumpline.client import Settings
-from pumpline.testing import LocalNsqd
 from tests.kit.certificates import Authority, client_context
 from tests.kit.client.chaos import trouble
 from tests.kit.client.consuming import publish
@@ -88,26 +88,49 @@ def test_they_balance_on_uvloop(
     check_log(caplog)
 
 
-class LocalNode:
-    """An nsqd of `pumpline.testing`, as the fixture brings it, started again and again."""
+USERS_TEST = """
+import asyncio
+from pumpline.client import Settings
+from pumpline.testing import LocalNsqd
+from tests.kit.client.ledger import Ledger
 
-    def __init__(self, nsqd: LocalNsqd) -> None:
-        self._nsqd = nsqd
+
+class Node:
+    def __init__(self, nsqd):
+        self.nsqd = nsqd
 
     @property
-    def tcp_port(self) -> int:
-        return int(self._nsqd.tcp_address.rpartition(":")[2])
+    def tcp_port(self):
+        return int(self.nsqd.tcp_address.rpartition(":")[2])
 
-    def bounce(self) -> None:
-        self._nsqd.restart()
+    def bounce(self):
+        self.nsqd.restart()
 
 
-async def test_they_balance_with_the_daemons_for_users_tests(topic: str) -> None:
-    with LocalNsqd(*FLAGS) as first, LocalNsqd(*FLAGS) as second:
-        for nsqd in (first, second):
-            nsqd.post(f"/topic/create?topic={topic}")
-            nsqd.post(f"/channel/create?topic={topic}&channel=ch")
-        await Ledger(SEEDS[0], topic, [LocalNode(first), LocalNode(second)]).run(TROUBLES)
+def test_ledger(nsqd):
+    assert isinstance(nsqd, LocalNsqd)  # the fixture of pumpline's plugin
+    with LocalNsqd() as second:
+        for each in (nsqd, second):
+            each.post("/topic/create?topic=t")
+            each.post("/channel/create?topic=t&channel=ch")
+        settings = Settings(connect_timeout_s=2, msg_timeout_s=2)
+        asyncio.run(Ledger("SEED", "t", [Node(nsqd), Node(second)], settings).run(TROUBLES))
+"""
+
+
+def test_they_balance_with_the_daemons_for_users_tests(tmp_path: Path) -> None:
+    """In a run of pytest as users have it, with the fixtures that the plugin brings."""
+    text = USERS_TEST.replace("SEED", SEEDS[0]).replace("TROUBLES", str(TROUBLES))
+    (tmp_path / "test_users.py").write_text(text)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", str(tmp_path), "--rootdir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 @pytest.mark.parametrize("kind", ["fork", "spawn"])

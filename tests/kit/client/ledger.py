@@ -10,6 +10,7 @@ that is left is consumed, and the books must balance:
 | confirmed  | `publish` has returned                  | was handled                               |
 | doubtful   | Unconfirmed, or the call was cancelled  | nothing                                   |
 | not_sent   | NotSent or Refused                      | was never delivered                       |
+| partly     | `confirmed` of an error                 | so many messages of the call were handled |
 
 Knows the client as users do.
 """
@@ -55,18 +56,25 @@ class Books:
         self.confirmed: set[bytes] = set()
         self.doubtful: set[bytes] = set()
         self.not_sent: set[bytes] = set()
+        self.partly: list[tuple[list[bytes], int]] = []
         self.delivered: Counter[bytes] = Counter()
         self.handled: set[bytes] = set()
 
     @property
     def is_settled(self) -> bool:
         """All that must be handled has been."""
-        return self.confirmed <= self.handled
+        return self.confirmed <= self.handled and all(map(self._is_handled, self.partly))
+
+    def _is_handled(self, entry: tuple[list[bytes], int]) -> bool:
+        bodies, confirmed = entry
+        return len(self.handled.intersection(bodies)) >= confirmed
 
     def check(self) -> None:
         delivered = set(self.delivered)
         assert self.confirmed, "nothing happened"
         assert self.confirmed <= self.handled, f"lost: {sorted(self.confirmed - self.handled)[:5]}"
+        short = [entry for entry in self.partly if not self._is_handled(entry)]
+        assert not short, f"said to be confirmed: {short[:1]}"
         false = delivered & self.not_sent - self.confirmed - self.doubtful
         assert not false, f"said not to be sent: {sorted(false)[:5]}"
         unknown = delivered - self.confirmed - self.doubtful
@@ -150,6 +158,7 @@ class Ledger:
             except TimeoutError:
                 books.doubtful.update(bodies)
             except PublishError as error:
+                books.partly.append((bodies, error.confirmed))
                 is_certain = isinstance(error, NotSent | Refused) and not error.confirmed
                 (books.not_sent if is_certain else books.doubtful).update(bodies)
             await asyncio.sleep(dice.random() * 0.01)

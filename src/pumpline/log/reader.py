@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pumpline.core.messages.batches import LogBatch
+from pumpline.core.messages.kernels import unfilled
 from pumpline.log import recovery
 from pumpline.log.recovery import Damage
 from pumpline.log.segment import Segment, seek_batch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pumpline.log.log import Log
 
 BLOCK_BYTES = 512 * 1024
+BLOCK_BYTES_MAX = 2 << 20  # of one large batch: 1 ms; what is larger is read in a thread
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _FIRST = attrgetter("first")
 
@@ -126,7 +128,8 @@ class Reader:
             return Block(segment, segment.size_bytes, [], segment.size_bytes)
         if position is None or not _NOWAIT or position in segment.holes:
             return None
-        buffer = bytearray(min(BLOCK_BYTES, segment.size_bytes - position))
+        end = segment.block_end(position, wanted_bytes=BLOCK_BYTES, bytes_max=BLOCK_BYTES_MAX)
+        buffer = unfilled(end - position)
         try:
             fd = self._log.files.get(segment.path)
             got = os.preadv(fd, [buffer], position, _NOWAIT)

@@ -92,6 +92,18 @@ class Segment:
         index = bisect_right(positions, position) - 1
         return positions[index] if index >= 0 else 0
 
+    def block_end(self, position: int, *, wanted_bytes: int, bytes_max: int) -> int:
+        """Where to end a read that begins at `position` with a batch: after as many whole batches
+        as `wanted_bytes` have, or after the one that is larger, up to `bytes_max`."""
+        positions = self._index[1]
+        after = bisect_right(positions, position + wanted_bytes)
+        if after and positions[after - 1] > position:
+            return positions[after - 1]
+        end = positions[after] if after < len(positions) else self.size_bytes
+        if end - position > bytes_max:
+            end = position + wanted_bytes
+        return min(end, self.size_bytes)
+
     def learn(self, checked: "Segment") -> None:
         """Take over what a check of the unchecked part found, in an object of its own."""
         offsets, positions = self._index

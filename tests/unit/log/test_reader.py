@@ -1,6 +1,7 @@
 """Readers find every message of a log, wherever it is, and survive what goes wrong meanwhile."""
 
 import errno
+import itertools
 import os
 from pathlib import Path
 
@@ -75,6 +76,39 @@ def test_a_batch_larger_than_a_block_is_read_whole(disk: Disk) -> None:
     log.append([batch_of(0, [b"a"]), batch_of(1, [body]), batch_of(2, [b"c"])])
     log.trim(3, messages_max=0, bytes_max=0)
     assert disk.read(log) == {0: b"a", 1: body, 2: b"c"}
+
+
+def test_large_batches_are_read_from_the_page_cache_each_byte_once(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [500_000, 300_000, 300_000, 700_000, 10, 10, 1_500_000, 200_000]
+    sent = dict(enumerate(os.urandom(size) for size in sizes))
+    log = disk.open()
+    log.append([batch_of(offset, [body]) for offset, body in sent.items()])
+    log.trim(len(sizes), messages_max=0, bytes_max=0)
+    read: list[tuple[int, int]] = []
+
+    def preadv(fd: int, buffers: list[bytearray], position: int, flags: int) -> int:
+        read.append((position, position + len(buffers[0])))
+        return os_preadv(fd, buffers, position, flags)
+
+    os_preadv = os.preadv
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert disk.read(log) == sent
+    assert disk.threads.run() == 0
+    assert read[0][0] == 0
+    assert all(end == start for (_, end), (start, _) in itertools.pairwise(read))
+    assert read[-1][1] == log.size_bytes
+
+
+def test_a_batch_that_would_hold_up_the_loop_is_read_in_a_thread(disk: Disk) -> None:
+    log = disk.open()
+    log.append([batch_of(0, [bytes(reader_module.BLOCK_BYTES_MAX)]), batch_of(1, [b"b"])])
+    log.trim(2, messages_max=0, bytes_max=0)
+    reader = log.reader(lambda: None)
+    assert reader.batch(0) is None
+    assert disk.threads.run() == 1
+    assert reader.batch(0) is not None
 
 
 def test_a_cold_read_calls_back_when_it_came(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,12 @@ integers, never a connection, topic or channel, and does the valid, complete, co
 at anything else it stops, and the caller's slow path finds out what is wrong and says so.
 `pumpline.core.messages.kernels` documents each function and picks the form.
 """
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_GET_SIZE,
+    PyByteArray_Resize,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_Contains, PyDict_DelItem, PyDict_GetItem, PyDict_SetItem
 from cpython.object cimport PyObject
@@ -54,6 +59,12 @@ cdef unsigned char* grow(bytearray target, Py_ssize_t extra) except NULL:
     if PyByteArray_Resize(target, old + extra) < 0:
         raise MemoryError
     return <unsigned char*>PyByteArray_AS_STRING(target) + old
+
+
+def unfilled(Py_ssize_t size):
+    if size < 0:
+        raise ValueError("negative count")
+    return PyByteArray_FromStringAndSize(NULL, size)
 
 
 def pubs(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes line, bytearray frames,

@@ -18,6 +18,10 @@ _ID_MASK = 0xFFFFFFFFFFFFFFFF
 _HEX_DIGITS = frozenset(b"0123456789abcdef")
 
 
+def unfilled(size: int) -> bytearray:
+    return bytearray(size)
+
+
 def pubs(
     buf: bytearray,
     pos: int,

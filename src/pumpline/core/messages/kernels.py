@@ -2,6 +2,7 @@
 
 | kernel          | turns                                     | into                              |
 |-----------------|-------------------------------------------|-----------------------------------|
+| `unfilled`      | a size                                    | a bytearray of whatever bytes     |
 | `pubs`          | a run of `PUB <topic>` commands           | message frames and their ends     |
 | `message`       | one message body                          | a message frame and its end       |
 | `skip_messages` | messages of an MPUB body                  | their number, and where they end  |
@@ -15,6 +16,8 @@ Both forms live side by side (`_kernels` compiled, `_kernels_py` plain) and are 
 other. The environment variable PUMPLINE_KERNELS chooses: `auto` (default), `require` (fail when
 the compiled form is missing) or `python` (use the plain form).
 
+* `unfilled(size) -> bytearray` is one to be filled by its caller: to clear 500 kB takes as long as
+  to copy them.
 * `pubs(buf, pos, end, line, frames, ends, first_id, timestamp, limit) -> (pos, count)`
   takes commands that begin with exactly `line` (`b"PUB topic\\n"`), whole and of 1..limit bytes;
   stops before the first that is not.
@@ -48,6 +51,7 @@ from pumpline.core.messages import _kernels_py
 
 _CHOICES = ("auto", "require", "python")
 _NAMES = (
+    "unfilled",
     "pubs",
     "message",
     "skip_messages",
@@ -80,6 +84,7 @@ def _load(choice: str) -> tuple[Any, bool]:
 
 
 _form, compiled = _load(_os.environ.get("PUMPLINE_KERNELS") or "auto")
+unfilled: Callable[[int], bytearray] = _form.unfilled
 pubs: Callable[
     [bytearray, int, int, bytes, bytearray, bytearray, int, int, int], tuple[int, int]
 ] = _form.pubs

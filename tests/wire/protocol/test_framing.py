@@ -2,12 +2,13 @@
 
 import re
 import time
+from random import Random
 
 import pytest
 
 from tests.kit.daemons import Nsqd
 from tests.kit.wire.admin import await_channel, topic_stats
-from tests.kit.wire.commands import MAGIC, dpub, identify, mpub, pub, rdy, sub, u32
+from tests.kit.wire.commands import MAGIC, dpub, identify, mpub, pub, rdy, req, sub, u32
 from tests.kit.wire.session import (
     FRAME_ERROR,
     FRAME_MESSAGE,
@@ -197,6 +198,46 @@ def test_commands_may_be_cut_anywhere(connect: Connect, topic: str, piece_bytes:
         producer.send(stream[start : start + piece_bytes])
     assert producer.frames(20) == [OK] * 20
     assert drain(connect(), topic, 20) == sent
+
+
+@pytest.mark.parametrize("piece_bytes", [511, 100_000, 1_000_000, 1 << 30])
+def test_large_bodies_may_be_cut_anywhere(connect: Connect, topic: str, piece_bytes: int) -> None:
+    """What is large is received in a buffer of its own; what follows on it is not."""
+    producer = connect()
+    sizes = [70_000, 300_000, 1, 1_048_576, 900_000, 65_536, 200, 65_000, 524_288, 1]
+    random = Random(piece_bytes)
+    sent = [random.randbytes(size) for size in sizes]
+    stream = b"".join(
+        dpub(topic, 0, body) if index == 3 else pub(topic, body) for index, body in enumerate(sent)
+    )
+    for start in range(0, len(stream), piece_bytes):
+        producer.send(stream[start : start + piece_bytes])
+    assert producer.frames(len(sent)) == [OK] * len(sent)
+    consumer = connect()
+    consumer.subscribe(topic, "ch", ready=1)
+    for body in sent:
+        message = consumer.message()
+        assert (message.body, message.attempts) == (body, 1)
+        consumer.send(req(message.id, 0))
+    consumer.send(rdy(len(sent)))
+    again = consumer.messages(len(sent))
+    assert {message.attempts for message in again} == {2}
+    assert sorted(bodies(again)) == sorted(sent)
+
+
+def test_large_body_that_ends_too_early_is_told(connect: Connect, topic: str) -> None:
+    producer = connect()
+    producer.send(pub(topic, bytes(500_000)), pub(topic, bytes(500_000))[:-1])
+    producer.half_close()
+    text = b"E_BAD_MESSAGE PUB failed to read message body"
+    assert producer.until_closed() == [OK, (FRAME_ERROR, text)]
+
+
+def test_large_body_for_a_topic_that_is_none_is_an_error(connect: Connect, topic: str) -> None:
+    producer = connect()
+    producer.send(pub(topic, bytes(500_000)), pub("no?", bytes(500_000)))
+    text = b'E_BAD_TOPIC PUB topic name "no?" is not valid'
+    assert producer.until_closed() == [OK, (FRAME_ERROR, text)]
 
 
 def test_a_whole_session_in_one_packet(nsqd: Nsqd, connect: Connect, topic: str) -> None:

@@ -21,10 +21,17 @@ from libc.string cimport memcmp, memcpy
 cdef enum:
     FRAME_OVERHEAD = 34  # size, type, timestamp, attempts, id
     ID_BYTES = 16
+    NO_DIGIT = 128
     TOUCH_BYTES = 23  # `TOUCH <id>` and a newline
     SIZE_MAX = 0x7FFFFFFF  # sizes are signed on the wire
 
 cdef const char* HEX = b"0123456789abcdef"
+cdef unsigned char DIGITS[256]  # what each character stands for
+
+for _character in range(256):
+    DIGITS[_character] = NO_DIGIT
+for _digit in range(16):
+    DIGITS[HEX[_digit]] = _digit
 
 
 cdef inline uint32_t get_u32(const unsigned char* p) noexcept nogil:
@@ -165,18 +172,15 @@ def mpub(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint32_t count, bytearra
 cdef inline bint get_id(const unsigned char* p, uint64_t* found) noexcept nogil:
     """Read an id; false if it is not one."""
     cdef uint64_t message_id = 0
-    cdef unsigned char c
+    cdef unsigned char seen = 0
+    cdef unsigned char digit
     cdef int i
     for i in range(ID_BYTES):
-        c = p[i]
-        if 48 <= c <= 57:
-            message_id = (message_id << 4) | (c - 48)
-        elif 97 <= c <= 102:
-            message_id = (message_id << 4) | (c - 87)
-        else:
-            return False
+        digit = DIGITS[p[i]]
+        seen |= digit
+        message_id = (message_id << 4) | (digit & 15)
     found[0] = message_id
-    return True
+    return seen < NO_DIGIT
 
 
 def answers(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes head, bytes tail,

@@ -22,9 +22,10 @@ id = the log's base id + offset, so neither needs a table.
 
 from bisect import bisect_right
 from struct import Struct
+from typing import cast
 
 from pumpline.core.messages.crc import crc32
-from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
+from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES, frame_in_place
 from pumpline.core.messages.publish_tokens import TOKEN_BYTES
 
 HEADER = Struct(">IIQqqII")
@@ -59,6 +60,13 @@ class Builder:
     @property
     def end(self) -> int:
         return self.first + (len(self.ends) >> 2)
+
+    def adopt(self, buf: bytearray, pos: int, end: int, message_id: int) -> None:
+        """Be the batch of the message buf[pos:end] alone, without a copy (`frame_in_place`)."""
+        at = self.timestamp_ns
+        frame = frame_in_place(buf, pos, end, timestamp_ns=at, message_id=message_id)
+        self.frames = cast(bytearray, frame)  # nothing is added to it: `seal` alone looks at it
+        self.ends += _U32.pack(len(frame))
 
     def add(self, frame: bytes) -> None:
         self.frames += frame

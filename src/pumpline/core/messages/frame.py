@@ -25,3 +25,15 @@ _HEAD = Struct(">IIqH")
 def encode_message(*, timestamp_ns: int, attempts: int, message_id: int, body: bytes) -> bytes:
     head = _HEAD.pack(30 + len(body), MESSAGE, timestamp_ns, attempts)
     return b"%b%016x%b" % (head, message_id, body)
+
+
+def frame_in_place(
+    buf: bytearray, pos: int, end: int, *, timestamp_ns: int, message_id: int
+) -> memoryview:
+    """The message frame whose body is buf[pos:end]: its head takes the place of what is before."""
+    at = pos - MESSAGE_OVERHEAD_BYTES
+    if at < 0:
+        raise ValueError("no room for the head of a message frame")
+    _HEAD.pack_into(buf, at, 30 + end - pos, MESSAGE, timestamp_ns, 1)
+    buf[at + ID_AT : pos] = b"%016x" % message_id
+    return memoryview(buf)[at:end]

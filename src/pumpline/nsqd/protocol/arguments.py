@@ -14,10 +14,11 @@ _UINT64 = 1 << 64
 class Incomplete(Exception):
     """A command goes on after the bytes at hand; it cannot be done before `end` of them came."""
 
-    def __init__(self, end: int, what: str = "") -> None:
+    def __init__(self, end: int, what: str = "", *, is_body: bool = False) -> None:
         super().__init__(end)
         self.end = end
         self.what = what  # the error that is due if the client closes now
+        self.is_body = is_body  # what is missing is a message's body: the command ends at `end`
 
 
 class Suspended(Exception):
@@ -54,5 +55,6 @@ def message_body(buf: bytearray, pos: int, end: int, verb: str, size_max: int) -
         raise ProtocolError(E_BAD_MESSAGE, f"{verb} message too big {size} > {size_max}")
     after = pos + SIZE.size + size
     if after > end:
-        raise Incomplete(after, f"{E_BAD_MESSAGE} {verb} failed to read message body")
+        what = f"{E_BAD_MESSAGE} {verb} failed to read message body"
+        raise Incomplete(after, what, is_body=True)
     return pos + SIZE.size, after

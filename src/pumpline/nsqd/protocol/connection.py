@@ -1,7 +1,8 @@
 """A client's connection: bytes from a socket to the commands, and the ways that it may end.
 
 All connections receive into one buffer, which is parsed before anybody else can be served; only an
-unfinished command is copied and kept, and no more of it than the protocol's limits allow. What goes
+unfinished command is copied and kept, and no more of it than the protocol's limits allow. The rest
+of a large body is received where it will stay (`body_buffer`). What goes
 back is in the `outbox`. A client that sends many commands at once waits for the others after a
 while (`turns`). A client that does not read loses its credit until the socket drains if it
 is a consumer, and is not read from until then if it is not; either is dropped when that lasts a
@@ -25,6 +26,12 @@ from pumpline.core.protocol.permissions import Grant
 from pumpline.core.text.lines import one_line
 from pumpline.nsqd.protocol.arguments import Suspended
 from pumpline.nsqd.protocol.auth_waiting import AuthWaiting
+from pumpline.nsqd.protocol.body_buffer import (
+    BODY_BYTES_MAX,
+    BODY_BYTES_MIN,
+    COMMAND_AT,
+    BodyBuffer,
+)
 from pumpline.nsqd.protocol.connections import Connections
 from pumpline.nsqd.protocol.heartbeat import Heartbeat
 from pumpline.nsqd.protocol.identify import ClientOptions
@@ -51,6 +58,7 @@ from pumpline.nsqd.security.access import Answered, Authorities
 WATER_MARK_BYTES = 512 * 1024  # unsent output at which a client counts as slow
 FLOOD_BYTES = 4 * WATER_MARK_BYTES  # and at which even a consumer is not read from
 LARGE_BYTES = 128 * 1024  # of a command, such as an MPUB, that is carried out in a turn only
+HEAD_BYTES = 512  # to receive after a large body: of the next one, little more than its size
 LINGER_S = 30.0  # for a client to take what is left when its connection ends
 
 _LOG = logging.getLogger(__name__)
@@ -77,10 +85,12 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = connections.loop
         self._received = connections.received
         self._received_view = memoryview(connections.received)
+        self._input_view = self._received_view  # what the next bytes are received into
         self._transport: asyncio.Transport
         self._host = ""
         self._pending = bytearray()  # an unfinished command
         self._need = 1  # bytes of it before it is worth looking at
+        self._body: BodyBuffer | None = None  # or this is the unfinished command
         self._waits_turn = False  # it has more commands than one turn is for
         self._at_end = False  # the client says no more, after these
         self._tls = tls
@@ -126,9 +136,11 @@ class Connection(asyncio.BufferedProtocol):
         self._heartbeat.start(self.protocol.client_options.heartbeat_ms)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._received_view
+        return self._input_view
 
     def buffer_updated(self, count: int) -> None:
+        if self._input_view is not self._received_view and self._fill_body(count):
+            return
         if self.phase is not PLAIN:
             self._receive(count)
         elif self._pending:
@@ -146,7 +158,9 @@ class Connection(asyncio.BufferedProtocol):
                 used = self._stop(stop, count)
             if used:
                 self.heard_s = self._loop.time()
-            if used < count:
+            if used < count and self._awaits_large_body:
+                self._begin_body(self._received_view[used:count])
+            elif used < count:
                 self._pending += self._received_view[used:count]
                 if self._need == TURN_OVER:
                     self.wait_turn()
@@ -223,10 +237,46 @@ class Connection(asyncio.BufferedProtocol):
             self.heard_s = self._loop.time()
         if used == len(pending):
             self._pending = bytearray()
+        elif self._awaits_large_body:
+            self._pending = bytearray()
+            self._begin_body(memoryview(pending)[used:])
         else:
             del pending[:used]
             if self._need == TURN_OVER:
                 self.wait_turn()
+
+    @property
+    def _awaits_large_body(self) -> bool:
+        is_large = BODY_BYTES_MIN <= self._need <= BODY_BYTES_MAX
+        return is_large and self.protocol.awaits_body and self.phase is PLAIN
+
+    def _begin_body(self, begun: memoryview) -> None:
+        self._body = BodyBuffer(begun, self._need)
+        self._input_view = self._body.rest
+
+    def _fill_body(self, count: int) -> bool:
+        """Bytes came for a large body, or for what follows one; returns whether that is all."""
+        body = self._body
+        if body is None:
+            self._input_view = self._received_view
+            return False
+        if self.phase is not PLAIN:
+            return True
+        if not body.received(count):
+            self._input_view = body.rest
+            return True
+        self._body = None
+        self._input_view = self._received_view[:HEAD_BYTES]
+        try:
+            used = self.protocol.feed_owned(body.buf, COMMAND_AT)
+        except (Suspended, ProtocolError, Dropped) as stop:
+            used = self._stop(stop, len(body.buf))
+        self._need = 1
+        self.heard_s = self._loop.time()
+        self._pending += memoryview(body.buf)[used:]  # nothing, unless it has to wait
+        if self.phase is not CLOSING:
+            self.wait_turn()
+        return True
 
     def wait_turn(self) -> None:
         """There is more to carry out, when the others have had their turn."""
@@ -353,6 +403,8 @@ class Connection(asyncio.BufferedProtocol):
     def end_input(self) -> None:
         """The client says no more."""
         incomplete = ""
+        if self._body is not None:
+            self._pending, self._body = self._body.so_far(), None
         if self._pending and self.phase not in WAITING:
             with suppress(ProtocolError, Dropped, Suspended):
                 incomplete = self.protocol.cut_short(self._pending)

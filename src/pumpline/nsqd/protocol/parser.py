@@ -70,6 +70,7 @@ class Protocol:
         "_pub_topic",
         "_turn_ends_s",
         "access",
+        "awaits_body",
         "client_options",
         "connection",
         "connections",
@@ -78,6 +79,7 @@ class Protocol:
         "mpub_progress",
         "needs_tls",
         "options",
+        "owned",
         "state",
         "topics",
     )
@@ -93,6 +95,8 @@ class Protocol:
         self.needs_tls = self.options.tls_required is not TlsRequired.NO
         self.access = ClientAccess() if self.options.auth_http_address else None
         self.incomplete = ""
+        self.awaits_body = False  # the last that was incomplete lacks a message's body only
+        self.owned: bytearray | None = None  # of one command alone, not to be used again
         self.mpub_progress = publish.MpubProgress(self.options)
         self._pub_line = self._mpub_line = _NO_LINE
         self._pub_topic: Topic | None = None
@@ -138,11 +142,26 @@ class Protocol:
                     return pos, TURN_OVER
         except Incomplete as more:
             self.incomplete = more.what
+            self.awaits_body = more.is_body
             return pos, more.end - pos
         except Suspended as pause:
             pause.used = pos if pause.after is None else pause.after
             raise
         return pos, 1
+
+    def feed_owned(self, buf: bytearray, pos: int) -> int:
+        """Carry out the one command that is buf[pos:], and whole; nobody uses `buf` afterwards.
+
+        Returns and raises as `feed` does.
+        """
+        self.owned = buf
+        try:
+            return self._command(buf, pos, len(buf))
+        except Suspended as pause:
+            pause.used = pos if pause.after is None else pause.after
+            raise
+        finally:
+            self.owned = None
 
     def _turn_is_over(self, passes: int) -> bool:
         now_s = monotonic()

@@ -28,7 +28,10 @@ def pub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     name = _topic_name(params[1], "PUB")
     start, after = message_body(buf, pos, end, "PUB", protocol.options.max_msg_size)
     topic = _topic(protocol, name, "PUB")
-    topic.put(buf, start, after)
+    if protocol.owned is buf:
+        topic.put_owned(buf, start, after)
+    else:
+        topic.put(buf, start, after)
     protocol.connection.reply_published(topic, 1, "PUB")
     protocol.remember_publish(b"PUB " + params[1] + b"\n", topic)
     return after

@@ -117,15 +117,13 @@ class Topic:
     def builder(self, delay_ns: int = 0) -> Builder:
         """The batch to add messages to; call `ticket` afterwards."""
         builders = self._builders
-        first = self.log.end
         if not builders:
             self.tick.publish(self)  # from here on the clock stands still
         due_ns = self.tick.wall_ns + delay_ns if delay_ns else 0
-        if builders:
-            last = builders[-1]
-            if last.due_ns == due_ns and len(last.frames) < FULL_BYTES:
-                return last
-            first = last.end
+        last = builders[-1] if builders else None
+        if last is not None and last.due_ns == due_ns and len(last.frames) < FULL_BYTES:
+            return last
+        first = self.log.end if last is None else last.end
         builder = Builder(first=first, timestamp_ns=self.tick.wall_ns, due_ns=due_ns)
         builders.append(builder)
         return builder
@@ -143,6 +141,13 @@ class Topic:
             self.log.base_id + builder.first + (len(ends) >> 2),
             builder.timestamp_ns,
         )
+
+    def put_owned(self, buf: bytearray, pos: int, end: int) -> None:
+        """As `put`, without a copy: `buf` is the topic's, and has room for a head before `pos`."""
+        last = self.builder()
+        alone = Builder(first=last.end, timestamp_ns=last.timestamp_ns)
+        alone.adopt(buf, pos, end, self.log.base_id + alone.first)
+        self._builders += (alone, Builder(first=alone.end, timestamp_ns=last.timestamp_ns))
 
     def put_run(
         self, buf: bytearray, pos: int, end: int, line: bytes, *, delay_ns: int = 0

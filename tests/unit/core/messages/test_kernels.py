@@ -6,7 +6,16 @@ import pytest
 
 from pumpline.core.messages import _kernels_py, kernels
 
-KERNELS = ("pubs", "message", "mpub", "answers", "touches", "redeliveries", "fin_commands")
+KERNELS = (
+    "unfilled",
+    "pubs",
+    "message",
+    "mpub",
+    "answers",
+    "touches",
+    "redeliveries",
+    "fin_commands",
+)
 
 
 def test_the_plain_form_is_used_when_asked_for() -> None:

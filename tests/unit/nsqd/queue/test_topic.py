@@ -32,6 +32,28 @@ def test_a_publish_is_settled_in_its_tick(broker: FakeBroker) -> None:
     assert (ticket.done, ticket.error) == (True, None)
 
 
+def test_a_large_message_is_a_batch_of_its_own_in_its_place(broker: FakeBroker) -> None:
+    topic = broker.topic()
+    _, sink = broker.consume(topic.channel("c"), rdy=9)
+    large = [bytearray(b"PUB t\n\0\0\0\1".rjust(40) + body) for body in (b"2", b"3")]
+    topic.put(b"1", 0, 1)
+    for buf in large:
+        topic.put_owned(buf, 40, 41)
+    topic.put(b"late", 0, 4, delay_ns=NS_PER_S)
+    topic.put_owned(bytearray(b"5".rjust(35)), 34, 35)
+    topic.put(b"6", 0, 1)
+    topic.put(b"7", 0, 1)
+    broker.run()
+    sent = [(0, b"1"), (1, b"2"), (2, b"3"), (4, b"5"), (5, b"6"), (6, b"7")]
+    assert sink.take() == [(offset, 1, body) for offset, body in sent]
+    broker.advance(1)
+    broker.settle()
+    assert sink.take() == [(3, 1, b"late")]
+    topic.put_owned(bytearray(b"8".rjust(35)), 34, 35)
+    broker.run()
+    assert sink.take() == [(7, 1, b"8")]
+
+
 def test_all_of_a_tick_is_one_batch_and_delays_are_batches_of_their_own(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.channel("c")

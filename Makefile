@@ -16,7 +16,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS ?= $(shell expr 2 '*' $(CORES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo generated interop-go test test-e2e test-fast check coverage bench bench-spark fuzz java interop-js ui-js clean
+.PHONY: help demo docs generated interop-go test test-e2e test-fast check coverage bench bench-spark fuzz java interop-js ui-js clean
 
 help: ## list these targets
 	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer)"
@@ -88,6 +88,10 @@ ui-js: $(INSTALLED) ## install the accessibility checker for the tests of nsqadm
 
 generated: $(INSTALLED) ## write what is made from tables of the code: alerts, dashboard, reference pages
 	$(BIN)/python -m deploy.generate
+
+docs: $(INSTALLED) ## build the documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 clean: ## remove .venv and everything built or cached
 	rm -rf $(VENV) build dist src/*.egg-info $(JS)/node_modules $(UI_JS)/node_modules

@@ -175,7 +175,7 @@ def fish(commands: Mapping[str, Completed]) -> str:
             there = _quoted(f"__fish_seen_subcommand_from {name}; and {count}")
             lines.append(f"complete -c pumpline -f -n {there} -a {_quoted(f'({names})')}")
         if each.words:
-            lines.append(f"complete {where} -a {_quoted(' '.join(each.words))}")
+            lines.append(f"complete {where} -f -a {_quoted(' '.join(each.words))}")
     for program, command in OWN_NAMES.items():
         own = commands[command].flags
         lines += [f"complete -c {program} {_fish_flag(flag)}" for flag in own]

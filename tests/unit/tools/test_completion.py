@@ -22,6 +22,7 @@ LINES = {
     "pumpline se": ["seek", "settings"],
     "pumpline seek orders --to": ["--to", "--token-file"],
     "pumpline deadletters show --li": ["--limit"],
+    "pumpline deadletters l": ["list"],
     "pumpline completion z": ["zsh"],
     "/usr/bin/nsqd --max-msg-s": ["--max-msg-size"],
     "nsq_to_file --gzip-": ["--gzip-level"],

@@ -136,10 +136,14 @@ def _consumers(evidence: Evidence) -> Found:
             lag = channel.lag_seconds
             since = f", the oldest for {shown_seconds(lag)}" if lag is not None else ""
             where = f"{channel.topic}/{channel.channel}"
-            yield Level.WARNING, where, f"{waiting:,} messages wait{since}; there is no consumer"
+            yield Level.WARNING, where, f"{_waiting(waiting)}{since}; there is no consumer"
     for topic in topic_sums(stats):
         if topic.depth and not topic.channels:
-            yield Level.WARNING, topic.topic, f"{topic.depth:,} messages wait; there is no channel"
+            yield Level.WARNING, topic.topic, f"{_waiting(topic.depth)}; there is no channel"
+
+
+def _waiting(count: int) -> str:
+    return "1 message waits" if count == 1 else f"{count:,} messages wait"
 
 
 def _paused(evidence: Evidence) -> Found:

@@ -4,6 +4,9 @@
 was appended survives a kill of the process at once, and a loss of power once `sync` has run. Bytes
 on disk are described in `core.messages.batches` and `log.segment`, damage in `log.recovery`.
 
+Messages are in the order of their publish times, unless the clock was set back. The empty file
+`<offset, 20 digits>.unordered` says that they are from this offset on only.
+
 The log knows nothing of channels: its owner says how far everybody has read (`retire`, `trim`).
 """
 
@@ -21,12 +24,14 @@ from pumpline.core.messages.batches import LogBatch
 from pumpline.log.files import FilePool, sync_file, write_all
 from pumpline.log.reader import Block, Reader
 from pumpline.log.recovery import Damage, recover, survey
-from pumpline.log.segment import OFFSET_END, DeferredSpan, Segment, first_of
+from pumpline.log.segment import OFFSET_END, SUFFIX, DeferredSpan, Segment, offset_in
 
 _LOG = logging.getLogger(__name__)
 _FIRST = attrgetter("first")
 _END = attrgetter("end")
 _RETRY_S = 1.0
+
+UNORDERED = ".unordered"
 
 
 class Offload(Protocol):
@@ -74,7 +79,9 @@ class Log:
         self._blocks: WeakValueDictionary[tuple[int, int], Block] = WeakValueDictionary()
         self._dirty: set[str] = set()  # paths written since the last sync
         self._tail_bytes = 0
-        self.segments = _find_segments(directory)
+        self._newest_ns = 0  # no batch in the ordered part was published later
+        self.ordered_from = max(_numbered(directory, UNORDERED), default=0)
+        self.segments = [Segment(directory, first) for first in _numbered(directory, SUFFIX)]
         self._open_newest(clean)
 
     @property
@@ -144,6 +151,9 @@ class Log:
             parts += (batch.head(), batch.ends, batch.frames)
             if batch.tokens:
                 parts.append(batch.tokens)
+            if batch.timestamp_ns < self._newest_ns:
+                self.note_disorder()
+            self._newest_ns = batch.timestamp_ns
         segment = self._writable(batches[0].first)
         fd = self.files.get(segment.path)
         try:
@@ -166,6 +176,22 @@ class Log:
             self.end = offset
             self.segments.append(Segment(self.directory, offset))
             self._dirty.add(self.directory)
+
+    def note_disorder(self) -> None:
+        """Publish times so far say nothing about those of what is appended from now on. OSError if
+        that cannot be noted."""
+        before, offset = self.ordered_from, self.end
+        if self.first == offset:
+            return
+        os.close(os.open(self._unordered(offset), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        self._dirty.add(self.directory)
+        self.ordered_from = offset
+        if before != offset:
+            with suppress(FileNotFoundError):
+                os.unlink(self._unordered(before))
+
+    def _unordered(self, offset: int) -> str:
+        return os.path.join(self.directory, f"{offset:020d}{UNORDERED}")
 
     def sync_also(self, path: str) -> None:
         """The next sync has to cover `path` as well."""
@@ -330,7 +356,10 @@ class Log:
 
     def _open_newest(self, clean: tuple[int, int, int] | None) -> None:
         for segment in self.segments:
-            segment.size_bytes = segment.unchecked_bytes = os.path.getsize(segment.path)
+            status = os.stat(segment.path)
+            segment.size_bytes = segment.unchecked_bytes = status.st_size
+            # The clock may be set back while nobody writes: files know when they were written.
+            self._newest_ns = max(self._newest_ns, status.st_mtime_ns)
         if not self.segments:
             return
         newest = self.segments[-1]
@@ -364,8 +393,8 @@ def sync_paths(paths: list[str]) -> None:
             continue  # retired or deleted meanwhile
 
 
-def _find_segments(directory: str) -> list[Segment]:
-    firsts = sorted(
-        first for name in os.listdir(directory) if (first := first_of(name)) is not None
+def _numbered(directory: str, suffix: str) -> list[int]:
+    """The offsets in the names of files that end with `suffix`, in order."""
+    return sorted(
+        first for name in os.listdir(directory) if (first := offset_in(name, suffix)) is not None
     )
-    return [Segment(directory, first) for first in firsts]

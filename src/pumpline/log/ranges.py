@@ -221,14 +221,14 @@ def check(log: Log, segment: Segment, fd: int) -> None:
 # -- publish times ----------------------------------------------------------------------------
 
 
-def find_time(selection: SelectedRange, time_ns: int) -> int | None:
+def find_time(selection: SelectedRange, time_ns: int, start: int = 0) -> int | None:
     """The first offset of a batch published at `time_ns` or later; None if there is none.
 
-    Publish times rise along a log as long as the clock does, and are taken to: the segments are
-    searched by their first batch.
+    Publish times are taken to rise from offset `start` on, which is in the first piece: the
+    segments are searched by their first batch.
     """
     pieces = selection.pieces
-    low, high = 0, len(pieces)
+    low, high = 1 if pieces and pieces[0].segment.first < start else 0, len(pieces)
     while low < high:  # the first segment that begins at the time or later
         middle = (low + high) // 2
         if begun_ns(selection.log, pieces[middle]) >= time_ns:
@@ -236,7 +236,7 @@ def find_time(selection: SelectedRange, time_ns: int) -> int | None:
         else:
             low = middle + 1
     if low:
-        found = _find_time_in(selection.log, pieces[low - 1], time_ns)
+        found = _find_time_in(selection.log, pieces[low - 1], time_ns, start)
         if found is not None:
             return found
     return pieces[low].segment.first if low < len(pieces) else None
@@ -274,11 +274,11 @@ def published_ns(log: Log, piece: Piece, offset: int) -> int:
         os.close(fd)
 
 
-def _find_time_in(log: Log, piece: Piece, time_ns: int) -> int | None:
+def _find_time_in(log: Log, piece: Piece, time_ns: int, start: int) -> int | None:
     fd = _open(piece.segment)
     try:
         check(log, piece.segment, fd)
-        low, high = 0, piece.size_bytes
+        low, high = piece.segment.near(start), piece.size_bytes
         # By the index to where it is near, then from batch to batch.
         while piece.segment.near_position((low + high) // 2) > low:
             middle = piece.segment.near_position((low + high) // 2)
@@ -288,7 +288,7 @@ def _find_time_in(log: Log, piece: Piece, time_ns: int) -> int | None:
                 low = middle
         place = _place(fd, piece, low)
         while place.position < piece.size_bytes:
-            if place.timestamp_ns >= time_ns:
+            if place.timestamp_ns >= time_ns and place.first >= start:
                 return place.first
             place = _place(fd, piece, place.next_position)
         return None

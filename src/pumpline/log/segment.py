@@ -126,8 +126,13 @@ class Segment:
 
 def first_of(name: str) -> int | None:
     """The first offset in a segment's file name, or None for another file."""
-    stem, suffix = os.path.splitext(name)
-    if suffix != SUFFIX or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
+    return offset_in(name, SUFFIX)
+
+
+def offset_in(name: str, suffix: str) -> int | None:
+    """The offset in a file name of this kind, or None for another file."""
+    stem, ending = os.path.splitext(name)
+    if ending != suffix or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
         return None
     return int(stem) if int(stem) < OFFSET_END else None
 

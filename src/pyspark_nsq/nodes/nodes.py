@@ -39,6 +39,7 @@ class LogState:
     first: int
     end: int
     bytes: int
+    ordered_from: int = 0  # publish times rise from this offset on
 
     @property
     def key(self) -> Key:
@@ -305,6 +306,7 @@ def _state(answer: Mapping[str, object], address: str) -> LogState:
         first=_integer(answer, "first", address),
         end=_integer(answer, "end", address),
         bytes=_integer(answer, "bytes", address),
+        ordered_from=_integer(answer, "ordered_from", address),
     )
 
 

@@ -237,3 +237,44 @@ def test_the_beginning_of_a_damaged_segment_is_that_of_its_first_whole_batch(dis
     log = reopened(disk, log)
     piece = ranges.select(log, second, second + 1).pieces[0]
     assert ranges.begun_ns(log, piece) == TIMESTAMP_NS + (second // 2 + 1) * 10**9
+
+
+# -- a clock that is set back ---------------------------------------------------------------------
+
+
+def test_times_are_found_where_the_clock_was_set_back(disk: Disk) -> None:
+    log = filled(disk, 20)
+    for index in range(20):  # the same twenty seconds once more
+        log.append([timed(40 + 2 * index, TIMESTAMP_NS + index * 10**9)])
+    assert log.ordered_from == 40
+    log = reopened(disk, log)
+    assert log.ordered_from == 40
+    selection = ranges.select(log, 40, 80, files_max=1 << 31)
+    for index in range(20):
+        at_ns = TIMESTAMP_NS + index * 10**9
+        assert ranges.find_time(selection, at_ns, 40) == 40 + 2 * index
+    assert ranges.find_time(selection, TIMESTAMP_NS + 20 * 10**9, 40) is None
+
+
+def test_the_last_time_that_the_clock_was_set_back_counts(disk: Disk) -> None:
+    log = filled(disk, 3)
+    log.append([timed(6, TIMESTAMP_NS)])
+    log.append([timed(8, TIMESTAMP_NS - 1)])
+    log.append([timed(10, TIMESTAMP_NS - 1)])
+    assert log.ordered_from == 8
+    assert disk.names(".unordered") == [f"{8:020d}.unordered"]
+
+
+def test_a_clock_that_was_set_back_while_nobody_wrote_is_noticed(disk: Disk) -> None:
+    """By the files, which know when they were written; the batches here say a time before that."""
+    log = reopened(disk, filled(disk, 3))
+    assert log.ordered_from == 0
+    log.append([timed(6, TIMESTAMP_NS + 10 * 10**9)])
+    assert log.ordered_from == 6
+
+
+def test_the_first_message_of_a_log_is_in_order_whatever_its_time(disk: Disk) -> None:
+    log = disk.open()
+    log.note_disorder()
+    log.append([timed(0, 1)])
+    assert (log.ordered_from, disk.names(".unordered")) == (0, [])

@@ -87,6 +87,7 @@ class LogEndpoints:
             "first": log.first,
             "end": topic.visible_end,
             "bytes": log.size_bytes,
+            "ordered_from": log.ordered_from,
             "segments": len(log.segments),
             "first_timestamp": await self._first_ns(topic),
             "timestamp": self.now_ns,
@@ -109,15 +110,20 @@ class LogEndpoints:
         return pieces[0].segment.begun_ns or await self.in_segments(topic, prepare)
 
     async def offset_at(self, topic: Topic, time_ns: int) -> int:
-        """The first offset published at `time_ns` or later; the end if there is none."""
+        """The first offset published at `time_ns` or later; the end if there is none. If the clock
+        was set back, it is looked for after that first: see `Log.ordered_from`."""
         log = log_of(topic)
         end = topic.visible_end
 
-        def prepare() -> Callable[[], int | None]:
-            selection = ranges.select(log, log.first, end, files_max=_ALL_FILES)
-            return partial(ranges.find_time, selection, time_ns)
+        def prepare(start: int, stop: int) -> Callable[[], int | None]:
+            selection = ranges.select(log, start, stop, files_max=_ALL_FILES)
+            return partial(ranges.find_time, selection, time_ns, start)
 
-        found = await self.in_segments(topic, prepare)
+        ordered = min(max(log.first, log.ordered_from), end)
+        found = await self.in_segments(topic, lambda: prepare(max(log.first, ordered), end))
+        if log.first < ordered and (found is None or found <= ordered):
+            before = await self.in_segments(topic, lambda: prepare(log.first, ordered))
+            found = found if before is None else before
         return end if found is None else min(found, end)
 
     async def place(self, topic: Topic, query: Mapping[str, str], *, default: str = "") -> int:

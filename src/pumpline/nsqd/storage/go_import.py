@@ -165,6 +165,8 @@ class Importer:
         channels_end = log.end
         intake.take_topic(queues.get(None, []))
         self._messages += log.end - begin
+        if log.end > begin:
+            log.note_disorder()  # the messages have the times that the other nsqd gave them
         clocks = self._disk.clock.clocks
         for name, state in states.items():
             span = spans.get(name) or ImportedSpan(channels_end, channels_end, array("H"))

@@ -17,6 +17,7 @@ PIPELINES = {
     "metrics": "rates, sizes and latencies of topics, live",
     "transform": "a topic through SQL into another topic",
     "replay": "a table, or a part of a topic, into a topic again",
+    "maintain": "small files of a Delta or Iceberg table put together, old ones deleted",
     "sql": "SQL over live topics and archived tables together",
 }
 NEEDED = ("pyspark", "pyarrow", "numpy", "pandas")

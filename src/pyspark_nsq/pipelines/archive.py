@@ -1,4 +1,6 @@
-"""Archives topics in a Parquet table by topic, date and hour, with every message exactly once.
+"""Archives topics in a table by topic, date and hour, with every message exactly once.
+
+The table is of Parquet files, or a Delta or an Iceberg table.
 
 JSON bodies become the column `event`, by a schema that is given or inferred; new fields become new
 columns. Messages that do not parse go to a quarantine table, with the reason. The body is kept as
@@ -17,7 +19,7 @@ from typing import Protocol, Self
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 from rich.console import Console
 
 from pumpline.core.text.names import NAME_CHARS_MAX
@@ -26,7 +28,8 @@ from pyspark_nsq.pipelines.json_events import events
 from pyspark_nsq.pipelines.json_events.events import KEY
 from pyspark_nsq.pipelines.json_events.fitting import LEARN, LEAVE_OUT, REFUSE
 from pyspark_nsq.pipelines.json_events.keys import Path, path_of
-from pyspark_nsq.pipelines.lake.lake import DELTA, ICEBERG, LakeTable
+from pyspark_nsq.pipelines.lake.formats import DELTA, ICEBERG, require
+from pyspark_nsq.pipelines.lake.tables import add_catalog, delta_table, iceberg_table
 from pyspark_nsq.pipelines.running import command
 from pyspark_nsq.pipelines.running.unread import require_all_read, survey_of
 from pyspark_nsq.pipelines.running.watch import Stop, Watch
@@ -58,6 +61,9 @@ HOLD_MARK_BYTES = 4
 class Table(Protocol):
     compacted_files: int
 
+    @property
+    def storage(self) -> Storage | None: ...
+    def takes(self, there: DataType, news: DataType) -> bool: ...
     def claim(self, checkpoint: str, query_id: str | None) -> None: ...
     def keep_settings(self, text: str) -> None: ...
     def event_schema(self) -> StructType: ...
@@ -75,6 +81,7 @@ class Archive:
     table: Table
     quarantine: Table
     checkpoint: str
+    quarantine_name: str = ""  # in a catalog
     schema: StructType | None = None  # of the events; None to infer it
     hints: StructType = field(default_factory=StructType)  # types for an inferred schema
     is_json: bool = True
@@ -93,7 +100,7 @@ class Archive:
         self.table.claim(self.checkpoint, query_id)
         self.quarantine.claim(self.checkpoint, query_id)
         if self.schema is not None:
-            clash = events.clash(self.table.event_schema(), self.schema)
+            clash = events.clash(self.table.event_schema(), self.schema, self.table.takes)
             if clash is not None:
                 raise BadOption(f"--schema: {clash}: a column keeps its type; name another table")
         self.table.keep_settings(json.dumps(asdict(self._settings())))
@@ -128,7 +135,8 @@ class Archive:
 
     def _judged(self, rows: DataFrame, batch: int, persisted: "Persisted") -> DataFrame:
         """The rows with `event`, or with the reason why there is none."""
-        known = events.merged(self.table.event_schema(), self.schema or self.hints)
+        more = self.schema or self.hints
+        known = events.merged(self.table.event_schema(), more, self.table.takes)
         infers = self.schema is None
         checked = events.checked(rows, known, unknown=LEARN if infers else LEAVE_OUT, key=self._key)
         schema = known
@@ -161,14 +169,14 @@ class Archive:
         return None if self.dedupe is None else path_of(self.dedupe)
 
     def _settings(self) -> ArchiveSettings:
-        quarantine = self.quarantine
+        quarantine = self.quarantine.storage
         return ArchiveSettings(
             is_json=self.is_json,
             grows=self.schema is None,
             keeps_body=self.keeps_body,
             dedupe=self.dedupe,
             watermark=self.watermark,
-            quarantine=quarantine.storage.root if isinstance(quarantine, ParquetTable) else "",
+            quarantine=quarantine.root if quarantine else self.quarantine_name,
         )
 
     def note(self) -> str:
@@ -224,9 +232,10 @@ def hold_of(checkpoint: str) -> str:
 def arguments(parser: ArgumentParser) -> None:
     command.add_source(parser)
     group = parser.add_argument_group("the table")
-    group.add_argument("--table", required=True, help="its directory (Iceberg: its name)")
+    group.add_argument("--table", required=True, help="its directory, or its name in --catalog")
     group.add_argument("--quarantine", help="of what does not parse (default: TABLE-quarantine)")
     group.add_argument("--format", choices=(PARQUET, DELTA, ICEBERG), default=PARQUET)
+    add_catalog(group)
     group.add_argument("--body", choices=("json", "raw"), default="json", help="what bodies are")
     group.add_argument("--schema", metavar="DDL", help="of the JSON: 'id BIGINT, city STRING'")
     group.add_argument("--hints", metavar="DDL", help="types of some fields, the rest is inferred")
@@ -252,8 +261,11 @@ def arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace, console: Console) -> int:
     if arguments.schema and arguments.hints:
         raise BadOption("--schema says all there is; --hints is for an inferred schema")
-    if arguments.format == ICEBERG and not arguments.checkpoint:
-        raise BadOption("an Iceberg table has no directory for it: name a --checkpoint")
+    require(arguments.format)
+    if arguments.catalog and arguments.format != ICEBERG:
+        raise BadOption("--catalog is for --format iceberg")
+    if arguments.catalog and not arguments.checkpoint:
+        raise BadOption("a table in a --catalog has no directory for it: name a --checkpoint")
     if arguments.dedupe:
         path_of(arguments.dedupe)
     options = command.streaming(arguments)
@@ -264,6 +276,7 @@ def run(arguments: Namespace, console: Console) -> int:
         spark=spark,
         table=_table(spark, arguments, arguments.table),
         quarantine=_table(spark, arguments, quarantine_of(arguments)),
+        quarantine_name=quarantine_of(arguments),
         checkpoint=arguments.checkpoint or f"{arguments.table}/{CHECKPOINT}",
         schema=events.schema_from_ddl(arguments.schema) if arguments.schema else None,
         hints=events.schema_from_ddl(arguments.hints) if arguments.hints else StructType(),
@@ -273,7 +286,7 @@ def run(arguments: Namespace, console: Console) -> int:
         watermark=arguments.watermark,
         hold="" if has_hold else arguments.hold,
     )
-    own = arguments.table if arguments.format == PARQUET else archive.checkpoint
+    own = archive.checkpoint if arguments.catalog else arguments.table
     with Stop() as stop, sole_writer(Storage(spark, own)):
         query = archive.start(options, every=arguments.every, once=arguments.once)
         if archive.hold:
@@ -285,14 +298,16 @@ def run(arguments: Namespace, console: Console) -> int:
 
 
 def quarantine_of(arguments: Namespace) -> str:
-    joint = "_" if arguments.format == ICEBERG else "-"
+    joint = "_" if arguments.catalog else "-"
     return str(arguments.quarantine or f"{arguments.table.rstrip('/')}{joint}quarantine")
 
 
 def _table(spark: SparkSession, arguments: Namespace, name: str) -> Table:
     if arguments.format == PARQUET:
         return ParquetTable(spark, name, PARTITION_BY, file_bytes=arguments.file_bytes)
-    return LakeTable(spark, arguments.format, name, PARTITION_BY)
+    if arguments.format == DELTA:
+        return delta_table(spark, name, file_bytes=arguments.file_bytes)
+    return iceberg_table(spark, name, arguments.catalog, file_bytes=arguments.file_bytes)
 
 
 if __name__ == "__main__":

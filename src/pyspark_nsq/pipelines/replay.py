@@ -26,9 +26,10 @@ from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
 from pyspark_nsq.nodes.nodes import Nodes
 from pyspark_nsq.options import OFFSET_LATEST, parse_read, parse_time_ns
 from pyspark_nsq.pipelines.exactly_once.resume_guard import arrow_settings
+from pyspark_nsq.pipelines.lake.history import any_history
+from pyspark_nsq.pipelines.lake.tables import add_catalog
 from pyspark_nsq.pipelines.running import command
 from pyspark_nsq.pipelines.running.watch import Stop
-from pyspark_nsq.pipelines.table.history import history
 
 EXAMPLES = """
   pumpline pipeline replay --nsqd 127.0.0.1:4151 --topic orders --to orders_again \\
@@ -171,6 +172,7 @@ def arguments(parser: ArgumentParser) -> None:
     command.add_source(parser)
     group = parser.add_argument_group("what is replayed, and where to")
     group.add_argument("--table", metavar="DIR", help="of an archive, instead of the nodes' logs")
+    add_catalog(group)
     group.add_argument("--since", metavar="TIME", help="published then or later")
     group.add_argument("--until", metavar="TIME", help="published before")
     group.add_argument("--from-offsets", metavar="JSON", help='{"orders": {"host:4150": 42}}')
@@ -274,7 +276,7 @@ def _source(spark: SparkSession, arguments: Namespace, options: dict[str, str]) 
         return Replay(spark, {**options, **given}, None, arguments.where)
     if arguments.from_offsets or arguments.to_offsets:
         raise BadOption("offsets of a table go into --where, as in offset >= 42")
-    rows = history(spark, arguments.table).rows()
+    rows = any_history(spark, arguments.table, arguments.catalog).rows()
     if arguments.topic:
         topics = [name.strip() for name in arguments.topic.split(",")]
         rows = rows.where(F.col("topic").isin(topics))

@@ -22,9 +22,11 @@ from rich.text import Text
 
 from pyspark_nsq.errors import BadOption, NsqError
 from pyspark_nsq.pipelines.json_events.events import sampled_schema, with_event
+from pyspark_nsq.pipelines.lake.history import any_history
+from pyspark_nsq.pipelines.lake.tables import add_catalog
 from pyspark_nsq.pipelines.running import command
 from pyspark_nsq.pipelines.running.watch import first_sentence
-from pyspark_nsq.pipelines.table.history import History, history
+from pyspark_nsq.pipelines.table.history import History
 
 EXAMPLES = """
   pumpline pipeline sql --nsqd 127.0.0.1:4151 --table tables/orders \\
@@ -42,13 +44,15 @@ def view_name(topic: str) -> str:
     return re.sub(r"\W", "_", topic)
 
 
-def views(spark: SparkSession, options: dict[str, str], tables: list[str]) -> list[str]:
+def views(
+    spark: SparkSession, options: dict[str, str], tables: list[str], catalog: str | None = None
+) -> list[str]:
     """Create a view for every topic of the tables and options; return their names."""
     is_live = "nsqd" in options or "lookupd" in options
     if not is_live and not tables:
         raise BadOption("say what to ask: --table DIR, or --nsqd with --topic")
     made = Views()
-    kept = [(path, history(spark, path)) for path in tables]
+    kept = [(path, any_history(spark, path, catalog)) for path in tables]
     for path, table in kept:
         for topic in table.topics:
             made.add(view_name(topic), _of_table(table, options, topic, is_live=is_live), path)
@@ -98,6 +102,7 @@ def arguments(parser: ArgumentParser) -> None:
     command.add_source(parser)
     parser.add_argument("sql", nargs="?", help="SELECT ... FROM a_topic")
     parser.add_argument("--table", metavar="DIR", action="append", default=[], help="of an archive")
+    add_catalog(parser)
     parser.add_argument("--output", choices=("table", "json", "csv"), default="table")
     parser.add_argument(
         "--max-rows", type=int, default=ROWS_MAX, help="that are shown (default: %(default)s)"
@@ -111,13 +116,18 @@ def run(arguments: Namespace, console: Console) -> int:
         raise BadOption("name the topics by --topic; patterns have no view to go by")
     spark = command.session(arguments, "sql")
     if arguments.sql:
-        views(spark, options, arguments.table)
+        views(spark, options, arguments.table, arguments.catalog)
         _show(spark.sql(arguments.sql), arguments)
         return command.EXIT_OK
-    console.print(f"views: {', '.join(views(spark, options, arguments.table))}", highlight=False)
+    console.print(
+        f"views: {', '.join(views(spark, options, arguments.table, arguments.catalog))}",
+        highlight=False,
+    )
     for statement in statements(sys.stdin):
         try:
-            views(spark, options, arguments.table)  # with what has been published since
+            views(
+                spark, options, arguments.table, arguments.catalog
+            )  # with what has been published since
             _show(spark.sql(statement), arguments)
         except (NsqError, PySparkException) as error:
             if not sys.stdin.isatty():

@@ -8,7 +8,8 @@ same as what was sent. `others` has the bodies that do not fit; they go to the q
 """
 
 import json
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from pyspark.errors import ParseException
@@ -36,6 +37,7 @@ NEWS = "_news"  # a column: what some bodies have that the schema has not, as `s
 SAMPLE_ROWS = 10_000  # read to infer a schema
 WHOLE_IN_TABLE = DoubleType()  # a column of a table cannot change: 20 may be followed by 20.5
 WHOLE_IN_QUERY = LongType()  # what a query publishes is 20, not 20.0
+Takes = Callable[[DataType, DataType], bool]
 _CHECKED = StructType([StructField(name, StringType()) for name in (FAULT, NEWS, KEY)])
 _PARSER = {"columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false"}
 _UNPARSED = "Spark's parser does not take it"  # such as a date that is none
@@ -129,38 +131,42 @@ def grown(rows: DataFrame, schema: StructType, *, whole: DataType) -> StructType
     return shape.schema_of(known, whole)
 
 
-def merged(schema: StructType, more: StructType) -> StructType:
-    """The schema with the fields of another added; Spark ignores the case of names."""
+def merged(schema: StructType, more: StructType, takes: Takes = operator.eq) -> StructType:
+    """The schema with the fields of another added; Spark ignores the case of names. A field that
+    exists gets its other type if the table `takes` it in place of its own."""
     fields = {fold(field.name): field for field in schema.fields}
     for field in more.fields:
         there = fields.setdefault(fold(field.name), field)
         fields[fold(field.name)] = StructField(
-            there.name, _merged_type(there.dataType, field.dataType)
+            there.name, _merged_type(there.dataType, field.dataType, takes)
         )
     return StructType(list(fields.values()))
 
 
-def _merged_type(kind: DataType, more: DataType) -> DataType:
+def _merged_type(kind: DataType, more: DataType, takes: Takes) -> DataType:
     if isinstance(kind, StructType) and isinstance(more, StructType):
-        return merged(kind, more)
+        return merged(kind, more, takes)
     if isinstance(kind, ArrayType) and isinstance(more, ArrayType):
-        return ArrayType(_merged_type(kind.elementType, more.elementType))
-    return kind
+        return ArrayType(_merged_type(kind.elementType, more.elementType, takes))
+    return more if takes(kind, more) else kind
 
 
-def clash(there: DataType, news: DataType, where: str = "") -> str | None:
-    """Describe the first field that has two types; None if there is none."""
+def clash(
+    there: DataType, news: DataType, takes: Takes = operator.eq, where: str = ""
+) -> str | None:
+    """Describe the first field that has two types, the second of which the table does not take;
+    None if there is none."""
     if isinstance(there, StructType) and isinstance(news, StructType):
         known = {fold(field.name): field.dataType for field in there.fields}
         for field in news.fields:
             name = f"{where}.{field.name}".lstrip(".")
             kind = known.get(fold(field.name), field.dataType)
-            if (found := clash(kind, field.dataType, name)) is not None:
+            if (found := clash(kind, field.dataType, takes, name)) is not None:
                 return found
         return None
     if isinstance(there, ArrayType) and isinstance(news, ArrayType):
-        return clash(there.elementType, news.elementType, f"{where}[]")
-    if there == news:
+        return clash(there.elementType, news.elementType, takes, f"{where}[]")
+    if takes(there, news):
         return None
     return f"{where} is {there.simpleString()} in the table, not {news.simpleString()}"
 

@@ -1,1 +1,1 @@
-"""Tables in Delta and Iceberg."""
+"""Delta and Iceberg tables: Spark writes the files, the formats' own libraries commit them."""

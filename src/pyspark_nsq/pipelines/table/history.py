@@ -12,6 +12,7 @@ kept.
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +56,10 @@ class Files:
     path: str
     paths: tuple[str, ...]
 
+    @property
+    def topics(self) -> Collection[str]:
+        return {found[1] for path in self.paths if (found := _TOPIC.search(path))}
+
     def rows(self, schema: StructType) -> DataFrame:
         if not self.paths:
             return self.spark.createDataFrame([], schema)
@@ -79,9 +84,8 @@ class History:
     @property
     def topics(self) -> list[str]:
         """The topics that the archive reads, and those of which only the table is left."""
-        there = (_TOPIC.search(path) for path in (*self.table.paths, *self.quarantine.paths))
         read = {topic for topic, _ in self.positions}
-        return sorted(read | {found[1] for found in there if found})
+        return sorted({*read, *self.table.topics, *self.quarantine.topics})
 
     def rows(self) -> DataFrame:
         """The rows of the table."""
@@ -176,7 +180,7 @@ def history(spark: SparkSession, path: str) -> History:
     if owner is None or snapshot.batch < 0:
         raise NsqError(f"{path} is not a table that `pumpline pipeline archive` has written to")
     settings = ArchiveSettings.from_json(table.settings())
-    checkpoint = _checkpoint(spark, path, json.loads(owner)["checkpoint"])
+    checkpoint = checkpoint_of(spark, path, json.loads(owner)["checkpoint"])
     return History(
         spark,
         Files(spark, path, tuple(file.path for file in snapshot.files)),
@@ -201,7 +205,7 @@ def _quarantine(spark: SparkSession, path: str, settings: ArchiveSettings, batch
     return Files(spark, found, tuple(file.path for file in files))
 
 
-def _checkpoint(spark: SparkSession, path: str, named: str) -> Storage:
+def checkpoint_of(spark: SparkSession, path: str, named: str) -> Storage:
     """The checkpoint where the owner says, or in the table, if both were moved."""
     storage = Storage(spark, named)
     if storage.exists("offsets"):

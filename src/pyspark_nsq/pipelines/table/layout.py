@@ -37,8 +37,12 @@ class ArchiveSettings:
 def placed(messages: DataFrame) -> DataFrame:
     """The columns of a topic, and those that the table is partitioned by: date and hour in UTC,
     whatever the time zone of the session is."""
+    return placed_only(messages.select(*COLUMNS))
+
+
+def placed_only(rows: DataFrame) -> DataFrame:
+    """The rows with date and hour of their timestamp."""
     hours = F.floor(F.unix_seconds("timestamp") / S_PER_HOUR)
-    rows = messages.select(*COLUMNS)
     days = F.floor(hours / HOURS_PER_DAY).cast("int")
     rows = rows.withColumn("date", F.date_from_unix_date(days))
     return rows.withColumn("hour", F.pmod(hours, F.lit(HOURS_PER_DAY)).cast("int"))

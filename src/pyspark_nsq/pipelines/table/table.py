@@ -22,7 +22,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from pyspark_nsq.errors import NsqError
 from pyspark_nsq.pipelines.table import manifest
@@ -64,6 +64,10 @@ class ParquetTable:
                 f"not by that of {checkpoint}: every row would be there twice. Name that one, or "
                 "another table"
             )
+
+    def takes(self, there: DataType, news: DataType) -> bool:
+        """Whether a column of one type can have another: files are read by one schema."""
+        return there == news
 
     def event_schema(self) -> StructType:
         """The schema of `event`: all fields that were ever written."""

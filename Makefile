@@ -16,7 +16,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS ?= $(shell expr 2 '*' $(CORES))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs generated interop-go test test-e2e test-fast check coverage bench bench-spark fuzz java interop-js ui-js clean
+.PHONY: help demo docs generated interop-go test test-e2e test-fast check coverage bench bench-spark fuzz screenshots java interop-js ui-js clean
 
 help: ## list these targets
 	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer)"
@@ -52,6 +52,9 @@ bench: $(INSTALLED) ## measure the broker (takes minutes, wants an idle machine)
 
 fuzz: $(INSTALLED) ## the soak tests: long fuzzing and crash runs
 	$(PYTEST) -m soak
+
+screenshots: $(INSTALLED) ## pictures of nsqadmin's page, and the one in the docs (ten minutes; needs Chromium)
+	$(BIN)/python -m tests.ui.screenshots
 
 java: $(INSTALLED)
 	@$(BIN)/python -m pyspark_nsq.session

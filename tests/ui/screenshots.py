@@ -1,5 +1,6 @@
 """Pictures of nsqadmin's page, for a person to look at, and the one in the docs.
 
+    make screenshots
     python -m tests.ui.screenshots [--seconds 600] [--directory build/screenshots]
 
 A small cluster works for a while, so that lines have something to show. Every page is taken in
@@ -19,9 +20,16 @@ from pumpline.testing import LocalNsqadmin, LocalNsqd, LocalNsqlookupd
 from tests.kit.browser import Visitor, chromium
 
 DOCS_PICTURE = Path(__file__).parents[2] / "docs" / "images" / "nsqadmin.png"
-TOPICS = {"orders": 60, "clicks": 200, "payments": 20, "emails": 5, "audit": 2}  # a second
-CONSUMED = {("orders", "billing"): 0.002, ("clicks", "counts"): 0.0, ("payments", "ledger"): 0.03}
-CHANNELS = [*CONSUMED, ("orders", "warehouse"), ("emails", "sender")]
+TOPICS = {"orders": 20, "clicks": 60, "payments": 8, "emails": 3, "audit": 1}  # a second, a node
+CONSUMED = {  # seconds of work for a message
+    ("orders", "billing"): 0.002,
+    ("clicks", "counts"): 0.0,
+    ("clicks", "sessions"): 0.001,
+    ("payments", "ledger"): 0.03,
+    ("emails", "sender"): 0.01,
+    ("audit", "trail"): 0.0,
+}
+CHANNELS = [*CONSUMED, ("orders", "warehouse")]  # nobody consumes the last
 WINDOWS = {"light": (1280, False), "dark": (1280, True), "phone": (360, False)}
 TICK_S = 0.1
 
@@ -43,7 +51,7 @@ async def consume(lookupd: str, topic: str, channel: str, work_s: float) -> None
     async def handle(message: Message) -> None:
         await asyncio.sleep(work_s)
 
-    await Consumer(topic, channel, lookupd=lookupd, max_in_flight=20).run(handle)
+    await Consumer(topic, channel, lookupd=lookupd, max_in_flight=100).run(handle)
 
 
 def take_pictures(address: str, node: str, directory: Path) -> None:

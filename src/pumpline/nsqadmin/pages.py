@@ -18,8 +18,6 @@ from pumpline.web.request import Request
 PAGE_DIRECTORY = Path(__file__).parent / "page"
 INDEX = "index.html"
 BASE_MARK = b"{{base}}"
-MODULES_MARK = b"{{modules}}"
-THEME = "theme.js"  # a plain script: it runs before the first paint
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
@@ -83,16 +81,9 @@ class Pages:
         except OSError:
             raise HttpError(404, "NOT_FOUND") from None
         if name == INDEX:
-            content = content.replace(MODULES_MARK, self._modules())
             content = content.replace(BASE_MARK, self._root)
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         return PageFile(content, gzip.compress(content, mtime=0), CONTENT_TYPES[path.suffix], tag)
-
-    def _modules(self) -> bytes:
-        """All scripts at once: a browser would find those that others import one after another."""
-        names = sorted(each.name for each in self._directory.glob("*.js") if each.name != THEME)
-        lines = (f'<link rel="modulepreload" href="{{{{base}}}}/static/{each}">' for each in names)
-        return "\n".join(lines).encode()
 
     def _reply(self, request: Request, file: PageFile) -> Reply:
         headers = {

@@ -1,0 +1,1 @@
+"""nsqadmin's page of a large cluster, in a browser."""

@@ -19,6 +19,7 @@ EARLIEST = "earliest"
 LATEST = "latest"
 OFFSET_LATEST = -1  # in JSON, as in Spark's Kafka source
 OFFSET_EARLIEST = -2
+ALL_OTHERS = "*"  # in JSON, {"*": {"*": -2}}: of all logs that are not named
 
 READ_NAMES = (
     "nsqd lookupd subscribe subscribePattern startingOffsets endingOffsets startingTimestamp "

@@ -32,7 +32,7 @@ class DefaultSource(DataSource):
     | `lookupd` | HTTP addresses of nsqlookupds, which know the nsqds; this or `nsqd`, or both | |
     | `subscribe` | topics, with commas | |
     | `subscribePattern` | a regular expression for whole topic names, instead of `subscribe` | |
-    | `startingOffsets` | `earliest`, `latest`, or JSON: `{"topic": {"node": offset}}`; -1 is the end, -2 the beginning; of a stream without a checkpoint | batch `earliest`, stream `latest` |
+    | `startingOffsets` | `earliest`, `latest`, or JSON: `{"topic": {"node": offset}}`; -1 is the end, -2 the beginning, `{"*": {"*": -2}}` all others; of a stream without a checkpoint | batch `earliest`, stream `latest` |
     | `endingOffsets` | `latest` or JSON; batch only | `latest` |
     | `startingTimestamp` | ms since 1970 or ISO 8601; instead of `startingOffsets` | |
     | `endingTimestamp` | the same; exclusive; batch only | |

@@ -2,7 +2,9 @@
 batch, what is lost, and where holds stand. Nodes are real."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -202,6 +204,39 @@ def test_a_node_that_comes_back_at_another_address_is_read_on(
     assert rows(reader, moved, latest(reader, moved)) == numbered(10, start=10)
 
 
+def test_a_star_stands_for_all_logs_that_are_not_named(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    for name in ("one", "two"):
+        publish(nsqd, f"{topic}-{name}", numbered(3))
+    starts = {f"{topic}-one": {name_of(nsqd): 2}, "*": {"*": -2}}
+    said = {"subscribePattern": f"{topic}-.*", "startingOffsets": json.dumps(starts)}
+    found = kept(new_reader(nsqd, **said).initialOffset())
+    assert [found[f"{topic}-{n}"][name_of(nsqd)]["offset"] for n in ("one", "two")] == [2, 0]
+
+
+def test_a_topic_that_is_not_subscribed_for_a_time_keeps_its_place(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    one, two = f"{topic}-one", f"{topic}-two"
+    for name in (one, two):
+        publish(nsqd, name, numbered(5))
+    both = new_reader(nsqd, subscribe=f"{one},{two}")
+    at = latest(both, kept(both.initialOffset()))
+    publish(nsqd, one, numbered(5, start=5))
+    publish(nsqd, two, numbered(5, start=5))
+    alone = new_reader(nsqd, subscribe=one)
+    later = latest(alone, at)
+    assert later[two] == at[two]
+    assert rows(alone, at, later) == numbered(5, start=5)
+    by_pattern = new_reader(nsqd, subscribePattern=f"{topic}-t.*")
+    last = latest(by_pattern, later)
+    assert last[one] == later[one]
+    assert rows(by_pattern, later, last) == numbered(5, start=5)
+    again = new_reader(nsqd, subscribe=f"{one},{two}")
+    assert latest(again, last) == last
+
+
 # -- nodes that are away, and what is lost --------------------------------------------------------
 
 
@@ -307,3 +342,36 @@ def test_without_a_hold_nothing_is_pinned(nsqd: Nsqd, topic: str, new_reader: Ne
     reader = new_reader(nsqd, subscribe=topic)
     reader.commit(latest(reader, kept(reader.initialOffset())))
     assert json.loads(nsqd.http("GET", f"/hold/list?topic={topic}")[1])["holds"] == []
+
+
+def test_a_log_that_went_back_and_has_grown_since_is_noticed(
+    start_nsqd: Callable[..., Nsqd], topic: str, new_reader: NewReader, tmp_path: Path
+) -> None:
+    """A restored backup: the log has its id, and other messages at offsets that were read."""
+    node = start_nsqd()
+    publish(node, topic, numbered(30))
+    node.stop()
+    shutil.copytree(node.data_path, tmp_path / "backup")
+    node.start()
+    publish(node, topic, numbered(50, start=30))
+    running = new_reader(node, subscribe=topic)
+    start = kept(running.initialOffset())
+    read = latest(running, start)
+    assert len(rows(running, start, read)) == 80
+    node.stop()
+    node.start()
+    assert latest(running, read) == latest(new_reader(node, subscribe=topic), read) == read
+    node.stop()
+    shutil.rmtree(node.data_path)
+    shutil.copytree(tmp_path / "backup", node.data_path)
+    node.start()
+    publish(node, topic, numbered(80, start=1000))
+    resumed = new_reader(node, subscribe=topic)
+    for reader in (running, resumed):
+        with pytest.raises(DataLoss, match="went back to an older state, as of a backup"):
+            latest(reader, read)
+    with pytest.raises(DataLoss, match="went back to an older state"):
+        resumed.partitions(start, read)  # of a batch that was planned and not done
+    lenient = new_reader(node, subscribe=topic, failOnDataLoss="false")
+    place = latest(lenient, read)
+    assert rows(lenient, place, latest(lenient, place)) == numbered(80, start=1000)

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 from pyspark_nsq.errors import BadOption, DataLoss, Unreachable
 from pyspark_nsq.nodes.nodes import LogState, Nodes, Survey
-from pyspark_nsq.nodes.positions import Key
+from pyspark_nsq.nodes.positions import Key, Position
 from pyspark_nsq.options import (
+    ALL_OTHERS,
     EARLIEST,
     OFFSET_EARLIEST,
     OFFSET_LATEST,
@@ -54,17 +55,27 @@ def offsets_at(bound: Bound, survey: Survey, nodes: Nodes, options: ReadOptions)
     return {key: state.first if bound == EARLIEST else state.end for key, state in logs.items()}
 
 
+def gone_back(place: Position, state: LogState, nodes: Nodes) -> bool:
+    """Whether a log is not the one that was read up to `place`, but an older state of it that has
+    grown since, as after a restored backup: the last message before the place is a later one."""
+    if not place.at_ns or not state.first < place.offset <= state.end:
+        return False
+    published_ns = nodes.published_ns(state, place.offset - 1)
+    return published_ns is not None and published_ns > place.at_ns
+
+
 def _check_named(offsets: Mapping[str, Mapping[str, int]], survey: Survey) -> None:
     """Raise BadOption for a topic or node that does not exist: it may be misspelt."""
     for topic, by_node in offsets.items():
-        for node in by_node:
+        for node in by_node if topic != ALL_OTHERS else ():
             if (topic, node) not in survey.logs:
                 there = ", ".join(n for t, n in sorted(survey.logs) if t == topic) or "no node"
                 raise BadOption(f"offsets name '{node}' for topic '{topic}', which is on {there}")
 
 
 def _named(offsets: Mapping[str, Mapping[str, int]], state: LogState) -> int:
-    offset = offsets.get(state.topic, {}).get(state.node)
+    others = offsets.get(ALL_OTHERS, {}).get(ALL_OTHERS)
+    offset = offsets.get(state.topic, {}).get(state.node, others)
     if offset is None:
         raise BadOption(
             f"offsets say nothing about topic '{state.topic}' on '{state.node}' "

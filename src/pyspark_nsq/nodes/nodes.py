@@ -40,6 +40,8 @@ class LogState:
     end: int
     bytes: int
     ordered_from: int = 0  # publish times rise from this offset on
+    now_ns: int = 0  # the node's time; 0 if it does not say
+    started: str = ""  # changes with every start of the node
 
     @property
     def key(self) -> Key:
@@ -103,6 +105,14 @@ class Nodes:
         """The first offset published at this time or later; the end if there is none."""
         answer = self._ask(state.address, "/log/offsets", {"topic": state.topic, "time": time_ns})
         return _integer(answer, "offset", state.address)
+
+    def published_ns(self, state: LogState, offset: int) -> int | None:
+        """When the message at an offset was published; None if there is none."""
+        query = {"topic": state.topic, "from": offset, "limit": 1, "body_max": 0}
+        messages = self._ask(state.address, "/log/peek", query).get("messages")
+        found = messages[0] if isinstance(messages, list) and messages else {}
+        published = found.get("timestamp") if found.get("offset") == offset else None
+        return published if isinstance(published, int) else None
 
     def missing(self, survey: Survey) -> UnknownTopic | None:
         """The error for wanted topics that are on no node; None if all are on some node."""
@@ -307,6 +317,8 @@ def _state(answer: Mapping[str, object], address: str) -> LogState:
         end=_integer(answer, "end", address),
         bytes=_integer(answer, "bytes", address),
         ordered_from=_integer(answer, "ordered_from", address),
+        now_ns=_integer(answer, "timestamp", address),
+        started=str(answer.get("started", "")),
     )
 
 

@@ -1,13 +1,15 @@
 """Positions: how far a stream has read each log, in the form that Spark keeps in its checkpoint.
 
-    {"orders": {"10.0.0.5:4150": {"log": "1f0a...", "offset": 4711, "row_bytes": 240}}}
+    {"orders": {"10.0.0.5:4150": {
+        "log": "1f0a...", "offset": 4711, "row_bytes": 240, "at_ns": 1794873600000000000}}}
 
 The keys are topic and node. `log` is the id of the log: a topic that was deleted and created again
 has a new one, so old offsets are not mistaken for new ones. `row_bytes` is the average size of a
 row when the batch that ends there was planned: a repeated batch must be cut into the same
-partitions, or a sink could not recognise its rows, and the node's average has changed since. Spark
-compares positions as texts, so keys are sorted: equal positions give equal texts. Knows numbers;
-must not know nodes.
+partitions, or a sink could not recognise its rows, and the node's average has changed since.
+`at_ns` is the node's time when it had the messages before the offset: one that was published later
+is not the message that was read (`bounds.gone_back`). Spark compares positions as texts, so keys
+are sorted: equal positions give equal texts. Knows numbers; must not know nodes.
 """
 
 from collections.abc import Mapping
@@ -23,6 +25,7 @@ class Position:
     log: str
     offset: int
     row_bytes: int = 1
+    at_ns: int = 0  # 0: not known
 
 
 Key = tuple[str, str]  # topic, node
@@ -48,8 +51,9 @@ def from_json(value: Mapping[str, object]) -> Positions:
                 log, offset = place["log"], place["offset"]
                 row_bytes = place.get("row_bytes", 1)
                 assert isinstance(log, str) and isinstance(offset, int)
-                assert isinstance(row_bytes, int) and row_bytes > 0
-                positions[topic, node] = Position(log, offset, row_bytes)
+                at_ns = place.get("at_ns", 0)
+                assert isinstance(row_bytes, int) and row_bytes > 0 and isinstance(at_ns, int)
+                positions[topic, node] = Position(log, offset, row_bytes, at_ns)
     except (AssertionError, KeyError, TypeError, AttributeError):
         raise NsqError(
             f"the checkpoint has an offset that this source did not write: {value!r:.200}"

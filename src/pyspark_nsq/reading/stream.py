@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_nsq.errors import DataLoss, NodeRefused, NsqError, Unreachable
-from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
+from pyspark_nsq.nodes.bounds import complete_survey, gone_back, offsets_at
 from pyspark_nsq.nodes.nodes import LogState, Nodes, Survey
 from pyspark_nsq.nodes.positions import (
     Key,
@@ -57,13 +57,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Positions | None = None
         self._held: set[tuple[Key, str]] = set()
         self._committed: dict[Key, int] = {}
+        self._known: set[tuple[str, str, str]] = set()  # topic, log, start: not gone back
 
     def initialOffset(self) -> dict[str, Any]:
         nodes = self._connected()
         self._survey = complete_survey(nodes, self._options)
         offsets = offsets_at(self._options.starting, self._survey, nodes, self._options)
         positions = {
-            key: Position(state.log, offsets[key], state.row_bytes)
+            key: Position(state.log, offsets[key], state.row_bytes, state.now_ns)
             for key, state in self._survey.logs.items()
         }
         self._hold(positions, starting=True)
@@ -102,6 +103,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, after = from_json(start), from_json(end)
         rows = rows_between(before, after)
         self._wait_for_nodes({key: after[key] for key in rows})
+        for key in rows:  # of a batch that was planned before a restart
+            state = self._survey.logs.get(key)
+            is_same = state is not None and state.log == after[key].log
+            if state is not None and is_same and self._has_gone_back(after[key], state):
+                self._lost(_went_back(state, after[key]))
         ranges = [self._range(key, start=before[key].offset, end=after[key]) for key in rows]
         rows_max = self._options.partition_rows_max
         return [*split(ranges, partitions_min=self._options.partitions_min, rows_max=rows_max)]
@@ -150,7 +156,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if key in moved:
                 reached[moved[key]] = place
             elif state is None:
-                if key[1] in self._survey.names:
+                is_wanted = self._connected().wanted(key[0])
+                if is_wanted and key[1] in self._survey.names:
                     self._lost(f"topic {key[0]} on {key[1]} was deleted")
                     continue
                 reached[key] = place
@@ -158,7 +165,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 reached[key] = self._next(place, state)
         for key, state in self._survey.logs.items():
             if key not in positions and (self._target is None or key in self._target):
-                reached.setdefault(key, Position(state.log, state.first, state.row_bytes))
+                begin = Position(state.log, state.first, state.row_bytes, state.now_ns)
+                reached.setdefault(key, begin)
         return reached
 
     def _moved(self, positions: Positions) -> dict[Key, Key]:
@@ -181,16 +189,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         where = f"topic {state.topic} on {state.node}"
         if state.log != place.log:
             self._lost(f"{where} was deleted and created again: log {place.log} is now {state.log}")
-            return Position(state.log, state.first, state.row_bytes)
+            return Position(state.log, state.first, state.row_bytes, state.now_ns)
         if state.end < place.offset:
             self._lost(f"{where} ends at {state.end}, before the checkpoint's {place.offset}")
             return _end_of(state)
+        if self._has_gone_back(place, state):
+            self._lost(_went_back(state, place))
+            offset = self._connected().offset_at(state, place.at_ns + 1)
+            return Position(state.log, offset, state.row_bytes, state.now_ns)
         if place.offset < state.first:
             self._lost(f"{where}: offset {place.offset} is retired, the oldest is {state.first}")
         target = _end_of(state) if self._target is None else self._target.get(state.key)
         # With nothing new, return the old position: Spark would take any other for a batch.
         is_further = target is not None and target.log == place.log and target.offset > place.offset
         return target if target is not None and is_further else place
+
+    def _has_gone_back(self, place: Position, state: LogState) -> bool:
+        """Looked at once for each start of the node, which may be another state of it."""
+        start = (state.topic, state.log, state.started)
+        if start in self._known:
+            return False
+        found = gone_back(place, state, self._connected())
+        if not found:
+            self._known.add(start)
+        return found
 
     def _range(self, key: Key, *, start: int, end: Position) -> LogRange:
         return LogRange(
@@ -255,7 +277,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _end_of(state: LogState) -> Position:
-    return Position(state.log, state.end, state.row_bytes)
+    return Position(state.log, state.end, state.row_bytes, state.now_ns)
+
+
+def _went_back(state: LogState, place: Position) -> str:
+    return (
+        f"topic {state.topic} on {state.node} went back to an older state, as of a backup: the "
+        f"message before offset {place.offset} is not the one that was read"
+    )
 
 
 def _why_no_hold(hold: str, state: LogState, error: NsqError) -> str:

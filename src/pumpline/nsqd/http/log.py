@@ -7,6 +7,7 @@ positions, and all else that may wait for a disk, is done in threads.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -24,6 +25,7 @@ from pumpline.web.yielding import Pace
 
 RANGE_BYTES_MAX = 256 << 20  # of one answer
 OPEN_RANGES_MAX = 64  # that are being sent at once; others wait
+STARTED_BYTES = 8
 PARTS_MAX = 1024  # of files that one answer names
 
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"  # as pyspark_nsq.reading.local has it
@@ -51,6 +53,7 @@ class LogEndpoints:
         self._broker = broker
         self._sending = asyncio.Semaphore(OPEN_RANGES_MAX)
         self._machine = _boot_id()
+        self._started = os.urandom(STARTED_BYTES).hex()  # another one after every start
 
     # -- offsets ------------------------------------------------------------------------------
 
@@ -91,6 +94,7 @@ class LogEndpoints:
             "segments": len(log.segments),
             "first_timestamp": await self._first_ns(topic),
             "timestamp": self.now_ns,
+            "started": self._started,
         }
 
     async def _first_ns(self, topic: Topic) -> int:

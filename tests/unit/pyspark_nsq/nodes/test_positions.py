@@ -19,7 +19,13 @@ from pyspark_nsq.nodes.positions import (
 keys = st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(["n1:4150", "n2:4150"]))
 positions_of_any_kind = st.dictionaries(
     keys,
-    st.builds(Position, st.sampled_from(["00", "01"]), st.integers(0, 1000), st.integers(1, 1000)),
+    st.builds(
+        Position,
+        st.sampled_from(["00", "01"]),
+        st.integers(0, 1000),
+        st.integers(1, 1000),
+        st.integers(0, 1 << 62),
+    ),
 )
 
 

@@ -1,9 +1,13 @@
 """The archive pipeline: every message once in the table, or in the quarantine with its reason."""
 
 import json
+import os
+import re
 import runpy
+import subprocess
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -233,6 +237,60 @@ def test_files_of_a_batch_that_died_half_way_are_not_in_the_table_and_go(
     here.append(1, rows, query_id="q", checkpoint="c")
     assert table(spark, work / "t").count() == 4
     assert not (work / "t" / "_staging").exists()
+
+
+def test_a_table_that_was_moved_is_not_written_to_before_its_record_is_changed(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    old, new = work / "old", work / "new"
+    publish(nsqd, topic, [*orders(range(5)), b"broken"])
+    archived(nsqd, topic, old / "t")
+    old.rename(new)
+    for refused in (archive, sql):
+        asked = ("--nsqd", addresses(nsqd), "--table", str(new / "t"))
+        more = ("--topic", topic, "--once") if refused is archive else ("SELECT 1",)
+        with pytest.raises(
+            NsqError, match=f"new/t was moved: its record names files of file:{old}/t"
+        ):
+            run(refused, *asked, *more)
+    new.rename(old)
+    publish(nsqd, topic, orders(range(5, 7)))
+    archived(nsqd, topic, old / "t")
+    old.rename(new)
+    page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
+    (script,) = re.findall(r"```sh\n(cd /new/tables\n.*?)```", page, re.S)
+    script = script.replace("/new/tables", str(new)).replace("/old/tables", str(old))
+    subprocess.run(["sh", "-ec", script.replace("orders", "t")], check=True)
+    publish(nsqd, topic, orders(range(7, 9)))
+    archived(nsqd, topic, new / "t")
+    assert order_ids(spark, new / "t") == list(range(9))
+    assert table(spark, new / "t-quarantine").count() == 1
+    view = sql.views(spark, {"nsqd": addresses(nsqd)}, [str(new / "t")])[0]
+    assert spark.table(view).count() == 9
+
+
+def test_a_full_disk_is_told_in_one_line_and_the_archive_goes_on_when_there_is_room(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    disk = work / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a tmpfs cannot be mounted")
+    try:
+        publish(nsqd, topic, orders(range(5)))
+        archived(nsqd, topic, disk / "t")
+        with (disk / "ballast").open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        publish(nsqd, topic, [b'{"order_id": 5, "note": "%s"}' % os.urandom(50_000).hex().encode()])
+        with pytest.raises(NsqError, match=r"^a disk is full \(No space left on device\): "):
+            archived(nsqd, topic, disk / "t")
+        (disk / "ballast").unlink()
+        archived(nsqd, topic, disk / "t")
+        assert order_ids(spark, disk / "t") == list(range(6))
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def test_a_second_archive_of_a_table_that_is_being_written_is_refused_at_once(

@@ -300,6 +300,78 @@ def test_a_schema_that_was_inferred_stays_when_a_transform_is_started_again(
     assert bodies(spark, nsqd, f"{topic}-out") == Counter([b"{}", b'{"a":1}', b'{"a":2}'])
 
 
+def test_what_does_not_fit_a_transform_is_counted_told_and_set_aside(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, [b'{"total": 10, "n": "1"}', b'{"total": 20, "n": "2"}'])
+    query = "SELECT event.total FROM input WHERE event.n + 0 >= 0 OR event.n IS NULL"
+    asked = (*source(nsqd, topic), "--to", f"{topic}-out", "--sql", query, "--once")
+    asked += ("--checkpoint", str(work / "c"), "--start", "earliest")
+    assert "2 rows in 1 batches, 0 set aside; done" in run(transform, *asked)
+    bad = {
+        b'{"total": 30.5}': "total: a number with a fraction where bigint is expected",
+        b'{"total": 5} x': "not JSON: Extra data: line 1 column 14 (char 13)",
+        b"\xff": "not UTF-8: byte 0xff at 0",
+    }
+    odd = b'{"total": 40, "n": "10.5 or so"}'  # the query cannot cast it: that is NULL
+    publish(nsqd, topic, [*bad, odd, b'{"total": 50}'])
+    assert f"3 set aside in file:{work}/c/quarantine" in run(transform, *asked)
+    expected = Counter([b'{"total":10}', b'{"total":20}', b'{"total":50}'])
+    assert bodies(spark, nsqd, f"{topic}-out") == expected
+    for path in (work / "c" / "commits").iterdir():
+        path.unlink()  # as if the driver had died before Spark noted the batch
+    run(transform, *asked)
+    aside = spark.read.parquet(str(work / "c" / "quarantine")).collect()
+    assert Counter((bytes(row.body), row.reason) for row in aside) == Counter(bad.items())
+    assert bodies(spark, nsqd, f"{topic}-out") == expected
+    text = (*source(nsqd, topic), "--to", f"{topic}-all", "--sql", "SELECT body FROM input")
+    text += ("--checkpoint", str(work / "all"), "--start", "earliest", "--once")
+    run(transform, *text)  # no event is asked for: nothing is set aside
+    assert sum(bodies(spark, nsqd, f"{topic}-all").values()) == 7
+
+
+def test_the_first_batch_begins_where_it_began_although_latest_has_moved(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, [b"before"])
+    asked = (*source(nsqd, topic), "--to", f"{topic}-out", "--sql", "SELECT body FROM input")
+    asked += ("--checkpoint", str(work / "c"), "--once")
+    run(transform, *asked)
+    publish(nsqd, topic, [b"1", b"2"])
+    run(transform, *asked)
+    assert bodies(spark, nsqd, f"{topic}-out") == Counter([b"1", b"2"])
+    for path in (work / "c" / "commits").iterdir():
+        path.unlink()  # as if the driver had died within the first batch
+    nsqd.http("POST", f"/topic/delete?topic={topic}-out")
+    publish(nsqd, topic, [b"3"])
+    run(transform, *asked)
+    assert bodies(spark, nsqd, f"{topic}-out") == Counter([b"1", b"2", b"3"])
+
+
+def test_what_a_replay_chooses_at_random_is_chosen_once(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, orders(range(200)))
+    options = {"nsqd": addresses(nsqd), "subscribe": topic}
+    for where, is_fixed in (("offset % 2 = 0", True), ("timestamp < now()", False)):
+        asked = replay.Replay(spark, options, None, where)
+        assert asked.is_fixed(asked.ranges()) is is_fixed
+    random = replay.Replay(spark, options, None, "rand() < 0.5")
+    assert not random.is_fixed(random.ranges())
+    once = random.select(random.ranges(), str(work / "rows"))
+    (whole,) = once.ranges()
+    first = sorted(bytes(row.body) for row in once.rows(whole).collect())
+    again = random.selected(str(work / "rows"))
+    assert sorted(bytes(row.body) for row in again.rows(whole).collect()) == first
+    assert 50 < len(first) < 150
+    state = work / "state.json"
+    asked = (*source(nsqd, topic), "--to", f"{topic}-again", "--state", str(state), "--rate", "50")
+    said = run(replay, *asked, "--where", "rand() < 0.5")
+    published = bodies(spark, nsqd, f"{topic}-again")
+    assert f"{sum(published.values())} messages published" in said
+    assert set(published.values()) == {1} and not (work / "state.json.rows").exists()
+
+
 def test_sql_prints_what_it_found(
     spark: SparkSession, nsqd: Nsqd, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

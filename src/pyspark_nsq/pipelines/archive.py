@@ -31,6 +31,7 @@ from pyspark_nsq.pipelines.json_events.keys import Path, path_of
 from pyspark_nsq.pipelines.lake.formats import DELTA, ICEBERG, require
 from pyspark_nsq.pipelines.lake.tables import add_catalog, delta_table, iceberg_table
 from pyspark_nsq.pipelines.running import command
+from pyspark_nsq.pipelines.running.batch_range import with_fixed_start
 from pyspark_nsq.pipelines.running.unread import require_all_read, survey_of
 from pyspark_nsq.pipelines.running.watch import Stop, Watch
 from pyspark_nsq.pipelines.table.compaction import FILE_BYTES
@@ -108,6 +109,7 @@ class Archive:
             self.hold = kept_hold(Storage(self.spark, self.checkpoint), is_new=query_id is None)
         if self.hold:
             options = {**options, "hold": self.hold}
+        options = with_fixed_start(options, Storage(self.spark, self.checkpoint))
         messages = command.stream(self.spark, options)
         writer = messages.writeStream.foreachBatch(self.add).queryName("archive")
         writer = writer.option("checkpointLocation", self.checkpoint)

@@ -1,10 +1,12 @@
 """Publishes a part of a topic, or of an archived table, again to a topic.
 
 The part is chosen by time (--since, --until), by offsets and by a condition in SQL (--where), and
-is fixed when the replay begins. It is published in steps, each a range of offsets of one log. A
-file (--state) counts the steps that are done; the same command goes on with the next. A step that a
-kill interrupts is published again, cut the same way and with the same publish tokens, so that nodes
-skip what they have (a Go nsqd, which knows no tokens, gets that part twice).
+is fixed when the replay begins. If the condition could choose other rows later, as with rand() or
+now(), the rows are written to files first (STATE.rows). They are published in steps, each a range
+of offsets of one log. A file (--state) counts the steps that are done; the same command goes on
+with the next. A step that a kill interrupts is published again, cut the same way and with the same
+publish tokens, so that nodes skip what they have (a Go nsqd, which knows no tokens, gets that part
+twice).
 """
 
 import hashlib
@@ -25,11 +27,14 @@ from pyspark_nsq.errors import BadOption, DataLoss, NsqError
 from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
 from pyspark_nsq.nodes.nodes import Nodes
 from pyspark_nsq.options import OFFSET_LATEST, parse_read, parse_time_ns
+from pyspark_nsq.pipelines.exactly_once.outbox import is_fixed
 from pyspark_nsq.pipelines.exactly_once.resume_guard import arrow_settings
+from pyspark_nsq.pipelines.json_events.events import as_json
 from pyspark_nsq.pipelines.lake.history import any_history
 from pyspark_nsq.pipelines.lake.tables import add_catalog
 from pyspark_nsq.pipelines.running import command
 from pyspark_nsq.pipelines.running.watch import Stop
+from pyspark_nsq.pipelines.table.storage import Storage
 
 EXAMPLES = """
   pumpline pipeline replay --nsqd 127.0.0.1:4151 --topic orders --to orders_again \\
@@ -65,6 +70,7 @@ class ReplayPlan:
     done: int = 0
     rows: int = 0
     arrow: dict[str, str] = field(default_factory=dict)  # settings that cut a step
+    selected: str = ""  # the directory of the rows, if they were written to files
 
     def steps(self) -> Iterator[ReplayRange]:
         """The steps that are not done."""
@@ -131,18 +137,40 @@ class Replay:
             for key in sorted(starts)
         ]
 
+    def is_fixed(self, ranges: list[ReplayRange]) -> bool:
+        """Whether the condition chooses the same rows whenever it is asked."""
+        if self.where is None or not ranges:
+            return True
+        return is_fixed(self._chosen(ranges[0]), self.where)
+
+    def select(self, ranges: list[ReplayRange], path: str) -> "Replay":
+        """Write the rows of all ranges to files, and replay those."""
+        for number, whole in enumerate(ranges):
+            rows = self._chosen(whole).select("topic", "node", "offset", "id", _body(self.table))
+            rows.write.mode("overwrite" if number == 0 else "append").parquet(path)
+        return self.selected(path)
+
+    def selected(self, path: str) -> "Replay":
+        schema = "topic STRING, node STRING, offset BIGINT, id STRING, body BINARY"
+        return Replay(self.spark, {}, self.spark.read.schema(schema).parquet(path), None)
+
     def rows(self, step: ReplayRange) -> DataFrame:
         """The bodies of a step, always in the same order and partitions. They are sorted by id,
         too: a table has an offset twice if the topic was deleted and created again."""
+        rows = self._chosen(step)
+        ordered = rows.repartition(PARTITIONS, "offset").sortWithinPartitions("offset", "id")
+        return ordered.select(_body(self.table))
+
+    def _chosen(self, step: ReplayRange) -> DataFrame:
         mine = (F.col("topic") == step.topic) & (F.col("node") == step.node)
         mine = mine & F.col("offset").between(step.start, step.end - 1)
         rows = self._live(step) if self.table is None else self.table
-        rows = rows.where(mine).withColumn("text", F.col("body").cast("string"))
-        rows = rows.where(self.where) if self.where else rows
-        ordered = rows.repartition(PARTITIONS, "offset").sortWithinPartitions("offset", "id")
-        if "event" in rows.columns:  # an archive may have dropped the body
-            return ordered.select(F.coalesce("body", _json("event")).alias("body"))
-        return ordered.select("body")
+        rows = rows.where(mine)
+        if self.where is None:
+            return rows
+        if "body" in rows.columns:  # an archive may have dropped it
+            rows = rows.withColumn("text", F.col("body").cast("string"))
+        return rows.where(self.where)
 
     def _live(self, step: ReplayRange) -> DataFrame:
         names = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
@@ -211,11 +239,18 @@ def run(arguments: Namespace, console: Console) -> int:
         rows = STEP_ROWS if arguments.rate is None else max(int(arguments.rate * STEP_S), 1)
         mark = f"{name}-{time.time_ns():x}"
         plan = ReplayPlan(mark, source.ranges(), rows, arrow=arrow_settings(spark))
+        if not source.is_fixed(plan.ranges):
+            plan.selected = Storage(spark, f"{path}.rows").root
+            plan.ranges = source.select(plan.ranges, plan.selected).ranges()
         plan.save(path)
+    if plan.selected:
+        source = source.selected(plan.selected)
     for setting, value in plan.arrow.items():
         spark.conf.set(setting, value)  # so that a repeated step is cut the same way
     with Stop(interrupts=True) as stop:
         finished = publish(source, plan, target, path, rate=arguments.rate, stop=stop, on=console)
+    if finished and plan.selected:
+        Storage(spark, plan.selected).delete("")
     how = "done" if finished else "stopped; the same command goes on from here"
     console.print(
         f"replay: {plan.rows:,} messages published to {arguments.to}; {how}", soft_wrap=True
@@ -290,8 +325,15 @@ def _source(spark: SparkSession, arguments: Namespace, options: dict[str, str]) 
     return Replay(spark, options, rows, arguments.where)
 
 
-def _json(column: str) -> Column:
-    return F.to_json(column).cast("binary")
+def _body(table: DataFrame | None) -> Column:
+    """What is published of a row. An archive may have dropped the body: its event says the same,
+    with whole numbers without a fraction, as most are sent."""
+    if table is None or "event" not in table.columns:
+        return F.col("body")
+    written = F.to_json("event", {"ignoreNullFields": "true"})
+    if "body" not in table.columns:
+        return as_json(written).alias("body")
+    return F.coalesce("body", as_json(written)).alias("body")
 
 
 def _name(arguments: Namespace) -> str:

@@ -2,20 +2,24 @@
 
 The query reads from `input`, which has the columns of a topic, `text` (the body as a string) and
 `event` (the body as JSON, with the fields of --schema, or of a schema inferred at the first start).
-If the result has a column `body`, that is published, otherwise the whole row as JSON. A column
-`topic` in the result names the target, unless --to does. Each row is published once: nodes
-recognise a batch that is repeated after a crash by its publish tokens (`outbox`).
+A query that uses `event` gets only the messages that fit the schema; the others are set aside in
+--quarantine, with the reason. If the result has a column `body`, that is published, otherwise the
+whole row as JSON. A column `topic` in the result names the target, unless --to does. Each row is
+published once: nodes recognise a batch that is repeated after a crash by its publish tokens
+(`outbox`).
 """
 
 import json
 import re
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 from rich.console import Console
 
@@ -24,7 +28,9 @@ from pyspark_nsq.options import ReadOptions, parse_read, parse_write
 from pyspark_nsq.pipelines.exactly_once.outbox import BatchOutbox, is_repeatable
 from pyspark_nsq.pipelines.exactly_once.resume_guard import outbox_cut, require_same, straight_cut
 from pyspark_nsq.pipelines.json_events import events
+from pyspark_nsq.pipelines.json_events.fitting import LEAVE_OUT
 from pyspark_nsq.pipelines.running import command
+from pyspark_nsq.pipelines.running.batch_range import messages_of, with_fixed_start
 from pyspark_nsq.pipelines.running.unread import require_all_read, survey_of
 from pyspark_nsq.pipelines.running.watch import Stop, Watch, first_sentence
 from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
@@ -38,6 +44,8 @@ EXAMPLES = """
 
 SCHEMA = "event_schema.json"  # in the checkpoint
 OUTBOX = "outbox"
+QUARANTINE = "quarantine"
+ANSI = "spark.sql.ansi.enabled"
 
 
 def published(result: DataFrame, to: str | None) -> DataFrame:
@@ -59,6 +67,9 @@ def arguments(parser: ArgumentParser) -> None:
     group.add_argument("--to-nsqd", metavar="ADDRESSES", help="HTTP addresses (default: --nsqd)")
     group.add_argument("--schema", metavar="DDL", help="of `event`: 'id BIGINT, city STRING'")
     group.add_argument(
+        "--quarantine", metavar="DIR", help="of what does not fit (default: CHECKPOINT/quarantine)"
+    )
+    group.add_argument(
         "--watermark",
         metavar="TIME",
         type=command.duration,
@@ -78,25 +89,135 @@ def run(arguments: Namespace, console: Console) -> int:
     survey = survey_of(options) if arguments.once else None
     spark = command.session(arguments, "transform")
     state = Storage(spark, arguments.checkpoint)
-    given = arguments.schema
-    schema = events.schema_from_ddl(given) if given else kept_schema(spark, options, state)
-    messages = events.with_event(command.stream(spark, options), schema)
-    if arguments.watermark:
-        messages = messages.withWatermark("timestamp", arguments.watermark)
-    messages.createOrReplaceTempView("input")
-    result = published(_asked(spark, arguments.sql, schema), arguments.to)
-    if not given and schema.fields and not state.exists(SCHEMA):
-        state.write_text(SCHEMA, schema.json())
-    straight = is_repeatable(result)
-    cut = straight_cut(spark, options, target) if straight else outbox_cut(spark, target)
-    require_same(state, cut)
-    writer = _straight(result, state, target) if straight else _by_outbox(result, state, target)
-    writer = command.triggered(writer, arguments)
+    options = with_fixed_start(options, state)
+    stream = Input(spark, options, arguments.sql, arguments.watermark)
+    with lenient_sql(spark, arguments):
+        result, aside = stream.without_event(), None
+        if result is None:
+            given = arguments.schema
+            schema = events.schema_from_ddl(given) if given else kept_schema(spark, options, state)
+            result = stream.with_event(schema)
+            if not given and schema.fields and not state.exists(SCHEMA):
+                state.write_text(SCHEMA, schema.json())
+            path = arguments.quarantine or state.path(QUARANTINE)
+            aside = SetAside(spark, options, state, schema, path)
+        messages = published(result, arguments.to)
+        straight = is_repeatable(messages)
+        cut = straight_cut(spark, options, target) if straight else outbox_cut(spark, target)
+        require_same(state, cut)
+        publish = Publish(state, target, aside, straight=straight)
+        writer = messages.writeStream.foreachBatch(publish)
+        writer = writer.option("checkpointLocation", state.root)
+        query = command.triggered(writer, arguments).start()
     with Stop() as stop:
-        Watch("transform", console).follow(writer.start(), stop)
+        note = aside.note if aside is not None else lambda: ""
+        Watch("transform", console, note=note).follow(query, stop)
     if survey is not None and not stop.asked.is_set():
         require_all_read(survey, state)
     return command.EXIT_OK
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What the query reads from."""
+
+    spark: SparkSession
+    options: dict[str, str]
+    sql: str
+    watermark: str | None
+
+    def without_event(self) -> DataFrame | None:
+        """The result of a query that uses no `event`, which has all messages; None if it does."""
+        self._view(command.stream(self.spark, self.options))
+        try:
+            return self.spark.sql(self.sql)
+        except ParseException:
+            raise
+        except AnalysisException:
+            return None
+
+    def with_event(self, schema: StructType) -> DataFrame:
+        rows = command.stream(self.spark, self.options)
+        if schema.fields:
+            both = events.parsed(events.checked(rows, schema, unknown=LEAVE_OUT), schema)
+            rows = events.events(both).drop(events.KEY)
+        self._view(rows)
+        try:
+            return self.spark.sql(self.sql)
+        except AnalysisException as error:
+            if schema.fields or "event" not in self.sql:
+                raise
+            said = first_sentence(str(error))
+            text = f"no message so far is a JSON object: give a --schema ({said})"
+            raise BadOption(text) from None
+
+    def _view(self, rows: DataFrame) -> None:
+        rows = rows.withColumn("text", events.text_of())
+        if self.watermark:
+            rows = rows.withWatermark("timestamp", self.watermark)
+        rows.createOrReplaceTempView("input")
+
+
+@dataclass(slots=True)
+class SetAside:
+    """The messages of each batch that do not fit the schema, in a directory of their own."""
+
+    spark: SparkSession
+    options: dict[str, str]
+    checkpoint: Storage
+    schema: StructType
+    path: str
+    count: int = 0
+
+    def keep(self, batch: int) -> None:
+        """Write them; a repeated batch is written again in its place."""
+        messages = messages_of(self.spark, self.options, self.checkpoint, batch)
+        if messages is None:
+            return
+        checked = events.checked(messages, self.schema, unknown=LEAVE_OUT)
+        bad = events.others(events.parsed(checked, self.schema)).persist()
+        try:
+            if count := bad.count():
+                bad.write.mode("overwrite").parquet(f"{self.path.rstrip('/')}/batch={batch}")
+                self.count += count
+        finally:
+            bad.unpersist()
+
+    def note(self) -> str:
+        return f"{self.count:,} set aside in {self.path}" if self.count else "0 set aside"
+
+
+class Publish:
+    """Publishes the rows of each batch, once however often it is repeated."""
+
+    def __init__(
+        self, state: Storage, target: dict[str, str], aside: SetAside | None, *, straight: bool
+    ) -> None:
+        self._state = state
+        self._target = target
+        self._aside = aside
+        self._straight = straight
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        spark = rows.sparkSession
+        query_id = checkpoint_id(spark, self._state.root)
+        if self._aside is not None:
+            self._aside.keep(batch)
+        outbox = BatchOutbox(spark, self._state.path(OUTBOX), str(query_id), self._target)
+        # Computed again, a batch that is not straight might have other rows: they are kept first.
+        outbox.publish(batch, rows if self._straight else outbox.keep(batch, rows))
+
+
+@contextmanager
+def lenient_sql(spark: SparkSession, arguments: Namespace) -> Iterator[None]:
+    """A cast that fails is NULL, unless --conf says otherwise: one message must not stop all."""
+    before = spark.conf.get(ANSI)
+    if not any(given.startswith(f"{ANSI}=") for given in arguments.conf):
+        spark.conf.set(ANSI, "false")
+    try:
+        yield  # a query that is started keeps the settings of that moment
+    finally:
+        spark.conf.set(ANSI, str(before))
 
 
 def _loop(options: dict[str, str], target: dict[str, str]) -> str | None:
@@ -124,34 +245,6 @@ def kept_schema(spark: SparkSession, options: dict[str, str], state: Storage) ->
     if text is not None:
         return StructType.fromJson(json.loads(text))
     return events.sampled_schema(spark, options)
-
-
-def _asked(spark: SparkSession, sql: str, schema: StructType) -> DataFrame:
-    try:
-        return spark.sql(sql)
-    except AnalysisException as error:
-        if schema.fields or "event" not in sql:
-            raise
-        said = first_sentence(str(error))
-        raise BadOption(f"no message so far is a JSON object: give a --schema ({said})") from None
-
-
-def _straight(result: DataFrame, state: Storage, target: dict[str, str]) -> DataStreamWriter:
-    """Publish directly to the nodes: a repeated batch has the same rows."""
-    writer = result.writeStream.format("nsq").options(**target)
-    return writer.option("checkpointLocation", state.root)
-
-
-def _by_outbox(result: DataFrame, state: Storage, target: dict[str, str]) -> DataStreamWriter:
-    """Write each batch to files first: computed again, it might have other rows."""
-
-    def publish(rows: DataFrame, batch: int) -> None:
-        spark = rows.sparkSession
-        query_id = checkpoint_id(spark, state.root)
-        outbox = BatchOutbox(spark, state.path(OUTBOX), str(query_id), target)
-        outbox.publish(batch, outbox.keep(batch, rows))
-
-    return result.writeStream.foreachBatch(publish).option("checkpointLocation", state.root)
 
 
 if __name__ == "__main__":

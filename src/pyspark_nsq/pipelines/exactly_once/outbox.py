@@ -6,6 +6,7 @@ projections and filters only: a shuffle changes the order, and rand() the rows. 
 kept in files until the next one, and published from them.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_nsq.pipelines.table.storage import Storage
 
 DONE = "_written"
+# What Spark says the time by; a name of a column that is like it does no harm.
+_CLOCKS = re.compile(r"now|current|curdate|localtime|unix_timestamp|today|yesterday", re.I)
 # Spark's names of plan nodes that keep the order, and change rows one by one.
 REPEATABLE = frozenset(
     "Project Filter Generate SubqueryAlias View EventTimeWatermark Union LocalRelation "
@@ -52,6 +55,14 @@ class BatchOutbox:
         """Publish messages made of what `keep` returned; a repeat publishes nothing twice."""
         writer = messages.write.format("nsq").mode("append").options(**self.target)
         writer.option("writeId", f"{self.query_id}/{batch}").save()
+
+
+def is_fixed(frame: DataFrame, condition: str) -> bool:
+    """Whether a condition of a frame is true for the same rows whenever it is computed."""
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    if not plan.deterministic() or not plan.subqueriesAll().isEmpty():
+        return False
+    return _CLOCKS.search(condition) is None
 
 
 def is_repeatable(frame: DataFrame) -> bool:

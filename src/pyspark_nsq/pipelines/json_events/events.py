@@ -191,6 +191,26 @@ def sampled_schema(spark: SparkSession, options: dict[str, str]) -> StructType:
     return grown(looked, StructType(), whole=WHOLE_IN_QUERY)
 
 
+def as_json(written: Column) -> Column:
+    """JSON that Spark has written, with whole numbers of DOUBLE columns without a fraction."""
+
+    @F.arrow_udf(returnType="binary")  # type: ignore[attr-defined, untyped-decorator]  # no stub
+    def plain(texts: pa.Array) -> pa.Array:
+        return pa.array([None if t is None else plain_json(t) for t in texts.to_pylist()])
+
+    return plain(written)  # type: ignore[no-any-return]
+
+
+def plain_json(text: str) -> bytes:
+    value = json.loads(text, parse_float=_plain)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _plain(text: str) -> int | float:
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
 def parsed(rows: DataFrame, schema: StructType) -> DataFrame:
     """The rows of `checked` with a column `event`, for `events` and `others`. Persist it if both
     are used, as the parser would run twice."""

@@ -23,6 +23,7 @@ from typing import NoReturn
 BODY_BYTES_MAX = 16 << 20  # Spark's parser takes no string of more than 20 million characters
 DEPTH_MAX = 64  # objects and lists in each other
 KEYS_MAX = 2000  # of one message, at all depths
+NAME_CHARS_SHOWN = 100  # in a reason
 NAMES: dict[type, str] = {
     str: "a string",
     bool: "a boolean",
@@ -46,7 +47,10 @@ class Faulty(ValueError):
     def __str__(self) -> str:
         where = ""
         for step in reversed(self.path):
-            where += f"[{step}]" if isinstance(step, int) else f".{step}" if where else step
+            if isinstance(step, int):
+                where += f"[{step}]"
+            else:
+                where += f".{step[:NAME_CHARS_SHOWN]}" if where else step[:NAME_CHARS_SHOWN]
         return f"{where}: {self.args[0]}" if where else str(self.args[0])
 
 
@@ -84,7 +88,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise Faulty(f"the key {twice[:100]} is there twice")
+        raise Faulty(f"the key {twice[:NAME_CHARS_SHOWN]} is there twice")
     return found
 
 

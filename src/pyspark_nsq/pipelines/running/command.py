@@ -108,7 +108,9 @@ def unknown_flag(parser: ArgumentParser, given: Sequence[str]) -> str | None:
 
 def _said(error: Exception) -> str:
     if isinstance(error, Py4JJavaError):  # such as one of a file system
-        return str(error.java_exception.toString()).splitlines()[0]
+        said = first_sentence(str(error))
+        is_known = not said.startswith("An error occurred while calling")
+        return said if is_known else str(error.java_exception.toString()).splitlines()[0]
     if isinstance(error, Py4JError | ConnectionError):
         return f"Spark's Java process has ended, or does not answer ({first_sentence(str(error))})"
     return first_sentence(str(error))

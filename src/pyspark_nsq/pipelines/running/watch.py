@@ -4,6 +4,7 @@ The first signal lets the running batch finish; a second one does not wait. In b
 lost or done twice: the checkpoint says where to go on.
 """
 
+import re
 import signal
 import threading
 import time
@@ -24,6 +25,7 @@ POLL_S = 0.2
 LINE_EVERY_S = 5.0  # between two lines, if the output is not a terminal
 STOP_S_MAX = 60.0  # for the batch that is running
 _MS_PER_S = 1000
+_FULL_DISK = re.compile("No space left on device|Disk quota exceeded|Not enough space")
 
 Note = Callable[[], str]
 
@@ -165,6 +167,11 @@ def _raise_failure(queries: Sequence[StreamingQuery]) -> None:
 
 def first_sentence(text: str) -> str:
     """The sentence for the user in the text of an exception of Spark's, which also has traces."""
+    if full := _FULL_DISK.search(text):
+        return (
+            f"a disk is full ({full[0]}): that of the table, of the checkpoint or of "
+            "spark.local.dir. With room again, the same command goes on from here"
+        )
     for line in reversed(text.splitlines()):
         kind, colon, said = line.strip().partition(": ")
         if colon and kind.startswith("pyspark_nsq.errors."):

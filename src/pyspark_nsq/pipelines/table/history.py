@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegerType, StringType, StructField, StructType
 
 from pyspark_nsq.columns import SPARK_TYPES
-from pyspark_nsq.errors import NsqError, UnknownTopic
-from pyspark_nsq.nodes.bounds import complete_survey
-from pyspark_nsq.nodes.nodes import Nodes
+from pyspark_nsq.errors import DataLoss, NsqError, UnknownTopic
+from pyspark_nsq.nodes.bounds import complete_survey, gone_back
+from pyspark_nsq.nodes.nodes import Nodes, Survey
 from pyspark_nsq.nodes.positions import Positions, from_json
 from pyspark_nsq.options import OFFSET_EARLIEST, parse_read
 from pyspark_nsq.pipelines.json_events import events
@@ -138,6 +138,7 @@ class History:
         nodes = Nodes(read)
         try:
             survey = complete_survey(nodes, read)
+            self._require_same_logs(survey, nodes)
         except UnknownTopic:
             return {}
         finally:
@@ -150,6 +151,16 @@ class History:
             offset = reached.get((topic, state.log), OFFSET_EARLIEST)
             starts.setdefault(topic, {})[node] = offset
         return starts
+
+    def _require_same_logs(self, survey: Survey, nodes: Nodes) -> None:
+        places = {(topic, place.log): place for (topic, _), place in self.positions.items()}
+        for state in survey.logs.values():
+            place = places.get((state.topic, state.log))
+            if place is not None and gone_back(place, state, nodes):
+                raise DataLoss(
+                    f"topic {state.topic} on {state.node} went back to an older state, as of a "
+                    "backup, after it was archived: ask the table alone, without --nsqd"
+                )
 
     def _schema(self) -> StructType:
         fields = _message_fields()
@@ -179,6 +190,7 @@ def history(spark: SparkSession, path: str) -> History:
     snapshot = manifest.snapshot(table.storage)
     if owner is None or snapshot.batch < 0:
         raise NsqError(f"{path} is not a table that `pumpline pipeline archive` has written to")
+    manifest.require_here(table.storage, snapshot.files)
     settings = ArchiveSettings.from_json(table.settings())
     checkpoint = checkpoint_of(spark, path, json.loads(owner)["checkpoint"])
     return History(

@@ -53,6 +53,17 @@ def snapshot(storage: Storage, batch: int | None = None) -> Snapshot:
     return Snapshot(latest, files)
 
 
+def require_here(storage: Storage, files: list[StoredFile]) -> None:
+    """Raise NsqError if the table was moved: the record has whole paths, as Spark wants them."""
+    for file in files:
+        if not file.path.startswith(f"{storage.root.rstrip('/')}/"):
+            was = file.path.partition("/topic=")[0]
+            raise NsqError(
+                f"{storage.root} was moved: its record names files of {was}. Move it back, or "
+                "change the paths in its record as docs/pipelines.md says (Move or restore a table)"
+            )
+
+
 def commit(storage: Storage, batch: int, files: list[StoredFile]) -> None:
     """Make the batch part of the table. `files` are those it adds; all files if it is_whole."""
     lines = [VERSION, *(_line(file) for file in files)]

@@ -58,6 +58,7 @@ class ParquetTable:
         text = self.storage.read_text(OWNER)
         owner = json.loads(text) if text else None
         newest = manifest.newest_batch(self.storage)
+        manifest.require_here(self.storage, manifest.snapshot(self.storage).files)
         if owner is not None and newest >= 0 and owner["query"] != query_id:
             raise NsqError(
                 f"{self.path} was written by the stream with the checkpoint {owner['checkpoint']}, "

@@ -1,0 +1,91 @@
+"""Which messages a batch of a stream has, from its checkpoint; and where its first batch begins.
+
+Spark notes where each batch ends, but not where the first one begins: after a crash within it, it
+asks again, and `latest` is somewhere else by then. So the pipelines note the beginning themselves.
+Knows positions; must not know what is done with the messages.
+"""
+
+import json
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
+from pyspark_nsq.nodes.nodes import Nodes
+from pyspark_nsq.nodes.positions import Positions, from_json, rows_between
+from pyspark_nsq.options import ALL_OTHERS, OFFSET_EARLIEST, OFFSET_LATEST, parse_read
+from pyspark_nsq.pipelines.table.history import positions_of
+from pyspark_nsq.pipelines.table.storage import Storage
+
+START = "start.json"  # in the checkpoint
+BOUNDS = ("startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp")
+OF_STREAMS = ("maxoffsetspertrigger", "hold", "holdbytesmax")
+
+
+def with_fixed_start(options: dict[str, str], checkpoint: Storage) -> dict[str, str]:
+    """The options of a stream whose first batch always begins at the same offsets."""
+    text = checkpoint.read_text(START)
+    if checkpoint.exists("commits/0") or (text is None and checkpoint.exists("offsets/0")):
+        return options
+    read = parse_read(options, streaming=True)
+    nodes = Nodes(read)
+    try:
+        survey = complete_survey(nodes, read)
+        if text is None:
+            found = offsets_at(read.starting, survey, nodes, read)
+        else:
+            known = {key: place.offset for key, place in from_json(json.loads(text)).items()}
+            found = {key: offset for key, offset in known.items() if key in survey.logs}
+    finally:
+        nodes.close()
+    if text is None:
+        places = {
+            topic: {
+                node: {"log": survey.logs[topic, node].log, "offset": offset}
+                for (of, node), offset in sorted(found.items())
+                if of == topic
+            }
+            for topic, _ in sorted(found)
+        }
+        checkpoint.write_text(START, json.dumps(places))
+    own = {name: value for name, value in options.items() if name.lower() not in BOUNDS}
+    # A topic that is created from now on is read from its beginning.
+    offsets = {**_nested(found), ALL_OTHERS: {ALL_OTHERS: OFFSET_EARLIEST}}
+    return {**own, "startingOffsets": json.dumps(offsets)}
+
+
+def messages_of(
+    spark: SparkSession, options: dict[str, str], checkpoint: Storage, batch: int
+) -> DataFrame | None:
+    """The messages that a batch of a stream reads; None if there are none."""
+    before = _begin(checkpoint) if batch == 0 else positions_of(checkpoint, batch - 1)
+    after = positions_of(checkpoint, batch)
+    rows = rows_between(before, after)
+    if not rows:
+        return None
+    own = {k: v for k, v in options.items() if k.lower() not in (*BOUNDS, *OF_STREAMS)}
+    own.pop("subscribePattern", None)
+    own["subscribe"] = ",".join(sorted({topic for topic, _ in rows}))
+    read = parse_read(own, streaming=False)
+    nodes = Nodes(read)
+    try:
+        there = complete_survey(nodes, read).logs
+    finally:
+        nodes.close()
+    # Nothing of other logs: their range begins and ends at their end.
+    starts = {key: before[key].offset if key in rows else OFFSET_LATEST for key in there}
+    ends = {key: after[key].offset if key in rows else OFFSET_LATEST for key in there}
+    reader = spark.read.format("nsq").options(**own)
+    reader = reader.option("startingOffsets", json.dumps(_nested(starts)))
+    return reader.option("endingOffsets", json.dumps(_nested(ends))).load()
+
+
+def _begin(checkpoint: Storage) -> Positions:
+    text = checkpoint.read_text(START)
+    return from_json(json.loads(text)) if text else {}
+
+
+def _nested(offsets: dict[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (topic, node), offset in offsets.items():
+        found.setdefault(topic, {})[node] = offset
+    return found

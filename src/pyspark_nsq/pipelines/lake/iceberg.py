@@ -121,7 +121,7 @@ class IcebergLakeTable:
             with table.transaction() as change:
                 if paths:
                     with table.io.new_input(paths[0]).open() as file, change.update_schema() as new:
-                        new.union_by_name(pq.read_schema(file))
+                        new.union_by_name(optional(pq.read_schema(file)))
                 change.set_properties({**self._news, **mark, CHECKPOINT: checkpoint})
                 if paths:
                     change.add_files(paths, mark, check_duplicate_files=False)
@@ -189,6 +189,24 @@ class IcebergLakeTable:
                 for path in new:
                     made = parquet_file_to_data_file(table.io, table.metadata, path)
                     snapshot.append_data_file(made)
+
+
+def optional(schema: pa.Schema) -> pa.Schema:
+    """The schema with NULL allowed everywhere: rows that are there have no value in a new column,
+    whatever Spark knows of the rows of this batch."""
+    return pa.schema([_optional_field(field) for field in schema])
+
+
+def _optional_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _optional_type(field.type))
+
+
+def _optional_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([_optional_field(field) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_optional_field(kind.value_field))
+    return kind
 
 
 def _placed(rows: DataFrame) -> DataFrame:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from weakref import WeakSet, WeakValueDictionary
 
 from pumpline.core.messages.batches import LogBatch
-from pumpline.log.files import FilePool, sync_file, write_all
+from pumpline.log.files import FilePool, sync_file, write_all, write_whole
 from pumpline.log.reader import Block, Reader
 from pumpline.log.recovery import Damage, recover, survey
 from pumpline.log.segment import OFFSET_END, SUFFIX, DeferredSpan, Segment, offset_in
@@ -251,7 +251,16 @@ class Log:
                 self.segments.append(Segment(self.directory, self.end))
                 self._dirty.add(self.directory)
             else:
-                _unlink(self.files, segment)
+                self._replace_empty(segment)
+
+    def _replace_empty(self, segment: Segment) -> None:
+        """Put an empty file in the place of one that was to get its first batch: it may be the only
+        one left to say where the log is."""
+        self.files.forget(segment.path)
+        try:
+            write_whole(segment.path, b"", sync=False)
+        except OSError:
+            _unlink(self.files, segment)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -335,7 +344,9 @@ class Log:
         return self.segments[: max(last, 0)]
 
     def retire(self, count: int) -> None:
-        """Delete the `count` oldest segments."""
+        """Delete the `count` oldest segments; OSError when they cannot be."""
+        # The newest may have no file yet, which alone will say where the log is.
+        self.files.get(self.segments[-1].path)
         for _ in range(count):
             _unlink(self.files, self.segments[0])
             del self.segments[0]

@@ -145,6 +145,28 @@ def test_where_a_failed_write_cannot_be_undone_the_log_goes_on_elsewhere(
     assert disk.names(".bad") == []
 
 
+@pytest.mark.parametrize("rolled", [False, True], ids=["in a segment", "in a new one"])
+def test_a_log_keeps_its_place_after_a_failed_write_that_cannot_be_undone(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, rolled: bool
+) -> None:
+    """Everything is consumed and retired, then a kill comes: no offset may be given out again."""
+    log = disk.open()
+    append(log, b"a", b"b")
+    if rolled:
+        log.roll()
+        log.retire(1)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "writev", failing_writev(20, errno.ENOSPC))
+        broken.setattr(os, "write", failing_writev(0, errno.ENOSPC))
+        broken.setattr(os, "ftruncate", failing_writev(0, errno.EIO))
+        with pytest.raises(OSError):
+            append(log, b"refused")
+    if not rolled:
+        log.retire(len(log.consumed(log.end)))
+    again = disk.open()
+    assert (again.first, again.end) == (2, 2)
+
+
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EIO])
 def test_a_segment_that_cannot_be_created_changes_nothing(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, code: int

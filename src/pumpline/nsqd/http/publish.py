@@ -118,6 +118,7 @@ class PublishEndpoints:
             return topic.tokens.outcome(token) if token else None
         except OSError as error:
             reason = self._broker.disk.health.failed(error, f"tokens of topic {topic.name}")
+            topic.drop_if_unused()
             raise publish_failure(topic.name, reason) from None
 
     def published(self, topic: Topic, ticket: Ticket) -> Reply | Settling:

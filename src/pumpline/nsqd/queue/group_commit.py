@@ -40,6 +40,9 @@ class CommittingTopic(Protocol):
     def abandon(self) -> list[Ticket]:
         """Drop the messages that are not appended yet; returns the ticket of their publishers."""
 
+    def drop_if_unused(self) -> None:
+        """Publishes were refused: if there is no other reason for the topic, delete it."""
+
 
 class GroupCommit:
     """`storage.fsync` sees a topic as this."""
@@ -97,6 +100,8 @@ class GroupCommit:
             ticket.settle(reason)
         if reason is None:
             topic.synced(end)
+        elif not topic.exiting:
+            topic.drop_if_unused()
 
     def cut(self) -> bool:
         """Cut off what was refused, if that could not be done before; return whether nothing is

@@ -59,9 +59,12 @@ class Retention:
         if topic.ephemeral or topic.exiting:
             return
         disk = self._topics.disk
-        if disk.health.is_full or disk.directory.free_share() < FREE_SHARE_MIN:
-            topic.drop_history(newest=True)
-        self._retire(topic, time.time_ns(), idle_ns=0)
+        try:
+            if disk.health.is_full or disk.directory.free_share() < FREE_SHARE_MIN:
+                topic.drop_history(newest=True)
+            self._retire(topic, time.time_ns(), idle_ns=0)
+        except OSError as error:  # there is always a next pass
+            _LOG.error("RETENTION: %s", error)
 
     def _on_timer(self) -> None:
         self._go_on(self._pass())

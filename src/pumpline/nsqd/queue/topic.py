@@ -228,9 +228,8 @@ class Topic:
             size_bytes = sum(batch.size_bytes for batch in batches)
             what = f"topic {self.name}"
             ticket.settle(self.disk.health.failed(error, what, size_bytes=size_bytes))
-            self._drop_if_unused()
+            self.drop_if_unused()
             return
-        self.provisional = False
         for batch in batches:
             self.message_count += batch.count
             self.message_bytes += batch.body_bytes
@@ -247,15 +246,16 @@ class Topic:
                 raise
             self.log.append(batches)
 
-    def _drop_if_unused(self) -> None:
-        """Nobody but a publisher who was refused has ever asked for this topic: delete it."""
+    def drop_if_unused(self) -> None:
+        """A publish is refused: delete the topic if nobody else has ever asked for it."""
         used = self.channels or self.paused or self.holds.by_name or self.settings != NO_SETTINGS
-        if self.provisional and not used:
+        if self.provisional and not used and not self._builders:
             with suppress(OSError):
                 self.owner.delete(self.name)
 
     def show(self, end: int) -> None:
         """Messages below `end` may be delivered."""
+        self.provisional = self.provisional and end <= self._visible
         self._visible = end
         if self.watchers:
             self._wake_watchers()
@@ -357,9 +357,9 @@ class Topic:
         if channel is None:
             raise KeyError(name)
         _LOG.info("TOPIC(%s): deleting channel %s", self.name, name)
+        self.disk.checkpoints.forget(channel)  # OSError: then it is as it was
         del self.channels[name]
         channel.close()
-        self.disk.checkpoints.forget(channel)
         if not self.channels:
             self.manifest.try_write()  # what the channel was given is not for the next one
         self.owner.registration_changed(self.name, name)
@@ -422,6 +422,9 @@ class Topic:
         self.log.close()
 
     def delete(self) -> None:
+        """OSError when its directory cannot be put out of sight: then it is as it was."""
+        directory = self.disk.directory
+        removed = "" if self.ephemeral else directory.remove_topic(self.name)
         self.exiting = True
         self._wake_watchers()
         for channel in list(self.channels.values()):
@@ -430,9 +433,7 @@ class Topic:
         self.channels.clear()
         self.group_commit.close()
         self.log.close()
-        if not self.ephemeral:
-            directory = self.disk.directory
-            removed = directory.remove_topic(self.name)
+        if removed:
             self.disk.offload(lambda: directory.shred(removed), lambda _: None)
 
     # -- history ------------------------------------------------------------------------------

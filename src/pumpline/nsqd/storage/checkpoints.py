@@ -107,10 +107,11 @@ class Checkpoints:
         cursor.write(file.path, write.data, snapshot=True)
 
     def forget(self, channel: Checkpointed) -> None:
-        """The channel is deleted, and so is its cursor."""
+        """The channel is to be deleted: delete its cursor. OSError when it cannot be; nothing is
+        changed then."""
         with self._files:
-            channel.deleted = True
             channel.remove_cursor()
+            channel.deleted = True
         self._changed.pop(channel, None)
 
     def _schedule(self, delay_s: float) -> None:

@@ -228,3 +228,22 @@ def test_only_a_failed_write_that_lacked_room_costs_the_newest_segment(
     broker.disk.health.failed(OSError(code, os.strerror(code)), "something")
     retire(broker, topic)
     assert (log_of(topic).first == 0) is kept
+
+
+def test_an_empty_is_not_refused_because_a_segment_cannot_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = make_broker(tmp_path, retention_bytes=0)
+    topic = broker.topic()
+    topic.channel("c")
+    fill(broker, topic, 3)
+    topic.channels["c"].empty()
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "unlink", fail)
+        Retention(broker.topics).let_go(topic)
+    retire(broker, topic)
+    assert log_of(topic).first == log_of(topic).segments[-1].first

@@ -1,5 +1,7 @@
 """The topics of an nsqd: what they promise together."""
 
+import errno
+import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -49,3 +51,93 @@ def names() -> Iterator[str]:
     for number in range(LOGS):
         yield f"t{number}"
         yield f"t{number}#ephemeral"
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, call, refuse)
+
+
+def test_a_topic_that_cannot_be_deleted_goes_on(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    _, sink = broker.consume(topic.channel("c"), rdy=10)
+    with monkeypatch.context() as broken:
+        fail(broken, "rename")
+        with pytest.raises(OSError, match="Input/output"):
+            broker.topics.delete("t")
+    assert broker.publish(broker.topics["t"], b"taken").error is None
+    assert [body for _, _, body in sink.take()] == [b"taken"]
+    broker.topics.delete("t")
+    assert list(broker.topics) == []
+
+
+def test_a_channel_that_cannot_be_deleted_goes_on(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    consumer, sink = broker.consume(topic.channel("c"), rdy=10)
+    with monkeypatch.context() as broken:
+        fail(broken, "unlink")
+        with pytest.raises(OSError, match="Input/output"):
+            topic.delete_channel("c")
+    assert not sink.closed
+    broker.publish(topic, b"taken")
+    broker.finish(consumer, 0)
+    broker.checkpoint()
+    assert broker.load()["t"].channels["c"].depth == 0
+
+
+def test_a_new_topic_whose_first_publish_cannot_be_synced_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = FakeBroker(tmp_path, Options(sync_every=1))
+    fail(monkeypatch, "fsync")
+    ticket = broker.publish(broker.topics.to_publish("new"), b"refused")
+    broker.settle()
+    assert ticket.error is not None
+    assert list(broker.topics) == []
+
+
+def test_a_new_topic_that_cannot_remember_the_token_of_its_first_publish_goes(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topics.to_publish("new")
+    with monkeypatch.context() as broken:
+        fail(broken, "replace")
+        with pytest.raises(OSError, match="Input/output"):
+            topic.tokens.prepare()
+        topic.drop_if_unused()
+    assert list(broker.topics) == []
+
+
+def test_a_publish_that_is_refused_takes_no_topic_that_another_publishes_to(
+    broker: FakeBroker,
+) -> None:
+    topic = broker.topics.to_publish("new")
+    topic.put(b"other", 0, 5)
+    topic.drop_if_unused()
+    ticket = topic.ticket()
+    broker.run()
+    assert ticket.error is None
+    assert list(broker.topics) == ["new"]
+
+
+def test_new_messages_do_not_count_as_given_because_lost_ones_were(
+    broker: FakeBroker, tmp_path: Path
+) -> None:
+    """A loss of power took what was not synced from the log, and not the manifest, which says how
+    much channels had been given."""
+    topic = broker.topic()
+    broker.publish(topic, b"a", b"b", b"c")
+    topic.empty()
+    for segment in (tmp_path / "topics" / "t").glob("*.log"):
+        os.truncate(segment, 0)
+    assert broker.publish(broker.load()["t"], b"new").error is None
+    again = broker.load()["t"]
+    _, sink = broker.consume(again.channel("first"), rdy=10)
+    broker.settle()
+    assert [body for _, _, body in sink.take()] == [b"new"]

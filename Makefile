@@ -50,6 +50,10 @@ bench-spark: $(INSTALLED) java ## measure Spark over topics (takes minutes, want
 bench: $(INSTALLED) ## measure the broker (takes minutes, wants an idle machine)
 	$(BIN)/python -m bench.nsqd
 
+.PHONY: sim
+sim: $(INSTALLED) ## simulated kills, without end: SEEDS=1000:2000 or SEEDS=17 for those seeds
+	$(BIN)/python -W ignore::RuntimeWarning -m tests.kit.sim.command $(SEEDS)
+
 fuzz: $(INSTALLED) ## the soak tests: long fuzzing and crash runs
 	$(PYTEST) -m soak
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parents[2]
-SINGLY = ("tests/interop/", "tests/crash/", "tests/docs/")
+SINGLY = ("tests/interop/", "tests/crash/", "tests/docs/", "tests/sim/")
 CONNECT = ("tests/spark/test_connect.py", "tests/spark/test_declarative.py")
 SPARK_SESSIONS = 2
 

@@ -1,0 +1,267 @@
+"""The ledger's entries of what clients do: publish, receive, answer, leave; each is checked."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tests.kit.sim.books import (
+    DONE,
+    DROPPED,
+    NS,
+    OWNED,
+    SLACK_NS,
+    WAITING,
+    ChannelBook,
+    Copy,
+    Message,
+    Outcome,
+    TopicBook,
+)
+from tests.kit.sim.operations import Operations
+
+MSG_TIMEOUT_MAX_NS = 20 * NS  # --max-msg-timeout of all runs
+
+
+class Deliveries(Operations):
+    # -- publishing ---------------------------------------------------------------------------
+
+    def sending(self, topic: str, bodies: Iterable[bytes], delay_ns: int = 0) -> list[Message]:
+        found = [Message(body, topic, delay_ns) for body in bodies]
+        self.messages.update((message.body, message) for message in found)
+        return found
+
+    def arrived(self, messages: list[Message]) -> None:
+        """nsqd has read the publish."""
+        self.now += 1
+        self.topic(messages[0].topic)
+        self.never_made.discard(messages[0].topic)
+        for message in messages:
+            self._numbers += 1
+            message.number = self._numbers
+            message.arrived_at = self.now
+            if message.delay_ns:
+                message.due_steady_ns = self.steady_ns + message.delay_ns
+                message.due_wall_ns = self._clock.wall_ns() + message.delay_ns
+
+    def taken(self, messages: list[Message]) -> None:
+        """nsqd has written its OK."""
+        self.now += 1
+        topic = self.topic(messages[0].topic)
+        topic.is_certain = True
+        self.never_made.discard(topic.name)
+        self._check_bound(topic, messages)
+        for message in messages:
+            if not message.number:
+                self.fault(f"{message} was acknowledged before it was there")
+            message.outcome = Outcome.TAKEN
+            message.taken_at = self.now
+            message.life = self.life
+            message.is_loose = message.is_loose or bool(topic.holds and not topic.channels)
+            topic.taken[message.body] = message
+            topic.backlog.append(message)
+        topic.settle()
+
+    def refused(self, messages: list[Message], reason: str) -> None:
+        """nsqd has answered with an error."""
+        self.now += 1
+        for message in messages:
+            message.outcome = Outcome.REFUSED
+            message.may_return = self.cannot_cut
+            message.may_return_with_power = self.cannot_sync
+            for channel in self._channels(message.topic):
+                copy = channel.copies.get(message.body)
+                if copy is not None and copy.attempts:
+                    self.fault(
+                        f"{message} was delivered on {channel}, and is refused now: {reason}"
+                    )
+        topic = self.topic(messages[0].topic)
+        used = topic.taken or topic.channels or topic.holds or topic.settings
+        used = used or self.cannot_delete or "backlog" in reason
+        if not topic.is_certain and not used:
+            self.never_made.add(topic.name)
+
+    def lost(self, messages: list[Message]) -> None:
+        """Nobody will ever know what became of the publish."""
+        for message in messages:
+            if message.outcome is Outcome.SENT:
+                message.outcome = Outcome.UNKNOWN
+                message.is_loose = True
+                if message.number:
+                    self.never_made.discard(message.topic)
+
+    def token_repeated(self, messages: list[Message]) -> None:
+        """A publish with a token of before was answered with OK."""
+        for message in messages:
+            if message.outcome is not Outcome.TAKEN:  # then or now: nobody knows
+                message.outcome = Outcome.TAKEN
+                message.is_loose = True
+                topic = self.topic(message.topic)
+                topic.is_certain = True
+                self.never_made.discard(topic.name)
+
+    def _check_bound(self, topic: TopicBook, messages: list[Message]) -> None:
+        bound = topic.settings.get("max_depth")
+        if bound is None or topic.settings_maybe:
+            return
+        if topic.settings.get("when_full") == "drop-oldest":
+            topic.drops = True
+            return
+        if topic.drops or topic.ttls_ns or messages[0].arrived_at <= topic.configured_at:
+            return
+        for channel in topic.channels.values():
+            sure = [c for c in channel.copies.values() if c.required and not c.is_over]
+            if not channel.is_ephemeral and len(sure) + len(messages) > bound:
+                self.fault(f"{len(messages)} taken by {channel}, which has {len(sure)} of {bound}")
+
+    # -- consuming ----------------------------------------------------------------------------
+
+    def delivered(self, owner: Any, channel: ChannelBook, frame: Any) -> None:
+        """nsqd has written a message to a consumer."""
+        self.now += 1
+        self.deliveries += 1
+        body: bytes = frame.body
+        message = self.messages.get(body)
+        if message is None:
+            self._other_delivered(channel, body)
+            return
+        about = f"{message} on {channel}, attempt {frame.attempts}"
+        if message.outcome is Outcome.REFUSED:
+            self.fault(f"{about}: it was refused")
+        if message.topic != channel.topic.name or not message.number:
+            self.fault(f"{about}: it was not published there")
+        known = self._ids.setdefault((channel.topic.name, frame.id), message)
+        if known is not message:
+            self.fault(f"{about}: {known} has the same id")
+        message.ids.add(frame.id)
+        if len(message.ids) > 1:
+            self.fault(f"{about}: it is there twice")
+        copy = channel.copies.get(body)
+        if copy is None:
+            moves = channel.moved is not None
+            loose = message.is_loose or channel.may_have_all or moves
+            if message.outcome is Outcome.TAKEN and not loose:
+                self.fault(f"{about}: it was not for this channel")
+            copy = channel.give(message, required=False)
+            copy.is_loose = True
+        self._check_delivery(about, owner, channel, copy, frame)
+        copy.state, copy.owner = OWNED, owner
+        copy.attempts = frame.attempts
+        copy.first_ns = self.steady_ns
+        copy.deadline_ns = self.steady_ns + owner.msg_timeout_ns
+        copy.delivered_ns.append(self.steady_ns)
+        copy.waits_for = []
+        held = len([c for c in channel.owned_by(owner) if self.steady_ns < c.deadline_ns])
+        if held > owner.rdy and channel.moved is None:
+            self.fault(f"{about}: its consumer has {held} with a RDY of {owner.rdy}")
+
+    def _check_delivery(
+        self, about: str, owner: Any, channel: ChannelBook, copy: Copy, frame: Any
+    ) -> None:
+        message, topic = copy.message, channel.topic
+        if channel.moved is not None:  # before or after it moves: nobody can tell
+            channel.moved.add(message.body)
+            return
+        if copy.state in (DONE, DROPPED) and not copy.loose:
+            self.fault(f"{about}: it is {copy.state.name}")
+        if (
+            copy.state is OWNED
+            and self.steady_ns < copy.deadline_ns - SLACK_NS
+            and not copy.is_loose
+        ):
+            self.fault(f"{about}: {copy.owner} has it, {owner} gets it")
+        if channel.paused:
+            self.fault(f"{about}: the channel is paused")
+        low, high = copy.attempts_min + 1, copy.attempts + 1
+        if not low <= frame.attempts <= high and not copy.loose:
+            self.fault(f"{about}: expected {low} to {high}")
+        if copy.is_early(self.steady_ns, self._clock.wall_ns()):
+            early_s = (copy.due_steady_ns - self.steady_ns) / NS
+            self.fault(f"{about}: {early_s:.3f} s too early")
+        settings = topic.settings
+        if not topic.settings_maybe:
+            if settings.get("max_attempts") and frame.attempts > settings["max_attempts"]:
+                self.fault(f"{about}: max_attempts is {settings['max_attempts']}")
+            if ttl_ns := topic.ttl_ns:
+                age_ns = self._clock.wall_ns() - frame.timestamp_ns - message.delay_ns
+                if age_ns > ttl_ns + SLACK_NS:
+                    self.fault(f"{about}: {age_ns / NS:.3f} s old, TTL {ttl_ns / NS:.3f} s")
+        if frame.attempts == 1 and not message.delay_ns and not copy.loose:
+            if message.number < owner.newest and not copy.attempts and copy.required:
+                self.fault(f"{about}: it comes after a newer one")
+            owner.newest = max(owner.newest, message.number)
+        waits = [c for c in copy.waits_for if c.state is WAITING and not c.attempts and c.required]
+        if waits and not topic.drops and not topic.ttls_ns:
+            self.fault(f"{about}: {waits[0].message} was ready before it came back")
+
+    def _other_delivered(self, channel: ChannelBook, body: bytes) -> None:
+        """A message that nobody published: a dead letter, or none that should be there."""
+        for message in self.messages.values():
+            if b'"body":"%b"' % message.body in body:
+                self.letters.add(message.body)
+                return
+        self.fault(f"on {channel}: {body!r}, which nobody published")
+
+    def finished(self, owner: Any, channel: ChannelBook, copy: Copy) -> None:
+        """nsqd has read a FIN."""
+        self._answer(owner, channel, copy)
+        copy.state, copy.owner = DONE, None
+
+    def requeued(self, owner: Any, channel: ChannelBook, copy: Copy, delay_ns: int) -> None:
+        """nsqd has read a REQ."""
+        self._answer(owner, channel, copy)
+        copy.give_back()
+        copy.due_steady_ns = self.steady_ns + delay_ns if delay_ns else 0
+        copy.due_wall_ns = self._clock.wall_ns() + delay_ns
+        if not delay_ns:
+            self._line_up(channel, copy)
+
+    def touched(self, owner: Any, channel: ChannelBook, copy: Copy) -> None:
+        """nsqd has read a TOUCH."""
+        self._answer(owner, channel, copy)
+        latest_ns = copy.first_ns + MSG_TIMEOUT_MAX_NS
+        copy.deadline_ns = min(self.steady_ns + owner.msg_timeout_ns, latest_ns)
+
+    def _answer(self, owner: Any, channel: ChannelBook, copy: Copy) -> None:
+        self.now += 1
+        mine = copy.state is OWNED and copy.owner is owner
+        left_ns = copy.deadline_ns - self.steady_ns
+        sure = mine and left_ns > SLACK_NS
+        never = not mine or left_ns < -SLACK_NS
+        copy.before = (copy.state, copy.owner, copy.due_steady_ns, copy.deadline_ns, sure)
+        copy.answered_ns = self.steady_ns
+        if never and not copy.loose:
+            owner.expect_error(copy)
+
+    def answer_failed(self, owner: Any, copy: Copy, text: str) -> None:
+        """nsqd did not accept an answer: it is as if it had not come."""
+        state, its_owner, due_ns, deadline_ns, sure = copy.before
+        if sure:
+            self.fault(f"{text}: {copy.message} was its to answer")
+        copy.state, copy.owner = state, its_owner
+        copy.due_steady_ns, copy.deadline_ns = due_ns, deadline_ns
+        if state is OWNED and its_owner is owner and not sure:
+            copy.give_back()  # its time was up
+
+    def left(self, owner: Any, channel: ChannelBook) -> None:
+        """A consumer is gone: what it had is available at once."""
+        self.now += 1
+        for copy in channel.owned_by(owner):
+            late = self.steady_ns > copy.deadline_ns - SLACK_NS
+            copy.give_back()
+            if not late:
+                self._line_up(channel, copy)
+        channel.consumers.discard(owner)
+        is_there = channel.topic.channels.get(channel.name) is channel
+        if channel.is_ephemeral and not channel.consumers and is_there:
+            sound = self.disk_is_sound
+            self.deleted_channel(channel.topic.name, channel.name, self.now, certain=sound)
+
+    def _line_up(self, channel: ChannelBook, copy: Copy) -> None:
+        """What comes back waits for what is ready now, if that is in memory."""
+        fresh = channel.fresh()
+        in_memory = not channel.was_moved and all(
+            each.message.life == self.life and each.message.taken_at > channel.since
+            for each in channel.copies.values()
+            if each.state is WAITING and not each.attempts
+        )
+        if in_memory and len(fresh) * 8 <= self._mem_queue_size:
+            copy.waits_for = fresh

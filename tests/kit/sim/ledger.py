@@ -1,0 +1,121 @@
+"""The ledger: everything that happened at nsqd's sockets, and what it promises about that.
+
+Every event is checked as it is entered. A broken promise is a *fault*; the first one ends a run.
+The promises are those of docs/ and ARCHITECTURE.md:
+
+- what was acknowledged is delivered, on every channel that existed by then, or, if there was none,
+  on the first one; what was refused is never delivered;
+- a message has one owner at a time, in one channel; the owner's answers count, nobody else's do;
+- attempts count deliveries; a delayed message does not come early, a paused channel gives nothing;
+- what is fresh comes in the order of publishing; what comes back waits for what was ready by then;
+- what was finished, emptied or skipped does not come again;
+- a kill undoes nothing but what a channel did in the moments before it (`window_ns`);
+- a loss of power undoes what channels did, and with --sync-every=1 no acknowledged publish.
+
+Knows no sockets and no files: `peers` and `simulation` tell it what they see.
+"""
+
+from typing import Any
+
+from tests.kit.sim.books import ChannelBook, Copy, Outcome, TopicBook
+from tests.kit.sim.deliveries import Deliveries
+
+
+class Ledger(Deliveries):
+    def audit(self, stats: dict[str, Any]) -> None:
+        """Compare with /stats; where the ledger was not sure it is afterwards."""
+        there = {each["topic_name"]: each for each in stats["topics"] or ()}
+        messages = self.messages.values()
+        for name in self.never_made & set(there):
+            self.fault(f"topic {name} is there, after a refused publish")
+        for name, topic in list(self.topics.items()):
+            if name not in there:
+                if topic.is_certain:
+                    self.fault(f"topic {name} is gone")
+                del self.topics[name]
+                continue
+            found = there[name]
+            pending = any(m.topic == name and m.outcome is Outcome.SENT for m in messages)
+            topic.is_certain = topic.is_certain or not pending  # else it may go again
+            topic.paused = self._same(f"topic {name}", topic.paused, found["paused"])
+            self._audit_channels(topic, found)
+            topic.settle()
+        for name, found in there.items():
+            if name not in self.topics:
+                self._unknown_topic(name)
+                self._audit_channels(self.topic(name), found)
+
+    def _audit_channels(self, topic: TopicBook, found: dict[str, Any]) -> None:
+        there = {each["channel_name"]: each for each in found["channels"] if not each.get("hold")}
+        for name, channel in list(topic.channels.items()):
+            if name not in there:
+                if channel.is_certain:
+                    self.fault(f"channel {channel} is gone")
+                for copy in channel.copies.values():
+                    copy.message.is_loose = True  # it may be for another channel now
+                del topic.channels[name]
+                continue
+            paused = there[name]["paused"]
+            channel.paused = self._same(f"channel {channel}", channel.paused, paused)
+            channel.is_certain = True
+            depth = there[name]["depth"] + there[name]["in_flight_count"]
+            possible = [c for c in channel.copies.values() if not c.is_over]
+            loose = channel.may_have_all or any(m.is_loose for m in self.messages.values())
+            if depth > len(possible) and not loose and not topic.name.endswith(".dlq"):
+                self.fault(f"{channel} has {depth} messages, and {len(possible)} are not finished")
+        for name in there:
+            if name not in topic.channels:
+                about = f"channel {topic.name}/{name}"
+                if not self._after_power and (topic.name, name) not in self._half_deleted:
+                    self.fault(f"{about} is there, and was never made or is deleted")
+                topic.loosen()
+                self.created(topic.name, name, 0)
+
+    def _unknown_topic(self, name: str) -> None:
+        pending = any(m.topic == name and m.is_loose for m in self.messages.values())
+        if self._after_power or (name, "") in self._half_deleted:
+            pending = True
+        if not pending and not name.endswith(".dlq") and name not in self.never_made:
+            self.fault(f"topic {name} is there, and was never made or is deleted")
+        self.topic(name).is_certain = True
+
+    def _same(self, what: str, known: bool | None, found: bool) -> bool:
+        if known is not None and known is not found:
+            self.fault(f"{what} is {'' if found else 'not '}paused after all")
+        return found
+
+    def audited(self) -> None:
+        self._after_power = False
+
+    def peeked(self, topic: str, there: dict[int, bytes]) -> None:
+        """What is in the log: nothing that was refused, in the order of publishing."""
+        book = self.topics.get(topic)
+        last = 0
+        for offset in sorted(there):
+            message = self.messages.get(there[offset])
+            if message is None or message.is_loose or book is None:
+                continue
+            if message.outcome is Outcome.REFUSED:
+                self.fault(f"{message} is in the log, and was refused")
+            if message.outcome is Outcome.TAKEN and message.life == self.life:
+                if message.number < last:
+                    self.fault(f"{message} is in the log after a newer one")
+                last = message.number
+
+    def check_all_came(self) -> None:
+        """At the end of a run everything that must come has come."""
+        for topic in self.topics.values():
+            for channel in topic.channels.values():
+                for copy in channel.copies.values():
+                    self._check_came(topic, channel, copy)
+            for message in topic.backlog:
+                if not message.is_loose and not topic.ttls_ns and not topic.drops:
+                    self.fault(f"{message} of {topic.name} is for no channel")
+
+    def _check_came(self, topic: TopicBook, channel: ChannelBook, copy: Copy) -> None:
+        message = copy.message
+        if copy.is_over or not copy.required or copy.loose or channel.is_ephemeral:
+            return
+        if message.body in self.letters or topic.ttls_ns or topic.drops:
+            return
+        self.fault(f"{message} was acknowledged, and did not come on {channel}: {copy.state.name}")

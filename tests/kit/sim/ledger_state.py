@@ -1,0 +1,168 @@
+"""What the ledger knows, and what a new process of nsqd knows of it after a kill.
+
+Books that are certain stay so; what a kill or a loss of power may have undone is not certain any
+more, and may come or not.
+"""
+
+from collections.abc import Iterable
+
+from tests.kit.sim.books import (
+    DONE,
+    DROPPED,
+    NS,
+    OWNED,
+    WAITING,
+    ChannelBook,
+    Copy,
+    Message,
+    Outcome,
+    TopicBook,
+)
+from tests.kit.sim.loop import VirtualClock
+
+NEVER_NS = 1 << 62
+
+
+class LedgerState:
+    def __init__(self, clock: VirtualClock, *, mem_queue_size: int, group_commit: bool) -> None:
+        self.topics: dict[str, TopicBook] = {}
+        self.messages: dict[bytes, Message] = {}
+        self.faults: list[str] = []
+        self.window_ns = NS // 4  # what a kill may undo of channels
+        self.life = 0
+        self.now = 0  # counts events
+        self.never_made: set[str] = set()  # topics that a refused publish may not leave behind
+        # The disk fails so that what was refused cannot be cut off, or a topic not be deleted.
+        self.cannot_cut = self.cannot_delete = self.cannot_sync = False
+        self.letters: set[bytes] = set()  # bodies of dead letters that came
+        self.deliveries = 0
+        self._clock = clock
+        self._mem_queue_size = mem_queue_size
+        self._group_commit = group_commit
+        self._numbers = 0
+        self._ids: dict[tuple[str, bytes], Message] = {}
+        self._bad_from_ns = NEVER_NS  # the disk fails since then
+        self._good_from_ns = 0
+        self._after_power = False  # what was deleted may be there again
+        self._half_deleted: set[tuple[str, str]] = set()  # so may these be: it was not written
+
+    def fault(self, text: str) -> None:
+        at_s = self._clock.passed_ns / NS
+        self.faults.append(f"{at_s:.3f} s, life {self.life}: {text}")
+
+    @property
+    def steady_ns(self) -> int:
+        return self._clock.steady_ns()
+
+    def topic(self, name: str) -> TopicBook:
+        return self.topics.setdefault(name, TopicBook(name))
+
+    def _channels(self, topic: str) -> Iterable[ChannelBook]:
+        return self.topics[topic].channels.values() if topic in self.topics else ()
+
+    # -- the disk, and the end of a process ------------------------------------------------------
+
+    def disk_failing(self) -> None:
+        self._bad_from_ns = min(self._bad_from_ns, self.steady_ns)
+        self._good_from_ns = NEVER_NS
+
+    def disk_healed(self) -> None:
+        if self._bad_from_ns < NEVER_NS:
+            self._good_from_ns = min(self._good_from_ns, self.steady_ns)
+
+    def safe_ns(self) -> int:
+        """What channels did before then survives a kill now."""
+        since_good_ns = self.steady_ns - self._good_from_ns
+        if self._bad_from_ns < NEVER_NS and since_good_ns < 3 * self.window_ns + 2 * NS:
+            return self._bad_from_ns - self.window_ns
+        self._bad_from_ns = NEVER_NS
+        return self.steady_ns - self.window_ns
+
+    @property
+    def disk_is_sound(self) -> bool:
+        self.safe_ns()
+        return self._bad_from_ns == NEVER_NS
+
+    def killed(self, *, power: bool) -> None:
+        self.now += 1
+        safe_ns = -1 if power else self.safe_ns()
+        if not self.disk_is_sound:
+            for message in self.messages.values():
+                if message.may_return or (power and message.may_return_with_power):
+                    message.outcome, message.is_loose = Outcome.UNKNOWN, True
+        for topic in self.topics.values():
+            for target in (topic, *topic.channels.values()):
+                if not target.pause_is_saved:
+                    target.paused = None
+            for channel in list(topic.channels.values()):
+                if channel.is_ephemeral or topic.is_ephemeral:
+                    self._forget(topic, channel, safe_ns)
+                for copy in channel.copies.values():
+                    self._shake(copy, safe_ns, power=power)
+            if power:
+                self._unsure(topic)
+        self._begin_life(power=power)
+
+    def stopped(self) -> None:
+        """nsqd ended in order."""
+        self.now += 1
+        for topic in self.topics.values():
+            for channel in list(topic.channels.values()):
+                if channel.is_ephemeral or topic.is_ephemeral:
+                    self._forget(topic, channel, NEVER_NS)
+                for copy in channel.copies.values():
+                    self._shake(copy, NEVER_NS, power=False)
+        self._begin_life(power=False)
+
+    def _begin_life(self, *, power: bool) -> None:
+        self.life += 1
+        self.topics = {n: each for n, each in self.topics.items() if not each.is_ephemeral}
+        self._after_power = self._after_power or power
+        if power:
+            for message in self.messages.values():
+                message.ids = set()
+            self._ids.clear()
+
+    def _forget(self, topic: TopicBook, channel: ChannelBook, safe_ns: int) -> None:
+        """An ephemeral channel goes with the process; what it was given in the last moment may be
+        given to the next channel again."""
+        del topic.channels[channel.name]
+        for message in topic.taken.values():
+            message.is_loose = True
+
+    def _shake(self, copy: Copy, safe_ns: int, *, power: bool) -> None:
+        """What a new process knows of a message."""
+        safe = [at_ns for at_ns in copy.delivered_ns if at_ns <= safe_ns]
+        if safe:
+            copy.attempts_min = copy.attempts - len(copy.delivered_ns) + len(safe)
+        if power:
+            copy.attempts_min = 0
+        copy.delivered_ns = []
+        if copy.state is OWNED:
+            copy.give_back()
+        copy.waits_for = []
+        if copy.state is DONE and copy.answered_ns > safe_ns:
+            copy.state, copy.required = WAITING, False
+        if copy.state is DROPPED and power:
+            copy.state, copy.required = WAITING, False
+        if copy.answered_ns > safe_ns:
+            copy.due_steady_ns = min(copy.due_steady_ns, copy.message.due_steady_ns)
+        if power and not self._group_commit:
+            copy.required = False
+
+    def _unsure(self, topic: TopicBook) -> None:
+        """After a loss of power. With group commit every message that was acknowledged is there,
+        and so is what was made before it."""
+        topic.paused = None
+        newest = max((m.taken_at for m in topic.taken.values()), default=0)
+        for channel in topic.channels.values():
+            channel.paused = None
+            channel.is_certain = (
+                self._group_commit and channel.is_certain and newest > channel.since
+            )
+            channel.may_have_all = True  # it begins with the oldest if its state is lost
+        if not self._group_commit or not newest:
+            self._doubt(topic)
+            for message in topic.taken.values():
+                message.is_loose = True
+            self._forget_ids(topic.name)

@@ -1,0 +1,282 @@
+"""An event loop on a virtual clock: time passes when nothing is left to do, and only then.
+
+Callbacks run in the order in which asyncio would run them. Threads do not exist: a job for a thread
+runs as one callback, later, and its outcome arrives later still; how much later the seed says. A
+kill ends the loop between two callbacks, or inside one (see `disk`): then nothing of it goes on.
+
+It is an `asyncio.AbstractEventLoop`, with what nsqd uses of it. Knows nothing of nsqd.
+"""
+
+import asyncio
+import contextvars
+import heapq
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+STEADY_NS = 5_000 * 10**9
+WALL_NS = 1_700_000_000 * 10**9
+STEP_NS = 1_000  # that a round of callbacks takes
+ROUNDS_MAX = 400_000  # of one `run`: more is a loop that never ends
+
+
+class Killed(BaseException):
+    """The process is dead; nothing may catch this and go on."""
+
+
+class Stuck(Exception):
+    """The loop is busy without end."""
+
+
+class VirtualClock:
+    """Both clocks of the machine. They outlive the processes."""
+
+    def __init__(self) -> None:
+        self.passed_ns = 0
+        self.wall_set_ns = 0  # by how much the wall clock was set forward
+
+    def steady_ns(self) -> int:
+        return STEADY_NS + self.passed_ns
+
+    def wall_ns(self) -> int:
+        return WALL_NS + self.passed_ns + self.wall_set_ns
+
+
+class VirtualHandle:
+    """A callback that was asked for."""
+
+    __slots__ = ("args", "callback", "context", "is_cancelled", "when_ns")
+
+    def __init__(
+        self,
+        when_ns: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> None:
+        self.when_ns = when_ns
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self.when_ns / 1e9
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    def __init__(self, clock: VirtualClock, chance: random.Random) -> None:
+        self.clock = clock
+        self.chance = chance
+        self.is_dead = False
+        self.kill_after = -1  # callbacks; below 0: not by this loop
+        self.thread_delay_s = 0.02  # a job begins within that time
+        self.faults: list[str] = []  # exceptions that nobody took
+        self.listen: Callable[..., Any] | None = None  # makes servers; the network sets it
+        self._ready: deque[VirtualHandle] = deque()
+        self._timers: list[tuple[int, int, VirtualHandle]] = []
+        self._numbers = itertools.count()
+
+    # -- running ------------------------------------------------------------------------------
+
+    def run(self, seconds: float, until: Callable[[], object] | None = None) -> None:
+        """Let so much time pass, or less if `until` becomes true, or the process dies."""
+        end_ns = self.clock.passed_ns + round(seconds * 1e9)
+        asyncio._set_running_loop(self)  # for event loops, says its documentation
+        try:
+            for _ in range(ROUNDS_MAX):
+                if self.is_dead or (until is not None and until()):
+                    return
+                if not self._ready:
+                    due_ns = self._timers[0][0] if self._timers else end_ns + 1
+                    if due_ns > end_ns:
+                        self.clock.passed_ns = max(end_ns, self.clock.passed_ns)
+                        return
+                    self.clock.passed_ns = max(self.clock.passed_ns, due_ns)
+                self._round()
+            raise Stuck(f"{ROUNDS_MAX} rounds in {seconds} s")
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _round(self) -> None:
+        self.clock.passed_ns += STEP_NS
+        while self._timers and self._timers[0][0] <= self.clock.passed_ns:
+            self._ready.append(heapq.heappop(self._timers)[2])
+        for _ in range(len(self._ready)):
+            handle = self._ready.popleft()
+            if handle.is_cancelled:
+                continue
+            if self.kill_after == 0:
+                self.is_dead = True
+            self.kill_after -= 1
+            if self.is_dead:
+                return
+            self._call(handle)
+
+    def _call(self, handle: VirtualHandle) -> None:
+        try:
+            if handle.context is None:
+                handle.callback(*handle.args)
+            else:
+                handle.context.run(handle.callback, *handle.args)
+        except Killed:
+            self.is_dead = True
+        except Exception as error:
+            self.faults.append(f"{type(error).__name__}: {error} in {handle.callback}")
+
+    def complete(self, work: Coroutine[Any, Any, Any], limit_s: float = 60.0) -> Any:
+        """The outcome of a coroutine; Killed if the process dies before it is done."""
+        asyncio._set_running_loop(self)
+        try:
+            task = self.create_task(work)
+        finally:
+            asyncio._set_running_loop(None)
+        self.run(limit_s, task.done)
+        if self.is_dead:
+            raise Killed
+        if not task.done():
+            raise Stuck(f"not done after {limit_s} s: {work}")
+        return task.result()
+
+    def bury(self) -> None:
+        """The process is dead: forget its tasks, without running anything of them."""
+        self.is_dead = True
+        for task in asyncio.all_tasks(self):
+            with suppress(BaseException):
+                coroutine = task.get_coro()
+                if coroutine is not None:
+                    coroutine.close()
+        self._ready.clear()
+        self._timers.clear()
+
+    # -- asyncio.AbstractEventLoop ---------------------------------------------------------------
+
+    def time(self) -> float:
+        return self.clock.steady_ns() / 1e9
+
+    def call_soon(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> VirtualHandle:
+        handle = VirtualHandle(self.clock.steady_ns(), callback, args, context)
+        self._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> VirtualHandle:
+        passed_ns = self.clock.passed_ns + max(round(delay * 1e9), 0)
+        return self._at(passed_ns, callback, args, context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> VirtualHandle:
+        passed_ns = max(round(when * 1e9) - STEADY_NS, self.clock.passed_ns)
+        return self._at(passed_ns, callback, args, context)
+
+    def _at(
+        self,
+        passed_ns: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> VirtualHandle:
+        handle = VirtualHandle(STEADY_NS + passed_ns, callback, args, context)
+        heapq.heappush(self._timers, (passed_ns, next(self._numbers), handle))
+        return handle
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:
+        return asyncio.Task(coro, loop=self, name=name, context=context)
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        future = self.create_future()
+
+        def done(result: Any) -> None:
+            if not future.cancelled():
+                if isinstance(result, BaseException):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+
+        self.offload(lambda: func(*args), done)
+        return future
+
+    def offload(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run `job` some time later, and `done` with its outcome some time after that."""
+
+        def run() -> None:
+            try:
+                result = job()
+            except Killed:
+                raise
+            except Exception as error:
+                result = error
+            self.call_later(self.chance.random() * 0.001, done, result)
+
+        self.call_later(self.chance.random() * self.thread_delay_s, run)
+
+    async def create_server(self, protocol_factory: Any, **how: Any) -> Any:  # type: ignore[override]
+        assert self.listen is not None
+        return self.listen(protocol_factory, how["sock"])
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.is_dead:
+            self.faults.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.is_dead
+
+    def is_closed(self) -> bool:
+        return self.is_dead
+
+
+class VirtualThreads:
+    """In place of a ThreadPoolExecutor; its jobs run on the loop that made it."""
+
+    def __init__(self, count: int, thread_name_prefix: str = "") -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self._loop = loop
+
+    def submit(self, job: Callable[[], Any]) -> "Future[Any]":
+        future: Future[Any] = Future()
+
+        def done(result: Any) -> None:
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self._loop.offload(job, done)
+        return future
+
+    def shutdown(self) -> None:
+        pass

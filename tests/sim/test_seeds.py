@@ -1,0 +1,28 @@
+"""Some hundred histories of a whole nsqd, with kills: nothing that the docs promise is broken.
+
+`make sim` plays other seeds, for as long as you like. README.md says how to read what a failing
+seed prints.
+"""
+
+import pytest
+
+from tests.kit.sim.actions import generate
+from tests.kit.sim.command import report
+from tests.kit.sim.simulation import play
+
+SEEDS = 156  # 45 s of CPU
+GROUPS = 12  # tests, which workers share among them
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(GROUPS))
+def test_histories_keep_every_promise(first: int) -> None:
+    for seed in range(first, SEEDS, GROUPS):
+        history = generate(seed)
+        played = play(history)
+        assert not played.faults, report(history, played)
+
+
+def test_the_same_history_has_the_same_outcome() -> None:
+    history = generate(7)
+    assert play(history) == play(history)

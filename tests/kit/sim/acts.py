@@ -166,8 +166,8 @@ class Acts(Stage):
     def _set_paused(self, topic: str, channel: str, only_topic: bool, paused: bool) -> None:
         book = self.ledger.topics.get(topic)
         target = book if only_topic or book is None else book.channels.get(channel)
-        if target is not None and not paused:
-            target.paused = None  # from here on messages may come
+        if target is not None:
+            target.paused = None  # from here on, until it is answered, messages may come or not
             self.ledger.topics[topic].settle()
 
         def enter(since: int, certain: bool) -> None:
@@ -175,6 +175,8 @@ class Acts(Stage):
 
         what = "pause" if paused else "unpause"
         self._change(what, topic, channel, only_topic, enter)
+        if target is not None and target.paused is None:
+            self.audit()
 
     def do_seek(self, topic: str, channel: str, to: str) -> None:
         book = self.ledger.topics.get(topic)

@@ -154,6 +154,7 @@ class TopicBook:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_certain = False  # it exists
+        self.is_asked_for = False  # by others than publishers
         self.paused: bool | None = False
         self.pause_is_saved = True  # a kill does not undo it
         self.channels: dict[str, ChannelBook] = {}

@@ -75,7 +75,7 @@ class Deliveries(Operations):
                     )
         topic = self.topic(messages[0].topic)
         used = topic.taken or topic.channels or topic.holds or topic.settings
-        used = used or self.cannot_delete or "backlog" in reason
+        used = used or topic.is_asked_for or self.cannot_delete or "backlog" in reason
         if not topic.is_certain and not used:
             self.never_made.add(topic.name)
 

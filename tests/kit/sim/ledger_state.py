@@ -154,7 +154,7 @@ class LedgerState:
         """After a loss of power. With group commit every message that was acknowledged is there,
         and so is what was made before it."""
         topic.paused = None
-        newest = max((m.taken_at for m in topic.taken.values()), default=0)
+        newest = max((m.arrived_at for m in topic.taken.values()), default=0)
         for channel in topic.channels.values():
             channel.paused = None
             channel.is_certain = (

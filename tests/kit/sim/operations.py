@@ -21,6 +21,7 @@ class Operations(LedgerState):
         """A channel is there, and was not at event `since`."""
         book = self.topic(topic)
         book.is_certain = book.is_certain or certain
+        book.is_asked_for = True
         self.never_made.discard(topic)
         channel = book.channels.get(name)
         if channel is None:

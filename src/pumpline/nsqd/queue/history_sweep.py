@@ -9,6 +9,7 @@ times as long as the walk took.
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 SLICE_S = 0.01
@@ -50,7 +51,8 @@ class HistorySweep:
             visited < len(names) and now_s - started_s < SLICE_S
         ):
             name = names[(self._next + visited) % len(names)]
-            found = self._topics[name].drop_history(newest=True) or found
+            with suppress(OSError):  # it cannot be deleted: then it gives no room
+                found = self._topics[name].drop_history(newest=True) or found
             visited += 1
             now_s = self._clock_s()
         self._next = (self._next + visited) % max(len(names), 1)

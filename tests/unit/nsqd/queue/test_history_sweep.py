@@ -74,3 +74,15 @@ def test_a_walk_that_found_nothing_is_not_repeated_at_once() -> None:
 
 def test_a_sweep_without_topics_finds_nothing() -> None:
     assert not FakeTopics(0).run()
+
+
+def test_a_topic_whose_history_cannot_be_deleted_does_not_stop_the_sweep() -> None:
+    topics = FakeTopics(3)
+    topics.consumed = {2}
+
+    class Stubborn(FakeTopic):
+        def drop_history(self, *, newest: bool) -> bool:
+            raise OSError("it stays")
+
+    by_name = {"0": Stubborn(topics, 0), "2": FakeTopic(topics, 2)}
+    assert HistorySweep(by_name, clock_s=lambda: topics.now_s).run()

@@ -3,7 +3,10 @@
 import contextlib
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
@@ -198,25 +201,34 @@ def test_a_delta_table_can_be_moved_and_duckdb_reads_the_files(
 
 
 @pytest.mark.e2e
-def test_an_iceberg_table_in_a_catalog_of_the_user_s(
-    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__URI", f"sqlite:///{work}/shop.db")
-    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__WAREHOUSE", f"file://{work}/warehouse")
+def test_an_iceberg_table_in_a_catalog_of_the_user_s(nsqd: Nsqd, topic: str, work: Path) -> None:
+    """In processes of their own: pyiceberg reads its configuration when it is imported."""
+    environment = {
+        **os.environ,
+        "PYICEBERG_CATALOG__SHOP__URI": f"sqlite:///{work}/shop.db",
+        "PYICEBERG_CATALOG__SHOP__WAREHOUSE": f"file://{work}/warehouse",
+    }
+
+    def pipeline(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pumpline.tools.pumpline", "pipeline", *arguments]
+        command += ["--catalog", "shop", "--table", "sales.orders", "--master", "local[2]"]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
     publish(nsqd, topic, orders(range(20)))
-    source = ("--nsqd", addresses(nsqd), "--topic", topic, "--format", "iceberg")
-    named = ("--catalog", "shop", "--table", "sales.orders")
-    with pytest.raises(BadOption, match="name a --checkpoint"):
-        run(archive, *source, *named, "--once")
-    run(archive, *source, *named, "--once", "--checkpoint", str(work / "checkpoint"))
+    source = ("--nsqd", addresses(nsqd), "--topic", topic, "--format", "iceberg", "--once")
+    assert "name a --checkpoint" in pipeline("archive", *source).stderr
+    made = pipeline("archive", *source, "--checkpoint", str(work / "checkpoint"))
+    assert made.returncode == 0, made.stderr
     catalog = SqlCatalog("shop", uri=f"sqlite:///{work}/shop.db", warehouse=f"file://{work}")
     table = catalog.load_table("sales.orders")
-    assert table.current_snapshot().summary.additional_properties[BATCH] == "0"
+    snapshot = table.current_snapshot()
+    assert snapshot and snapshot.summary
+    assert snapshot.summary.additional_properties[BATCH] == "0"
     assert table.scan().to_arrow().num_rows == 20
     fields = [(field.name, str(field.transform)) for field in table.spec().fields]
     assert fields == [("topic", "identity"), ("timestamp_hour", "hour")]
     count = f"SELECT count(*) AS n FROM {sql.view_name(topic)}"
-    assert asked(count, Path("sales.orders"), "--catalog", "shop") == [{"n": 20}]
+    assert pipeline("sql", count, "--output", "json").stdout == '{"n":20}\n'
 
 
 def test_a_format_without_its_library_is_told(

@@ -389,9 +389,6 @@ def test_the_example_archives_by_hand(
     ("more", "text"),
     [
         (("--schema", "order_id"), "a schema is a list of columns and types"),
-        (("--format", "delta"), "this Spark has no Delta"),
-        (("--format", "iceberg", "--checkpoint", "c"), "this Spark has no Iceberg"),
-        (("--format", "iceberg"), "name a --checkpoint"),
         (("--option", "x"), "wants NAME=VALUE"),
         (("--schema", "a INT", "--hints", "b INT"), "--hints is for an inferred schema"),
     ],

@@ -99,7 +99,7 @@ class World:
             self.broker.finish(self.consumer, held[number])
         elif number < len(held):
             delay_ns = 3 * NS_PER_S if name == "postpone" else 0
-            self.channel.requeue(self.consumer, held[number], delay_ns)
+            self.channel.requeue_one(self.consumer, held[number], delay_ns)
         self.look()
         self.check_bounds()
 

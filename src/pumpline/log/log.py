@@ -345,8 +345,8 @@ class Log:
 
     def retire(self, count: int) -> None:
         """Delete the `count` oldest segments; OSError when they cannot be."""
-        # The newest may have no file yet, which alone will say where the log is.
-        self.files.get(self.segments[-1].path)
+        if count:  # the newest may have no file yet, which alone will say where the log is
+            self.files.get(self.segments[-1].path)
         for _ in range(count):
             _unlink(self.files, self.segments[0])
             del self.segments[0]

@@ -38,6 +38,7 @@ NSQ_FLAGS = """
     tls-required tls-min-version deflate snappy max-deflate-level enable-experiment
 """.split()
 OUR_FLAGS = [
+    "log-format",
     "retention-time",
     "retention-bytes",
     "hold-bytes-max",
@@ -50,6 +51,7 @@ OUR_FLAGS = [
 ]
 
 CONFIG_DEFAULTS = {
+    "log_format": "text",
     "log_level": 2,
     "log_prefix": "[nsqd] ",
     "tcp_address": "0.0.0.0:4150",

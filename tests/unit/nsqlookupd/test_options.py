@@ -21,8 +21,8 @@ NSQ_FLAGS = {
 }
 
 
-def test_all_of_nsqs_flags_are_there_and_one_more() -> None:
-    assert {flag.name for flag in FLAGS} == NSQ_FLAGS | {"max-connections"}
+def test_all_of_nsqs_flags_are_there_and_two_more() -> None:
+    assert {flag.name for flag in FLAGS} == NSQ_FLAGS | {"log-format", "max-connections"}
 
 
 def test_defaults_are_nsqs() -> None:

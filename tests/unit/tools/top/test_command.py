@@ -102,6 +102,7 @@ def test_at_a_terminal(nsqd: LocalNsqd, end: str) -> None:
         stdout=theirs,
         stderr=theirs,
         env={**os.environ, "TERM": "xterm"},
+        process_group=0,  # with a parent outside it: a group without one cannot be stopped
     ) as process:
         shown = b""
 

@@ -10,7 +10,7 @@ from tests.kit.sim.actions import generate
 from tests.kit.sim.command import report
 from tests.kit.sim.simulation import play
 
-SEEDS = 156  # 45 s of CPU
+SEEDS = 156  # 70 s in one process on two busy cores
 GROUPS = 12  # tests, which workers share among them
 
 

@@ -63,7 +63,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
     """A command that runs in the test's process sets up logging, and so does Spark. What the next
-    test captures must not depend on that."""
+    test captures must not depend on that. Spark's loggers write every handler's lines as JSON, and
+    pytest adds its own handlers to each logger that does not propagate."""
     root, ours = logging.getLogger(), logging.getLogger("pumpline")
     handlers, level, our_level = list(root.handlers), root.level, ours.level
     formatters = [handler.formatter for handler in handlers]
@@ -71,6 +72,9 @@ def _logging_as_it_was() -> Iterator[None]:
     root.setLevel(level)
     ours.setLevel(our_level)
     root.handlers[:] = handlers
+    for logger in logging.Logger.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
     for handler, formatter in zip(handlers, formatters, strict=True):
         handler.setFormatter(formatter)
 

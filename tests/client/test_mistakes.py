@@ -1,6 +1,7 @@
 """Mistakes of users: each is answered with one sentence that names it."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from pumpline import sync
 from pumpline.client import ConnectError, Consumer, Producer, Settings
 from pumpline.core.protocol.frames import RESPONSE, encode_frame
-from tests.kit.client.consuming import CHANNEL
+from tests.kit.client.consuming import CHANNEL, until
 from tests.kit.daemons import Nsqd, Nsqlookupd
 from tests.kit.ports import HeldPort
 
@@ -107,6 +108,22 @@ async def test_a_wrong_port_is_told_by_what_listens_there(nsqd: Nsqd, tmp_path: 
             )
         told = await failure_of(nsqlookupd.tcp_address)
         assert "an nsqlookupd's TCP port; an nsqd's is needed" in told
+
+
+async def test_a_wrong_port_is_told_once_however_often_it_is_tried(
+    nsqd: Nsqd, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "pumpline.client")
+    told = f"{nsqd.http_address}: an HTTP port; nsqd's TCP port is needed"
+
+    def levels() -> list[int]:
+        return [each.levelno for each in caplog.records if each.getMessage() == told]
+
+    trying = consumer(nsqd=nsqd.http_address)
+    trying.start()
+    await until(lambda: len(levels()) > 2)
+    await trying.stop()
+    assert (levels().count(logging.WARNING), levels()[0]) == (1, logging.WARNING)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

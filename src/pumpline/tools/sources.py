@@ -3,14 +3,11 @@
 Knows the flags and pumpline.client; must not know what a tool does with messages.
 """
 
-import asyncio
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pumpline import __version__
-from pumpline.client import Consumer
-from pumpline.client.connection.address import parse_address
+from pumpline.client import ConnectError, Consumer, PumplineError
+from pumpline.client.connection.connection import NsqdConnection
 from pumpline.core.text.flags import INT, STRINGS, option
 from pumpline.core.text.names import is_valid_name
 from pumpline.tools.go_nsq_options import (
@@ -23,7 +20,6 @@ from pumpline.tools.go_nsq_options import (
 from pumpline.tools.tool import ToolFailure, ToolOptions
 
 GO_NSQ_MAX_ATTEMPTS = 5
-DIAL_TIMEOUT_S = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,29 +75,25 @@ class SourceOptions(ToolOptions):
         except ValueError as error:
             raise ToolFailure(str(error)) from None
 
+    async def check_nsqds(self) -> None:
+        """Fail, as NSQ's tools do, if an nsqd that was named does not answer as one at the start.
+        Later a consumer waits for it."""
+        try:
+            settings = client_settings(self.consumer_opt, user_agent=user_agent(self.program))
+            for address in self.nsqd_tcp_address:
+                connection = await NsqdConnection.open(address, settings)
+                await connection.close()
+        except ConnectError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and not isinstance(cause, PumplineError):
+                raise ToolFailure(dial_fault(address, cause)) from None
+            raise ToolFailure(str(error)) from None
+        except ValueError as error:
+            raise ToolFailure(str(error)) from None
+
 
 def user_agent(program: str) -> str:
     return f"{program}/pumpline-{__version__}"
-
-
-async def check_reachable(addresses: Iterable[str]) -> None:
-    """Fail, as NSQ's tools do, if an nsqd that was named cannot be reached at the start. Later a
-    consumer waits for it."""
-    for address in addresses:
-        try:
-            parsed = parse_address(address)
-            async with asyncio.timeout(DIAL_TIMEOUT_S):
-                if isinstance(parsed, str):
-                    _, writer = await asyncio.open_unix_connection(parsed)
-                else:
-                    _, writer = await asyncio.open_connection(*parsed)
-        except ValueError as error:
-            raise ToolFailure(str(error)) from None
-        except OSError as error:
-            raise ToolFailure(dial_fault(address, error)) from None
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
 
 
 def dial_fault(address: str, error: OSError) -> str:

@@ -21,6 +21,7 @@ from pumpline.client.consuming.rdy import RDY_MAX, Credit
 from pumpline.client.consuming.rdy_sender import RdySender
 from pumpline.client.delay import milliseconds
 from pumpline.client.errors import ConnectionClosed, PumplineError, ServerError
+from pumpline.client.repeated_warnings import RepeatedWarnings
 from pumpline.core.protocol import commands
 
 RECONNECT_MIN_S = 0.25  # doubles up to RECONNECT_MAX_S with each connection that did not last
@@ -85,6 +86,7 @@ class Subscription:
         self._on_connection_end = on_connection_end
         self._before_reconnect = before_reconnect
         self._loop = asyncio.get_running_loop()
+        self._warnings = RepeatedWarnings(logger, self._loop.time)
         self._arrivals: deque[Arrival] = deque()  # in order of expires_at
         self._last: deque[Arrival] = deque()  # those that no touch can extend, in the same order
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -110,7 +112,7 @@ class Subscription:
                     await self._subscribe()
                     await self._ended.wait()
                 except PumplineError as error:
-                    logger.warning("%s", self._say(error))
+                    self._warnings.warn(self._say(error))
                 except Exception:  # the root of a task: the other nsqds must go on
                     logger.exception("%s", self.address)
                 if self._is_leaving:
@@ -183,6 +185,7 @@ class Subscription:
         self.connection = connection
         self.credit = Credit(max(1, granted.max_rdy_count))
         self._counters.connects += 1
+        self._warnings.forget()
         logger.info("%s: subscribed to %s/%s", self.address, terms.topic, terms.channel)
         self._rdy_sender.add(self.credit, self._send_rdy)
 

@@ -16,6 +16,7 @@ from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import ConnectError, ConnectionClosed, ServerError, Stalled
 from pumpline.client.publishing.message_limit import limit_told
 from pumpline.client.publishing.publication import Publication
+from pumpline.client.repeated_warnings import RepeatedWarnings
 
 RECONNECT_MIN_S = 0.1
 RECONNECT_MAX_S = 5.0
@@ -47,6 +48,7 @@ class ProducerConnection:
         self._on_publication_answer = on_answer
         self._confirm_timeout_s = confirm_timeout_s
         self._loop = asyncio.get_running_loop()
+        self._warnings = RepeatedWarnings(_LOG, self._loop.time)
         self._under_way: deque[Publication] = deque()
         self._last_answer_s = -inf
         self._watch: asyncio.TimerHandle | None = None
@@ -92,7 +94,7 @@ class ProducerConnection:
             except ConnectError as error:
                 self.failure = error
                 self.message_bytes_max = 0
-                _LOG.warning("%s", error)
+                self._warnings.warn(str(error))
             except Exception as error:  # the root of a task: log it and go on trying
                 self.failure = ConnectError(f"{self.address}: {error!r}")
                 _LOG.exception("%s", self.address)
@@ -110,6 +112,7 @@ class ProducerConnection:
             on_writable=lambda _: self._on_change(),
         )
         self.failure = None
+        self._warnings.forget()
         if told := self.connection.negotiated.max_msg_size:
             self.message_bytes_max = told
         self._on_change()

@@ -14,7 +14,6 @@ from pumpline.tools.nsq_tail.display import Display
 from pumpline.tools.nsq_tail.formats import printer
 from pumpline.tools.nsq_tail.log_tail import PEEK_MESSAGES, LogTail, TailRange
 from pumpline.tools.nsq_tail.options import TailOptions
-from pumpline.tools.sources import check_reachable
 from pumpline.tools.tool import Signals, Tool, ToolFailure, log
 
 EXAMPLES = """
@@ -48,7 +47,7 @@ async def _tail_channels(options: TailOptions, display: Display, signals: Signal
     for topic in options.topic:
         log.info("Adding consumer for topic: %s", topic)
         consumers.append(options.new_consumer(topic, channel))
-    await check_reachable(options.nsqd_tcp_address)
+    await options.check_nsqds()
     tails = [asyncio.create_task(tail_channel(each, display)) for each in consumers]
     stopped = asyncio.create_task(signals.stop.wait())
     await asyncio.wait({*tails, stopped}, return_when=asyncio.FIRST_COMPLETED)

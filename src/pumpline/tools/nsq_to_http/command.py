@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 
 from pumpline.tools.nsq_to_http.options import ToHttpOptions
-from pumpline.tools.sources import check_reachable
 from pumpline.tools.tool import Signals, Tool
 
 EXAMPLES = """
@@ -24,7 +23,7 @@ async def work(options: ToHttpOptions, signals: Signals) -> None:
     consumers = [
         options.new_consumer(topic, options.channel, auto_touch=True) for topic in options.topic
     ]
-    await check_reachable(options.nsqd_tcp_address)
+    await options.check_nsqds()
     requests = Requests(options)
     requests.open()
     try:

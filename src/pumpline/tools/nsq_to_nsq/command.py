@@ -10,7 +10,7 @@ from pumpline.tools.go_nsq_options import client_settings
 from pumpline.tools.nsq_to_nsq.destinations import NsqdDestinations, Outgoing, TokenDestinations
 from pumpline.tools.nsq_to_nsq.json_filter import JsonFilter, MissingField, NotAnObject
 from pumpline.tools.nsq_to_nsq.options import ToNsqOptions
-from pumpline.tools.sources import GO_NSQ_MAX_ATTEMPTS, check_reachable, user_agent
+from pumpline.tools.sources import GO_NSQ_MAX_ATTEMPTS, user_agent
 from pumpline.tools.status_lines import StatusLines
 from pumpline.tools.tool import Signals, Tool, ToolFailure, log
 
@@ -100,7 +100,7 @@ class TopicForwarder:
 async def work(options: ToNsqOptions, signals: Signals) -> None:
     destinations = await _new_destinations(options)
     forwarders = [TopicForwarder(topic, options, destinations) for topic in options.topic]
-    await check_reachable(options.nsqd_tcp_address)
+    await options.check_nsqds()
     try:
         async with asyncio.TaskGroup() as tasks:
             for forwarder in forwarders:

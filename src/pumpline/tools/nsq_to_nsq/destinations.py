@@ -8,7 +8,6 @@ import random
 import time
 from binascii import crc32
 from collections.abc import Sequence
-from contextlib import suppress
 
 from pumpline.client import ConnectError, Message, Producer, PublishError, Settings
 from pumpline.tools.host_pool import HostPool
@@ -44,6 +43,7 @@ class NsqdDestinations:
         self._pool = HostPool(list(self._producers), mode, now=time.monotonic, random=random.random)
         self._status = status
         self._started: set[str] = set()
+        self._why_not_started: dict[str, ConnectError] = {}
         self._starting = asyncio.Lock()
 
     async def publish(self, topic: str, outgoing: Sequence[Outgoing]) -> None:
@@ -53,11 +53,17 @@ class NsqdDestinations:
                 break
             self._pool.failed(host)
             host = self._pool.next()
+        if host.address not in self._started:
+            reason = self._why_not_started.get(host.address, f"{host.address}: not connected")
+            log.error("ERROR: publishing failed: %s", reason)
+            for message, _ in outgoing:
+                message.requeue()
+            return
         since_s = time.monotonic()
         try:
             producer = self._producers[host.address]
             await producer.publish_many(topic, [body for _, body in outgoing])
-        except (PublishError, ValueError, RuntimeError) as error:
+        except (PublishError, ValueError) as error:
             log.error("ERROR: publishing to %s failed: %s", host.address, error)
             self._pool.failed(host)
             await self._publish_each(producer, topic, outgoing)
@@ -76,9 +82,11 @@ class NsqdDestinations:
         producer = self._producers[address]
         async with self._starting:
             if address not in self._started:
-                with suppress(ConnectError):
+                try:
                     await producer.start()
                     self._started.add(address)
+                except ConnectError as error:
+                    self._why_not_started[address] = error
         return bool(producer.connected)
 
     async def _publish_each(

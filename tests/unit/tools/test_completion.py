@@ -13,7 +13,7 @@ from pumpline.tools.pumpline import COMMANDS
 from tests.kit.tools.verbs import Pumpline, examples_of, in_shell
 
 BASH = """
-source <(pumpline completion bash)
+source {script}
 COMP_WORDS=({words}) COMP_CWORD={index}
 _pumpline
 printf '%s\\n' "${{COMPREPLY[@]}}"
@@ -29,18 +29,27 @@ LINES = {
 }
 
 
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By shell; each is made once, as it takes a second to read all tables of flags."""
+    directory = tmp_path_factory.mktemp("completion")
+    commands = completion.completed_commands()
+    for shell, script in completion.SHELLS.items():
+        (directory / shell).write_text(script(commands))
+    return {shell: directory / shell for shell in completion.SHELLS}
+
+
 @pytest.mark.parametrize("line", LINES)
-def test_bash(line: str) -> None:
+def test_bash(scripts: dict[str, Path], line: str) -> None:
     words = line.split()
-    said = in_shell(BASH.format(words=line, index=len(words) - 1))
+    said = in_shell(BASH.format(script=scripts["bash"], words=line, index=len(words) - 1))
     assert (said.err, said.out.split()) == ("", LINES[line])
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="needs fish")
 @pytest.mark.parametrize("line", [line for line in LINES if not line.startswith("/")])
-def test_fish(tmp_path: Path, line: str) -> None:
-    script = f"pumpline completion fish > it; fish -c 'source it; complete -C \"{line}\"'"
-    said = in_shell(script, tmp_path)
+def test_fish(scripts: dict[str, Path], line: str) -> None:
+    said = in_shell(f"fish -c 'source {scripts['fish']}; complete -C \"{line}\"'")
     assert [each.split("\t")[0] for each in said.out.splitlines()] == LINES[line]
 
 
@@ -53,13 +62,15 @@ NAMES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", NAMES)
-def test_topics_and_channels(nsqd: LocalNsqd, tmp_path: Path, line: str) -> None:
+def test_topics_and_channels(
+    nsqd: LocalNsqd, scripts: dict[str, Path], tmp_path: Path, line: str
+) -> None:
     nsqd.post("/topic/create?topic=orders")
     for channel in ("billing", "archive"):
         nsqd.post(f"/channel/create?topic=orders&channel={channel}")
     words = line.split(" ")
     quoted = " ".join(f"'{word}'" for word in words)
-    said = in_shell(BASH.format(words=quoted, index=len(words) - 1))
+    said = in_shell(BASH.format(script=scripts["bash"], words=quoted, index=len(words) - 1))
     names = [each for each in said.out.split() if not each.startswith("-")]
     assert names == NAMES[line]
     if shutil.which("fish"):
@@ -67,22 +78,20 @@ def test_topics_and_channels(nsqd: LocalNsqd, tmp_path: Path, line: str) -> None
         main = f'exec {sys.executable} -m pumpline.tools.pumpline "$@"'
         program.write_text(f"#!/bin/sh\n{main}\n")
         program.chmod(0o755)
-        script = f"pumpline completion fish > it; fish -c 'source it; complete -C \"{line}\"'"
-        said = in_shell(script, tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
+        script = f"fish -c 'source {scripts['fish']}; complete -C \"{line}\"'"
+        said = in_shell(script, PATH=f"{tmp_path}:{os.environ['PATH']}")
         assert [each.split("\t")[0] for each in said.out.splitlines()] == NAMES[line]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_scripts_are_sound(pumpline: Pumpline, tmp_path: Path, shell: str) -> None:
+def test_scripts_are_sound(pumpline: Pumpline, scripts: dict[str, Path], shell: str) -> None:
     said = pumpline("completion", shell)
-    assert said.code == 0
+    assert (said.code, said.out) == (0, scripts[shell].read_text())
     for name, each in completion.completed_commands().items():
         assert name in said.out
         assert all(flag.name in said.out for flag in each.flags)
     if shutil.which(shell):
-        script = tmp_path / "script"
-        script.write_text(said.out)
-        assert in_shell(f"{shell} -n {script}") == (0, "", "")
+        assert in_shell(f"{shell} -n {scripts[shell]}") == (0, "", "")
 
 
 def test_every_command_with_a_table_has_flags() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.kit.certificates import Authority
 from tests.kit.daemons import wait_until
-from tests.kit.nsqadmin.process import failing_start, nsqd_flags, running_nsqadmin
-from tests.kit.nsqadmin.upstreams import FakeDaemon, SilentPort
+from tests.kit.nsqadmin.process import failing_start, lookupd_flags, nsqd_flags, running_nsqadmin
+from tests.kit.nsqadmin.upstreams import NOT_FOUND, FakeDaemon, SilentPort, a_node, lookupd_of
 from tests.kit.nsqlookupd.fleet import new_nsqd, post
 
 START = "failed to instantiate nsqadmin - "
@@ -138,6 +138,28 @@ def test_access_tokens_towards_an_nsqd(tmp_path: Path) -> None:
             for daemon in (nsqd, admin):
                 daemon.process.send_signal(signal.SIGHUP)
             wait_until(lambda: admin.ask("/api/topics", {"topic": "u"}).status == 200)
+
+
+def test_an_access_token_is_for_nsqds_and_nobody_else(tmp_path: Path) -> None:
+    secret = "secret-of-16-characters"
+    own = tmp_path / "own"
+    own.write_text(secret + "\n")
+    stats = '{"version":"1.3.0","topics":[{"topic_name":"t","channels":[]}]}'
+    with (
+        FakeDaemon(lambda asked: (200, stats)) as nsqd,
+        FakeDaemon(lambda asked: NOT_FOUND) as lookupd,
+    ):
+        lookupd.answer = lookupd_of(a_node(nsqd.port, "t"))
+        flags = [*lookupd_flags([lookupd.address]), f"--nsqd-token-file={own}"]
+        with running_nsqadmin(tmp_path / "log", *flags) as admin:
+            admin.knows_topic("t")
+            admin.get("/api/topics")
+            admin.view("lookupds")
+            admin.post("/api/topics", {"topic": "u", "channel": "c"})
+            admin.post("/api/topics/t", {"action": "pause"})
+    assert {asked.headers.get("authorization") for asked in nsqd.asked} == {f"Bearer {secret}"}
+    assert {asked.method for asked in lookupd.asked} == {"GET", "POST"}
+    assert not [asked for asked in lookupd.asked if "authorization" in asked.headers]
 
 
 def test_graphite(tmp_path: Path) -> None:

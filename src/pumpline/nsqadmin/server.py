@@ -76,6 +76,7 @@ class Nsqadmin:
             timeout_ns=options.http_client_request_timeout_ns,
             tls=tls,
             access_token=access_token(options.nsqd_token_file),
+            gets_token=lambda address: address not in options.lookupd_http_address,
         )
         directory = ClusterDirectory(upstream, options)
         self._notifier = Notifier(

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TypeVar
 
@@ -244,7 +244,9 @@ class Nodes:
 
     def _look_up(self, address: str) -> list[str]:
         """The addresses of the nodes that one nsqlookupd knows."""
-        connection = NodeConnection(address, self._options.connecting)
+        # Without the access token: it is for nsqds.
+        connecting = replace(self._options.connecting, access_token="", access_token_file="")
+        connection = NodeConnection(address, connecting)
         try:
             if self._pattern is not None:
                 return _producers(self._look_up_at(connection, "/nodes", {}))

@@ -84,7 +84,9 @@ class Upstream:
         timeout_ns: int,
         tls: ssl.SSLContext | None,
         access_token: str = "",
+        gets_token: Callable[[str], bool] = lambda address: True,
     ) -> None:
+        """`access_token` is for nsqds; `gets_token` says whether an address may be one."""
         limits: dict[str, Any] = {
             "connect_timeout_ns": connect_timeout_ns,
             "timeout_ns": timeout_ns,
@@ -97,13 +99,15 @@ class Upstream:
         self._reads = Asker(keeps=True, **limits)
         self._writes = Asker(**limits)  # a new connection each: a stale one would lose the write
         self._tails = Asker(**{**limits, "requests_max": 0})
-        self._headers: dict[str, str] = {}
+        self._token_headers: dict[str, str] = {}
+        self._gets_token = gets_token
         self.use_token(access_token)
         self._https_ports: dict[str, int] = {}
 
     def use_token(self, access_token: str) -> None:
         """From now on; empty for none."""
-        self._headers = {"Authorization": f"Bearer {access_token}"} if access_token else {}
+        token = {"Authorization": f"Bearer {access_token}"} if access_token else {}
+        self._token_headers = token
 
     async def close(self) -> None:
         for asker in (self._reads, self._writes, self._tails):
@@ -132,7 +136,7 @@ class Upstream:
         await self._learn_port(address)
         url = self._url(address, path, query)
         try:
-            listening = self._tails.listen(url, headers=self._headers, silence_s=SILENCE_S)
+            listening = self._tails.listen(url, headers=self._headers(address), silence_s=SILENCE_S)
             async with listening as (status, pieces):
                 if status != 200:
                     raise refusal(status, await anext(pieces, b""))
@@ -190,7 +194,7 @@ class Upstream:
         body: bytes | None,
     ) -> tuple[int, bytes]:
         url = self._url(address, path, query)
-        headers = dict(self._headers)
+        headers = self._headers(address)
         if body is not None:
             headers["Content-Type"] = "application/octet-stream"
         try:
@@ -202,6 +206,9 @@ class Upstream:
             raise UpstreamError(
                 f"no answer from {address} within {waited}", short=f"no answer within {waited}"
             ) from None
+
+    def _headers(self, address: str) -> dict[str, str]:
+        return dict(self._token_headers) if self._gets_token(address) else {}
 
     async def _learn_port(self, address: str) -> None:
         """Whether the node wants TLS: only an answer tells."""

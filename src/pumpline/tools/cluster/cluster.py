@@ -48,7 +48,8 @@ class ClusterClient:
         self._token = options.access_token()
         self._given = [self.new_node(each) for each in dict.fromkeys(options.nsqd)]
         self._nodes = {node.address: node for node in self._given}
-        self.lookupds = [self.new_node(each) for each in dict.fromkeys(options.lookupd)]
+        # Without the access token: it is for nsqds.
+        self.lookupds = [self._new(each) for each in dict.fromkeys(options.lookupd)]
 
     def __enter__(self) -> "ClusterClient":
         return self
@@ -91,7 +92,10 @@ class ClusterClient:
 
     def new_node(self, address: str) -> ClusterNode:
         """With a connection of its own, for a thread of its own."""
-        return ClusterNode(address, timeout_s=self._timeout_s, tls=self._tls, token=self._token)
+        return self._new(address, self._token)
+
+    def _new(self, address: str, token: str = "") -> ClusterNode:
+        return ClusterNode(address, timeout_s=self._timeout_s, tls=self._tls, token=token)
 
 
 def _side_by_side(

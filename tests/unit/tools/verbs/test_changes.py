@@ -12,6 +12,7 @@ import pytest
 from pumpline.testing import LocalNsqd
 from tests.kit.certificates import Authority
 from tests.kit.daemons import wait_until
+from tests.kit.nsqadmin.upstreams import NOT_FOUND, FakeDaemon, a_node, lookupd_of
 from tests.kit.ports import HeldPort
 from tests.kit.tools.verbs import Fleet, Pumpline, Said, in_shell
 
@@ -256,3 +257,18 @@ def test_an_access_token_and_tls(pumpline: Pumpline, tmp_path: Path) -> None:
         assert (said.code, "this access token may only read" in said.err) == (1, True)
         assert pumpline("create", "orders", *given, f"--token-file={tokens}").code == 0
         assert pumpline("topics", *given).json()[0]["topic"] == "orders"
+
+
+def test_an_access_token_is_not_for_nsqlookupds(pumpline: Pumpline, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("an-access-token-for-all\n")
+    stats = '{"version":"1.3.0","topics":[{"topic_name":"orders","channels":[]}]}'
+    with (
+        FakeDaemon(lambda asked: (200, stats)) as nsqd,
+        FakeDaemon(lambda asked: NOT_FOUND) as lookupd,
+    ):
+        lookupd.answer = lookupd_of(a_node(nsqd.port, "orders"))
+        said = pumpline("pause", "orders", f"--lookupd={lookupd.address}", f"--token-file={tokens}")
+    assert (said.code, len(lookupd.asked) > 0) == (0, True), said.err
+    assert nsqd.asked[-1].headers["authorization"] == "Bearer an-access-token-for-all"
+    assert not [asked for asked in lookupd.asked if "authorization" in asked.headers]

@@ -145,12 +145,13 @@ class Asker:
         )
 
     async def _read(self, response: "aiohttp.ClientResponse") -> bytes:
-        answer = bytearray()
+        chunks, size_bytes = [], 0
         async for chunk in response.content.iter_any():
-            answer += chunk
-            if len(answer) > self._answer_bytes_max:
+            chunks.append(chunk)
+            size_bytes += len(chunk)
+            if size_bytes > self._answer_bytes_max:
                 raise NoAnswer("the answer is too long")
-        return bytes(answer)
+        return b"".join(chunks)
 
 
 @asynccontextmanager

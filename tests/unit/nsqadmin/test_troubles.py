@@ -11,7 +11,9 @@ from pumpline.nsqadmin.live.troubles import find_troubles, in_bytes, in_time
 NOW_S = 1_700_000_000.0
 
 
-def settle(state: ClusterState, now_s: float, *channels: PolledChannel, paused: int = 0) -> None:
+async def settle(
+    state: ClusterState, now_s: float, *channels: PolledChannel, paused: int = 0
+) -> None:
     """What one node says of topic t."""
     told = PolledTopic(
         topic_name="t", channels=list(channels), depth=7 * paused, paused=bool(paused)
@@ -22,7 +24,7 @@ def settle(state: ClusterState, now_s: float, *channels: PolledChannel, paused: 
     row.settle(total, now_s)
     state.at_s = now_s
     state.give_histories()
-    state.troubles = find_troubles(state)
+    state.troubles = await find_troubles(state)
 
 
 def channel(**figures: int) -> PolledChannel:
@@ -33,55 +35,55 @@ def words(state: ClusterState) -> list[tuple[str, str, str]]:
     return [(each.kind, each.severity, each.text) for each in state.troubles]
 
 
-def test_quiet_when_all_is_well() -> None:
+async def test_quiet_when_all_is_well() -> None:
     state = ClusterState()
-    settle(state, NOW_S, channel(depth=5, client_count=1), channel())
+    await settle(state, NOW_S, channel(depth=5, client_count=1), channel())
     assert words(state) == []
 
 
-def test_no_consumers() -> None:
+async def test_no_consumers() -> None:
     state = ClusterState()
     oldest_ns = int((NOW_S - 12 * 60) * 1e9)
-    settle(state, NOW_S, channel(depth=5, oldest_timestamp=oldest_ns))
+    await settle(state, NOW_S, channel(depth=5, oldest_timestamp=oldest_ns))
     assert words(state) == [("no_consumers", "trouble", "12 min behind, no consumer")]
     assert state.topics["t"].troubles == state.topics["t"].by_channel["c"].troubles == 1
     since_ms = state.troubles[0].since_ms
-    settle(state, NOW_S + 10, channel(depth=5, oldest_timestamp=oldest_ns))
+    await settle(state, NOW_S + 10, channel(depth=5, oldest_timestamp=oldest_ns))
     assert state.troubles[0].since_ms == since_ms
-    settle(state, NOW_S + 20, channel(depth=5))
+    await settle(state, NOW_S + 20, channel(depth=5))
     assert words(state) == [("no_consumers", "trouble", "5 messages waiting, no consumer")]
-    settle(state, NOW_S + 30, channel(depth=5, hold=True))
+    await settle(state, NOW_S + 30, channel(depth=5, hold=True))
     assert words(state) == []
 
 
-def test_paused() -> None:
+async def test_paused() -> None:
     state = ClusterState()
-    settle(state, NOW_S, channel(depth=1, paused=True), paused=1)
+    await settle(state, NOW_S, channel(depth=1, paused=True), paused=1)
     assert words(state) == [
         ("paused", "warning", "paused, 7 messages waiting"),
         ("paused", "warning", "paused, 1 message waiting"),
     ]
 
 
-def test_growing_through_five_minutes() -> None:
+async def test_growing_through_five_minutes() -> None:
     state = ClusterState()
     for step in range(0, 320, 10):
-        settle(state, NOW_S + step, channel(depth=1000 + step, client_count=1))
+        await settle(state, NOW_S + step, channel(depth=1000 + step, client_count=1))
     ((kind, severity, text),) = words(state)
     assert (kind, severity) == ("growing", "warning")
     assert text == "grew by 300 messages in 5 min, 1,310 waiting"
-    settle(state, NOW_S + 330, channel(depth=1000, client_count=1))
+    await settle(state, NOW_S + 330, channel(depth=1000, client_count=1))
     assert words(state) == []
 
 
-def test_timeouts() -> None:
+async def test_timeouts() -> None:
     state = ClusterState()
     for step in range(0, 30, 2):
-        settle(state, NOW_S + step, channel(timeout_count=step, client_count=1))
+        await settle(state, NOW_S + step, channel(timeout_count=step, client_count=1))
     assert words(state) == [("timeouts", "warning", "60 messages a minute time out")]
 
 
-def test_nodes() -> None:
+async def test_nodes() -> None:
     state = ClusterState()
     state.at_s = NOW_S
     gone, sick, full = NodeRow("gone:1"), NodeRow("sick:1"), NodeRow("full:1")
@@ -90,7 +92,9 @@ def test_nodes() -> None:
     full.disk_free, full.disk_total = 3_100_000_000, 51_000_000_000
     full.missing_at = ["lookupd:1"]
     state.nodes = {node.node: node for node in (full, sick, gone)}
-    found = [(each.node, each.kind, each.severity, each.text) for each in find_troubles(state)]
+    found = [
+        (each.node, each.kind, each.severity, each.text) for each in await find_troubles(state)
+    ]
     assert found == [
         ("gone:1", "node_silent", "trouble", "does not answer: connection refused"),
         ("sick:1", "unhealthy", "trouble", "NOK - failed to write"),

@@ -238,7 +238,11 @@ def decoded(answer: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(answer, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UpstreamError(f"failed to parse the answer: {error}") from None
+        raise unreadable(error) from None
+
+
+def unreadable(error: Exception) -> UpstreamError:
+    return UpstreamError(f"failed to parse the answer: {error}")
 
 
 def is_address(text: str) -> bool:

@@ -18,6 +18,7 @@ from pumpline.nsqadmin.live.polled import (
     PolledNode,
     PolledTopic,
     ToldExtent,
+    read_stats,
 )
 from pumpline.nsqadmin.live.rows import TopicRow
 from pumpline.nsqadmin.live.state import ClusterState
@@ -162,7 +163,8 @@ class NodeCloseup(Closeup):
         self._directory = directory
 
     async def _ask(self) -> None:
-        told = await self._directory.upstream.get_as(PolledNode, self.node, "/stats", STATS_QUERY)
+        answer = await self._directory.upstream.get(self.node, "/stats", STATS_QUERY)
+        told = await read_stats(answer)
         self.at_s = time.time()
         rows = {}
         pace = Pace()

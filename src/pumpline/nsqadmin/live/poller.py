@@ -16,8 +16,8 @@ from contextlib import nullcontext, suppress
 import msgspec
 
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory, RegisteredNode
-from pumpline.nsqadmin.cluster.upstream import decoded, is_address
-from pumpline.nsqadmin.live.polled import STATS_QUERY, PolledNode
+from pumpline.nsqadmin.cluster.upstream import is_address
+from pumpline.nsqadmin.live.polled import STATS_QUERY, PolledNode, read_stats
 from pumpline.nsqadmin.live.rows import NodeRow, TopicRow
 from pumpline.nsqadmin.live.silence import SilentDaemons
 from pumpline.nsqadmin.live.state import ClusterState, LookupdRow
@@ -122,7 +122,7 @@ class ClusterPoller:
             # One that never answered waits for nobody: many of them cost one timeout.
             async with room if known[address].started_at_ms else nullcontext():
                 answer = await self._directory.upstream.get(address, "/stats", STATS_QUERY)
-                await self._add(found, known[address], decoded(answer, PolledNode))
+                await self._add(found, known[address], await read_stats(answer))
 
         asked = await self._directory.upstream.each(self._silent.answering(known), ask)
         for address, error in asked.errors.items():
@@ -162,7 +162,7 @@ class ClusterPoller:
             nodes[address].settle(total, now_s, self._generations[address][1])
         state.give_histories()
         state.settle_total()
-        state.troubles = find_troubles(state)
+        state.troubles = await find_troubles(state)
         state.tell()
         self._first.set()
 

@@ -1,10 +1,11 @@
-"""What needs a person, in words: found in the rows after every poll, the worst first. Pure."""
+"""What needs a person, in words: found in the rows after every poll, the worst first."""
 
 from collections.abc import Iterator
 
 from pumpline.nsqadmin.live.history import STEP_S, step_of
 from pumpline.nsqadmin.live.rows import ChannelRow, NodeRow, TopicRow
 from pumpline.nsqadmin.live.state import ClusterState, Trouble
+from pumpline.web.yielding import Pace
 
 TROUBLE = "trouble"
 WARNING = "warning"
@@ -27,8 +28,9 @@ _KINDS = (
 )
 
 
-def find_troubles(state: ClusterState) -> list[Trouble]:
+async def find_troubles(state: ClusterState) -> list[Trouble]:
     """All there are; those that were there before keep their time. Counts them in the rows."""
+    pace = Pace()
     known = {trouble.place: trouble.since_ms for trouble in state.troubles}
     found = [*_of_daemons(state)]
     for topic in state.topics.values():
@@ -40,6 +42,7 @@ def find_troubles(state: ClusterState) -> list[Trouble]:
             topic.troubles += channel.troubles
             in_topic += in_channel
         found += in_topic
+        await pace.breathe()
     for trouble in found:
         trouble.since_ms = known.get(trouble.place, trouble.since_ms or state.at_ms)
     found.sort(key=_weight)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -40,38 +41,41 @@ def node_page(nsqd: Nsqd) -> str:
 # -- every page -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+Scheme = Literal["light", "dark"]
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+# Between the two only colours differ, so the rules about colours are enough for the second.
+AXE_RULES: dict[Scheme, dict[str, object]] = {"light": {}, "dark": {"runOnly": ["cat.color"]}}
+AXE_RUN = "(only) => axe.run(document, {resultTypes: ['violations'], ...only})"
+
+
 @pytest.mark.parametrize("width", [1280, 320])
 def test_every_page_renders_and_nothing_scrolls_sideways(
-    visit: Visit, nsqds: tuple[Nsqd, Nsqd], width: int, dark: bool
+    visit: Visit, nsqds: tuple[Nsqd, Nsqd], width: int
 ) -> None:
-    visitor = visit(width=width, dark=dark)
+    visitor = visit(width=width)
     for path in [*PAGES, node_page(nsqds[0])]:
         page = visitor.open(path)
         page.locator("main h1, main p").first.wait_for(state="attached")
         page.wait_for_load_state("load")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, scheme)
 
 
 def test_an_accessibility_check_finds_nothing(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
     if not AXE.exists():
         pytest.skip("axe-core is not installed: `make ui-js` installs it, where npm exists")
-    for dark in (False, True):
-        visitor = visit(dark=dark)
-        for path in [
-            "/",
-            "/topics",
-            "/topics/orders",
-            "/topics/orders/billing",
-            "/nodes",
-            "/lookup",
-        ]:
-            page = visitor.open(path)
-            page.locator("#main tbody tr").first.wait_for()
-            page.evaluate(AXE.read_text())
-            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    visitor = visit()
+    paths = ["/", "/topics", "/topics/orders", "/topics/orders/billing", "/nodes", "/lookup"]
+    for path in paths:
+        page = visitor.open(path)
+        page.locator("#main tbody tr").first.wait_for()
+        page.evaluate(AXE.read_text())
+        for scheme, only in AXE_RULES.items():
+            page.emulate_media(color_scheme=scheme)
+            found = page.evaluate(AXE_RUN, only)
             faults = [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]]
-            assert faults == [], path
+            assert faults == [], (path, scheme)
 
 
 def test_it_needs_nothing_from_elsewhere(visit: Visit, nsqadmin: NsqadminProcess) -> None:
@@ -201,6 +205,47 @@ def test_a_live_tail_shows_what_is_published(visit: Visit, nsqds: tuple[Nsqd, Ns
     assert page.locator(".message").count() == shown
     page.get_by_role("button", name="Go on").click()
     visitor.wait_for_text(".message", "fresher")
+
+
+def test_an_empty_cluster_says_what_to_do(visit: Visit, tmp_path: Path) -> None:
+    with Nsqlookupd(tmp_path / "nsqlookupd") as nsqlookupd:
+        flag = f"--lookupd-http-address={nsqlookupd.http_address}"
+        with NsqadminProcess(tmp_path / "nsqadmin", flag) as empty:
+            visitor = visit(address=empty.http_address)
+            page = visitor.open("/")
+            visitor.wait_for_text(".calm", "No nsqd is known yet. Start one with")
+            visitor.wait_for_text(".empty", "There are no topics yet.")
+            page.goto("about:blank")  # its streams end before nsqadmin does
+
+
+def test_a_node_that_is_not_there_is_told_and_nothing_else(visit: Visit) -> None:
+    visitor = visit()
+    page = visitor.open("/nodes/127.0.0.1:1")
+    visitor.wait_for_text("main .bad", "No nsqd of this cluster has this address.")
+    assert not page.locator("#banner").is_visible()  # nsqadmin answers
+    assert page.locator("main table:visible").count() == 0
+    visitor.errors.clear()  # the browser tells of every answer that is no 200
+
+
+NUMBERS = """async () => {
+  const { plainTable } = await import("/static/table.js");
+  const columns = [{ label: "n", number: true, show: (row) => row.n.toLocaleString("en-US") }];
+  const table = plainTable("Numbers", [{ label: "name", head: true, show: () => "x" }, ...columns]);
+  document.getElementById("main").replaceChildren(table);
+  const shown = [9_999_999, 20_042_123, 12_345_678_901, 98_765_432_109_876];
+  table.update(shown.map((n) => ({ key: n, n })));
+  const cells = [...table.querySelectorAll("tbody td")];
+  return cells.map((cell) => [cell.textContent, cell.title, cell.scrollWidth <= cell.clientWidth]);
+}"""
+
+
+def test_numbers_are_not_cut(visit: Visit) -> None:
+    assert visit().open("/nodes").evaluate(NUMBERS) == [
+        ["9,999,999", "", True],
+        ["20.0 M", "20,042,123", True],
+        ["12.3 G", "12,345,678,901", True],
+        ["98.8 T", "98,765,432,109,876", True],
+    ]
 
 
 # -- what it does -----------------------------------------------------------------------------

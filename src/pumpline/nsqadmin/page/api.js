@@ -84,22 +84,34 @@ export function live(view, parameters, on) {
         const error = JSON.parse(event.data);
         stop();
         on.error?.(new ApiError(error.status, error));
+      } else if (!ended && source?.readyState === EventSource.CLOSED) {
+        close();
+        askWhy();
       } else if (!ended) {
         tell(false);
-        if (source?.readyState === EventSource.CLOSED) retry();
       }
     });
+  }
+
+  // The browser connects again by itself, but not after an answer that is no stream, of which it does not tell what it was.
+  async function askWhy() {
+    try {
+      await get(`/api/v1/${view}`, parameters);
+    } catch (error) {
+      if (error.status >= 400 && error.status < 500) {
+        stop();
+        on.error?.(error);
+        return;
+      }
+    }
+    if (ended) return;
+    tell(false);
+    setTimeout(open, 2000);
   }
 
   function close() {
     source?.close();
     source = null;
-  }
-
-  // The browser connects again by itself, but gives up after an answer that is no stream.
-  function retry() {
-    close();
-    setTimeout(open, 2000);
   }
 
   function onVisibility() {

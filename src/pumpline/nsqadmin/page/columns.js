@@ -4,8 +4,10 @@ import { h, link, paths, setText } from "./dom.js";
 import { spark } from "./chart.js";
 import { ago, bytes, count, lag, rate } from "./format.js";
 
+const SHORT = 16; // characters, of a name that is not cut to make room for a long one
+
 /** A text of somebody else, cut where the column ends; all of it is in the title. */
-export const name = (text) => h("span", { class: "name", title: text }, text);
+export const name = (text) => h("span", { class: text?.length <= SHORT ? "name short" : "name", title: text }, text);
 
 /** Words beside a name: paused, trouble. */
 function marks(row) {

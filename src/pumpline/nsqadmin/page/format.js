@@ -10,6 +10,12 @@ export function count(value) {
   return unknown(value) ? UNKNOWN : NUMBER.format(value);
 }
 
+/** A large number where there is no room for all of it: 20.0 M. */
+export function brief(value) {
+  const [size, unit] = value < 1e9 ? [1e6, "M"] : value < 1e12 ? [1e9, "G"] : [1e12, "T"];
+  return `${ONE_DIGIT.format(value / size)} ${unit}`;
+}
+
 export function rate(value) {
   if (unknown(value)) return UNKNOWN;
   if (value === 0) return "0";

@@ -2,7 +2,7 @@
 
 import { live } from "./api.js";
 import { h, replace, setText } from "./dom.js";
-import { count } from "./format.js";
+import { brief, count } from "./format.js";
 
 const headClass = (column) => [column.number ? "number" : "", column.class ?? ""].join(" ").trim() || null;
 
@@ -13,9 +13,19 @@ function widths(columns, picks) {
 
 const NOTHING = new Set(["0", "–", ""]);
 
+/** A number is never cut: one that its column has no room for is shortened, and the title has all of it. */
+function fitted(column, text) {
+  const room = column.width === "col-small" ? 7 : 9;
+  const isLong = column.number && text.length > room && /^[\d,]+$/.test(text);
+  return isLong ? brief(Number(text.replaceAll(",", ""))) : text;
+}
+
 /** What is nothing is grey: what is something stands out. */
 function setFigure(cell, column, text) {
-  setText(cell, text);
+  const shown = fitted(column, text);
+  setText(cell, shown);
+  if (shown !== text) cell.title = text;
+  else cell.removeAttribute("title");
   if (column.number) cell.classList.toggle("nothing", NOTHING.has(text));
 }
 

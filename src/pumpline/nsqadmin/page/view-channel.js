@@ -63,7 +63,8 @@ export function channelView(session, topic, channel) {
         { id: "dead", label: "Dead letters", make: () => deadLetters(session, topic, channel) },
       ]);
       replace(tabs, made);
-      end = made.start();
+      const ends = [made.start(), consumers.start()];
+      end = () => ends.forEach((each) => each());
     }
   }
 
@@ -79,8 +80,7 @@ export function channelView(session, topic, channel) {
       more();
       const timer = setInterval(more, 10_000);
       const stop = live("channel", { topic, channel }, { full: draw, delta: draw, error: (error) => setText(note, error.message) });
-      const ends = [stop, consumers.start()];
-      return () => { clearInterval(timer); ends.forEach((each) => each()); end?.(); };
+      return () => { clearInterval(timer); stop(); end?.(); };
     },
   };
 }

@@ -8,13 +8,13 @@ import { confirm } from "./dialog.js";
 import { h, link, paths, replace, setText } from "./dom.js";
 import { ago, bytes, count, lag, rate } from "./format.js";
 import { liveTable, plainTable } from "./table.js";
-import { troubleList } from "./view-overview.js";
+import { NO_NODES, troubleList } from "./view-overview.js";
 
 export function nodesView() {
   const table = liveTable({
     view: "table/nodes", caption: "Nodes", columns: nodeColumns, sort: "node",
     filters: [{ id: "trouble", label: "needs a look" }, { id: "silent", label: "silent" }],
-    empty: "No nsqd is known.",
+    empty: NO_NODES,
   });
   return { title: "Nodes", element: h("div", {}, h("h1", {}, "Nodes"), table), start: () => table.start() };
 }
@@ -45,9 +45,20 @@ export function nodeView(session, node) {
     { label: "published", number: true, show: (row) => count(row.count) },
   ], { empty: "Nobody is connected to publish." });
   const problem = h("p", { class: "bad", hidden: true });
+  const rest = h(
+    "div", { hidden: true },
+    h("div", { class: "charts" }, rates, depth),
+    h("section", {}, h("h2", {}, "Topics"), topics),
+    h("section", {}, h("h2", {}, "Channels"), channels),
+    h("section", {}, h("h2", {}, "Producers"), producers),
+  );
+  let ends = null; // of the tables, once there is a node
+  let left = false;
 
   function draw(data) {
     problem.hidden = true;
+    rest.hidden = false;
+    if (!ends && !left) ends = [topics.start(), channels.start()];
     const row = data.node;
     troubles.update(data.troubles ?? []);
     const version = [row.version && `nsqd ${row.version}`, row.pumpline && `pumpline ${row.pumpline}`].filter(Boolean).join(", ");
@@ -69,18 +80,13 @@ export function nodeView(session, node) {
   return {
     title: node,
     element: h(
-      "div", {}, h("h1", {}, node), problem, facts, registered, troubles,
-      h("div", { class: "charts" }, rates, depth),
-      h("section", {}, h("h2", {}, "Topics"), topics),
-      h("section", {}, h("h2", {}, "Channels"), channels),
-      h("section", {}, h("h2", {}, "Producers"), producers),
+      "div", {}, h("h1", {}, node), problem, facts, registered, troubles, rest,
     ),
     start: () => {
       more();
       look();
       const timers = [setInterval(more, 10_000), setInterval(() => document.hidden || look(), 5000)];
-      const ends = [topics.start(), channels.start()];
-      return () => { timers.forEach(clearInterval); ends.forEach((end) => end()); };
+      return () => { left = true; timers.forEach(clearInterval); ends?.forEach((end) => end()); };
     },
   };
 }

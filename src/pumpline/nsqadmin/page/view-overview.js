@@ -9,6 +9,7 @@ import { liveTable } from "./table.js";
 import { topicFilters } from "./view-topics.js";
 
 const TROUBLES_SHOWN = 8;
+export const NO_NODES = "No nsqd is known yet. Start one with the --lookupd-tcp-address of an nsqlookupd that nsqadmin asks, or name its HTTP address to nsqadmin with --nsqd-http-address.";
 
 /** What a trouble is about, as a link. */
 function about(trouble) {
@@ -21,12 +22,12 @@ export function troubleList(title = true) {
   const element = h("section", { class: "troubles", "aria-label": "What needs a look", "aria-live": "polite" });
   let key = "";
   let all = false;
-  element.update = (troubles, total = troubles.length) => {
-    const news = JSON.stringify([troubles.map((each) => [each.kind, each.topic, each.channel, each.node, each.text]), total, all]);
+  element.update = (troubles, total = troubles.length, calm = "Nothing needs a look.") => {
+    const news = JSON.stringify([troubles.map((each) => [each.kind, each.topic, each.channel, each.node, each.text]), total, all, calm]);
     if (news === key) return;
     key = news;
     if (!troubles.length) {
-      replace(element, title && h("p", { class: "calm" }, "Nothing needs a look."));
+      replace(element, title && h("p", { class: "calm" }, calm));
       return;
     }
     const shown = all ? troubles : troubles.slice(0, TROUBLES_SHOWN);
@@ -35,7 +36,7 @@ export function troubleList(title = true) {
       element,
       title && h("h2", {}, `▲ ${count(total)} ${total === 1 ? "thing" : "things"} to look at`),
       h("ul", {}, shown.map((each) => h("li", { class: each.severity }, about(each), h("span", {}, each.severity === "trouble" ? "▲ " : "△ ", each.text)))),
-      more > 0 && troubles.length > shown.length && h("button", { type: "button", class: "plain", onclick: () => { all = true; element.update(troubles, total); } }, `${count(more)} more`),
+      more > 0 && troubles.length > shown.length && h("button", { type: "button", class: "plain", onclick: () => { all = true; element.update(troubles, total, calm); } }, `${count(more)} more`),
     );
   };
   return element;
@@ -77,7 +78,7 @@ export function overviewView() {
   );
 
   function draw(data) {
-    troubles.update(data.troubles, data.troubles_total);
+    troubles.update(data.troubles, data.troubles_total, data.totals.nodes ? undefined : NO_NODES);
     for (const [id, each] of Object.entries(rates)) each.update((id === "waiting" ? count : rate)(data.totals[id]), data.history[id]);
     for (const [id, each] of Object.entries(counts)) {
       const silent = id === "nodes" && data.totals.silent ? ` (${data.totals.silent} silent)` : "";

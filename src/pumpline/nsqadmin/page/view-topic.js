@@ -82,7 +82,8 @@ export function topicView(session, topic) {
         { id: "holds", label: "Holds", make: () => holds(session, topic) },
       ]);
       replace(tabs, made);
-      end = made.start();
+      const ends = [made.start(), channels.start()];
+      end = () => ends.forEach((each) => each());
     }
   }
 
@@ -98,8 +99,7 @@ export function topicView(session, topic) {
       more();
       const timer = setInterval(more, 10_000);
       const stop = live("topic", { topic }, { full: draw, delta: draw, error: (error) => setText(note, error.message) });
-      const ends = [stop, channels.start()];
-      return () => { clearInterval(timer); ends.forEach((each) => each()); end?.(); };
+      return () => { clearInterval(timer); stop(); end?.(); };
     },
   };
 }

@@ -227,3 +227,29 @@ def test_paused_topic_that_cannot_be_written_as_empty_is_told(nsqd: KillableNsqd
     nsqd.again()
     nsqd.act("/topic/unpause", topic="t")
     assert [message.body for message in drain(nsqd, "t", "c", len(SENT))] == SENT
+
+
+def test_one_topic_of_many_that_cannot_be_written_is_refused_at_its_place(
+    nsqd: KillableNsqd,
+) -> None:
+    topics = [f"many-{number}" for number in range(10)]
+    full = topics[5]
+    for topic in topics:
+        create_channel(nsqd, topic, "c")
+    with nsqd.connect() as client:
+        client.publish(full, bytes(50_000))
+        for topic in topics:
+            client.publish(topic, b"0")
+    # A file may have 50,000 bytes: one topic's log has more.
+    with nsqd.limited(resource.RLIMIT_FSIZE, 50_000), nsqd.connect() as client:
+        for topic in topics:
+            client.send_command(f"PUB {topic}", b"1")
+        frames = [client.read_frame() for _ in range(6)]
+        assert [data for _, data in frames[:5]] == [b"OK"] * 5
+        assert frames[5][1].startswith(f"E_PUB_FAILED PUB failed {EFBIG_REASON}".encode())
+        with pytest.raises((EOFError, ConnectionResetError)):
+            client.read_frame()
+    kept = [message.body for message in drain(nsqd, full, "c", 2)]
+    assert kept == [bytes(50_000), b"0"]
+    for topic in topics[:5]:
+        assert [message.body for message in drain(nsqd, topic, "c", 2)] == [b"0", b"1"]

@@ -148,9 +148,7 @@ class Log:
         """Write all of `batches`, or raise OSError having written none of them."""
         parts: list[bytes | memoryview] = []
         for batch in batches:
-            parts += (batch.head(), batch.ends, batch.frames)
-            if batch.tokens:
-                parts.append(batch.tokens)
+            parts += batch.parts()
             if batch.timestamp_ns < self._newest_ns:
                 self.note_disorder()
             self._newest_ns = batch.timestamp_ns

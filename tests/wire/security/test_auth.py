@@ -178,6 +178,17 @@ def test_permissions(connect: Connect, topic: str, secret: str, verb: str, allow
         assert session.until_closed() == [(FRAME_ERROR, text)]
 
 
+def test_a_topic_that_others_publish_to_stays_closed(connect: Connect, topic: str) -> None:
+    allowed, limited = connect(), connect()
+    assert allowed.request(auth(b"all")).type == FRAME_RESPONSE
+    allowed.send(*[pub(name, b"x") for name in ("open", topic) * 2])
+    assert allowed.frames(4) == [OK] * 4
+    assert limited.request(auth(b"only one topic")).type == FRAME_RESPONSE
+    limited.send(pub("open", b"x"), pub(topic, b"x"), pub("open", b"x"))
+    text = f'E_UNAUTHORIZED AUTH failed for PUB on "{topic}" ""'.encode()
+    assert limited.until_closed() == [OK, (FRAME_ERROR, text)]
+
+
 def test_a_hostile_expression_does_not_stall_nsqd(connect: Connect) -> None:
     """With backtracking this one takes 2^63 steps."""
     session = connect()
@@ -198,7 +209,8 @@ def test_permission_is_asked_for_again_when_it_has_expired(
     frames = []
 
     def publish_until_refused() -> bool:
-        frames.append(session.request(pub(topic, b"x")))
+        name = f"{topic}.{len(frames) % 3}"  # what was allowed for others is not remembered, either
+        frames.append(session.request(pub(name, b"x")))
         return frames[-1] != OK
 
     wait_until(publish_until_refused)

@@ -73,3 +73,7 @@ def test_publish_and_consume_after_the_upgrade(connect: Connect, topic: str) -> 
     assert session.request(sub(topic, "ch")) == OK
     session.send(rdy(1))
     assert session.message().body == b"secret"
+    other = connect()  # what is known of the topic by now opens nothing to others
+    other.send(pub(topic, b"x"))
+    text = b"E_INVALID cannot PUB in current state (TLS required)"
+    assert other.until_closed() == [(FRAME_ERROR, text)]

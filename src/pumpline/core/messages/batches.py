@@ -33,6 +33,7 @@ HEADER_BYTES = HEADER.size  # 40
 CRC_END = 8  # the crc covers what follows this byte
 BATCH_BYTES_MAX = 1 << 30
 FULL_BYTES = 1 << 20  # of frames: a batch of this size is sealed; its last message may exceed it
+SMALL_BYTES = 4096  # of frames: to copy them costs less than to sum and to write three parts
 TOKENS = 1  # a flag: publish tokens follow the frames
 
 _LENGTH_CRC = Struct(">II")
@@ -139,6 +140,14 @@ class LogBatch:
         stop = max(self.first + index, start + 1)
         return stop, self.position(stop)
 
+    def parts(self) -> list[bytes | memoryview]:
+        """The batch as written to a segment."""
+        if len(self.frames) > SMALL_BYTES:
+            return [self.head(), self.ends, self.frames]
+        rest = _REST.pack(self.first, self.timestamp_ns, self.due_ns, self.count, 0)
+        rest += b"".join((self.ends, self.frames))
+        return [_LENGTH_CRC.pack(len(rest) + CRC_END - 4, crc32(rest)) + rest]
+
     def head(self) -> bytes:
         """The header as written to a segment, with the crc over all parts."""
         rest = _REST.pack(self.first, self.timestamp_ns, self.due_ns, self.count, 0)
@@ -165,6 +174,9 @@ class PublishTokenBatch(LogBatch):
     @property
     def size_bytes(self) -> int:
         return HEADER_BYTES + len(self.ends) + len(self.frames) + len(self.tokens)
+
+    def parts(self) -> list[bytes | memoryview]:
+        return [self.head(), self.ends, self.frames, self.tokens]
 
     def head(self) -> bytes:
         rest = _REST.pack(self.first, self.timestamp_ns, self.due_ns, self.count, TOKENS)

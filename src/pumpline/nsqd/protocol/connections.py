@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pumpline.nsqd.protocol.turns import Turns
+from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.queue.topics import Topics
 
 if TYPE_CHECKING:  # a connection and the set of all of them know each other
@@ -29,6 +30,8 @@ class Connections:
         self.loop = loop
         self.turns = Turns(loop.call_soon)
         self.received = bytearray(RECEIVE_BYTES)  # parsed before anybody else receives
+        self.pub_topics: dict[bytes, Topic] = {}  # lines of PUBs that anybody may send -> topic
+        topics.observers.append(self)
         self.draining = False  # publishes and subscriptions are refused
         self.refused_count = 0  # over --max-connections
         self.dropped: Counter[str] = Counter()  # given up, by the reason; see `heartbeat`
@@ -55,9 +58,15 @@ class Connections:
         """A connection is closed; it need not have been admitted."""
         self._connections.pop(connection, None)
 
+    def registration_changed(self, topic: str, channel: str | None) -> None:
+        """A topic came or went: what its PUBs are for is not known any more."""
+        if channel is None:
+            self.pub_topics.pop(b"PUB %b\n" % topic.encode(), None)
+
     def drain(self) -> None:
         """Refuse publishes and subscriptions from now on."""
         self.draining = True
+        self.pub_topics.clear()
         for connection in self:
             connection.protocol.forget_publish()
 

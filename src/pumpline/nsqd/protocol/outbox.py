@@ -154,7 +154,7 @@ class Outbox:
                 self._transport.write(frames.OK * reply[1])
                 return
         if replies:
-            self.flush()
+            self._tick.write(self)  # other topics of this tick may have outcomes for it, too
 
     # -- the socket ---------------------------------------------------------------------------
 

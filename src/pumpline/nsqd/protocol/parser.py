@@ -45,6 +45,8 @@ LINE_BYTES_MAX = 16_384  # with the newline
 FIN_BYTES = 21  # `FIN <id>` and a newline
 REQ_BYTES = 20  # `REQ <id>`: a space, the delay and a newline follow
 DELAY_BYTES_MAX = 16  # with the space and the newline: a longer one takes the long way
+PUB_LINE_BYTES_MAX = 80  # with the longest name of a topic
+PUB_LINES_MAX = 256  # that a client who needs permission is known to have it for
 TURN_OVER = 0  # more commands are there, but it is the others' turn
 CLOCK_PASSES = 4  # between looks at the clock: a command takes 1 us, a new topic over 1 ms
 
@@ -66,8 +68,10 @@ class Protocol:
         "_delayed",
         "_delayed_line",
         "_mpub_line",
+        "_mpub_topic",
         "_pub_line",
         "_pub_topic",
+        "_pub_topics",
         "_turn_ends_s",
         "access",
         "awaits_body",
@@ -100,6 +104,9 @@ class Protocol:
         self.mpub_progress = publish.MpubProgress(self.options)
         self._pub_line = self._mpub_line = _NO_LINE
         self._pub_topic: Topic | None = None
+        self._mpub_topic: Topic | None = None
+        # Lines of PUBs that were allowed and valid: what any client may do, all have learnt.
+        self._pub_topics = connections.pub_topics if self.access is None else {}
         self._delayed_line = _NO_LINE  # of the last DPUB
         self._delayed: tuple[Topic, int] | None = None  # its topic, and its delay in ns
         self._turn_ends_s = 0.0
@@ -124,7 +131,7 @@ class Protocol:
                     if buf.startswith(b"FIN ", pos):
                         after = self._fin_run(buf, pos, end)
                 elif first == _P:
-                    if buf.startswith(self._pub_line, pos):
+                    if buf.startswith(self._pub_line, pos) or self._recall_pub(buf, pos, end):
                         after = self._pub_run(buf, pos, end)
                 elif first == _M:
                     if buf.startswith(self._mpub_line, pos):
@@ -192,6 +199,8 @@ class Protocol:
     def forget_publish(self) -> None:
         """The next publish takes the long way, where all is checked."""
         self._pub_line = self._mpub_line = self._delayed_line = _NO_LINE
+        if self.access is not None:
+            self._pub_topics.clear()
 
     def cut_short(self, buf: bytearray) -> str:
         """The error that is due when the client closes after the unfinished command in `buf`."""
@@ -201,11 +210,13 @@ class Protocol:
 
     def remember_publish(self, line: bytes, topic: "Topic") -> None:
         """A publish with this line was allowed and valid: take the short way next time."""
-        self._pub_topic = topic
         if line.startswith(b"M"):
-            self._mpub_line, self._pub_line = line, _NO_LINE
-        else:
-            self._pub_line, self._mpub_line = line, _NO_LINE
+            self._mpub_line, self._mpub_topic = line, topic
+            return
+        self._pub_line, self._pub_topic = line, topic
+        if self.access is not None and len(self._pub_topics) >= PUB_LINES_MAX:
+            self._pub_topics.clear()
+        self._pub_topics[line] = topic
 
     def remember_delayed(self, line: bytes, topic: "Topic", delay_ns: int) -> None:
         """Likewise of a publish with a delay."""
@@ -231,6 +242,16 @@ class Protocol:
 
     # -- the short ways -----------------------------------------------------------------------
 
+    def _recall_pub(self, buf: bytearray, pos: int, end: int) -> bool:
+        """Whether the topic of the PUB at `pos` is known, though it is not that of the last one."""
+        newline = buf.find(b"\n", pos, min(end, pos + PUB_LINE_BYTES_MAX))
+        line = bytes(buf[pos : newline + 1])
+        topic = self._pub_topics.get(line)
+        if topic is None or self.needs_tls:
+            return False
+        self._pub_line, self._pub_topic = line, topic
+        return True
+
     def _pub_run(self, buf: bytearray, pos: int, end: int) -> int:
         topic = self._pub_topic
         if topic is None or topic.exiting:
@@ -250,7 +271,7 @@ class Protocol:
         return after
 
     def _mpub_whole(self, buf: bytearray, pos: int, end: int) -> int:
-        topic = self._pub_topic
+        topic = self._mpub_topic
         body_at = pos + len(self._mpub_line) + 4
         if topic is None or topic.exiting or end - body_at < 4:
             return pos

@@ -20,19 +20,27 @@ class Settled(NamedTuple):
 def settle(replies: list[PendingReply]) -> Settled:
     """Take the replies that can be sent: all up to the first whose outcome is not known."""
     output: list[bytes] = []
+    oks = 0  # in a row, up to here
     for index, reply in enumerate(replies):
+        if isinstance(reply, tuple):
+            ticket, count, verb = reply
+            if ticket.succeeded:
+                oks += count
+                continue
+        if oks:
+            output.append(frames.OK * oks)
+            oks = 0
         if isinstance(reply, bytes):
             output.append(reply)
-            continue
-        ticket, count, verb = reply
-        if not ticket.done:
+        elif not ticket.done:
             del replies[:index]
             return Settled(output, awaited=ticket)
-        if ticket.error is not None:
+        else:
             replies.clear()
             error = ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {ticket.error}")
             output.append(frames.encode_frame(frames.ERROR, error.data))
             return Settled(output, refused=True)
-        output.append(frames.OK * count)
+    if oks:
+        output.append(frames.OK * oks)
     replies.clear()
     return Settled(output)

@@ -83,6 +83,11 @@ class Channel:
         return sum(len(consumer.leases) for consumer in self.consumers)
 
     @property
+    def has_takers(self) -> bool:
+        """Whether `share` has anything to do when more messages come."""
+        return bool(self._line) or self.ephemeral
+
+    @property
     def message_count(self) -> int:
         """Messages given to this channel since the process started."""
         return self.topic.pumped - self._counted_from

@@ -14,18 +14,21 @@ class Ticket:
     def __init__(self) -> None:
         self.done = self.succeeded = False
         self.error: str | None = None  # why it failed, once done
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[Callable[[], None]] | None = None
 
     def wait(self, callback: Callable[[], None]) -> None:
         """Call back when done, which it must not be yet."""
-        self._waiting.append(callback)
+        if self._waiting is None:
+            self._waiting = [callback]
+        else:
+            self._waiting.append(callback)
 
     def settle(self, error: str | None) -> None:
         self.done = True
         self.error = error
         self.succeeded = error is None
-        waiting, self._waiting = self._waiting, []
-        for callback in waiting:
+        waiting, self._waiting = self._waiting, None
+        for callback in waiting or ():
             try:
                 callback()
             except Exception:  # one that fails must not keep the others from being called

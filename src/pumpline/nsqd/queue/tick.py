@@ -5,7 +5,8 @@
 3. Only then are publishers answered and channels shown the batch.
 4. Every channel with news settles what was finished, and shares what is ready among its consumers
    with credit. One whose credit is used up gets its messages at once.
-5. Every connection with more output writes it, in one write.
+5. Every connection with more output writes it, in one write: also the answers to publishes, unless
+   one topic's outcome was all that the connection waited for.
 
 Work for a tick is announced with `publish`, `share` and `write`; the first announcement schedules
 the tick, once. The clocks are read at most once a tick.

@@ -278,11 +278,12 @@ class Topic:
         share = self.tick.share
         remembered = False
         for channel in self.channels.values():
-            share(channel)
+            if channel.has_takers:
+                share(channel)
             remembered = remembered or channel.cursor_file is not None
         if not remembered:
             self.manifest.write_soon()  # ephemeral channels have no cursor that says it
-        self.tick.share(self)
+        share(self)
 
     def _note_deferred(self) -> None:
         shown = [batch for batch in self._deferred if batch.end <= self.pumped]
@@ -296,15 +297,12 @@ class Topic:
     def share(self) -> None:
         """Forget the part of the log's tail that no channel will read, after they were served."""
         log = self.log
-        if log.keeps_unfinished:
-            lowest = min((c.delivery.low for c in self.channels.values()), default=0)
-        else:
-            lowest = min((c.delivery.next for c in self.channels.values()), default=log.end)
-        log.trim(
-            lowest,
-            messages_max=self.options.mem_queue_size,
-            bytes_max=self.owner.tail_bytes_max,
-        )
+        lowest = log.end if self.channels or not log.keeps_unfinished else 0
+        for channel in self.channels.values():
+            delivery = channel.delivery
+            lowest = min(lowest, delivery.low if log.keeps_unfinished else delivery.next)
+        messages_max, bytes_max = self.options.mem_queue_size, self.owner.tail_bytes_max
+        log.trim(lowest, messages_max=messages_max, bytes_max=bytes_max)
 
     # -- syncing (see queue.group_commit) ------------------------------------------------------
 

@@ -7,16 +7,20 @@ topics/<topic>/topic.json             manifest: base of the message ids, positio
                                       settings
 topics/<topic>/<first offset>.log     segments (log.segment)
 topics/<topic>/<channel>.cursor       channels (log.cursor)
+topics/<topic>/<channel>.cursor.deleted   a channel that nsqd.dat may still name, and is deleted
 topics/<topic>/tokens, tokens.old     publish tokens (log.tokens)
 imported/<date>/                      disk queues of Go nsqd that were taken over (log.diskqueue)
 trash/                                deleted topics on their way out
 ```
 A topic or channel exists if its directory or cursor does, so neither is lost by a crash before
 nsqd.dat is written; nsqd.dat adds what was paused, and topics that came from another nsqd.
+A deleted channel's cursor is renamed first and unlinked once nsqd.dat does not name the channel any
+more: with neither file the channel would come back at the oldest message.
 """
 
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from random import randrange
 
@@ -31,6 +35,7 @@ from pumpline.log.files import TEMPORARY, sync_file, write_whole
 METADATA = "nsqd.dat"
 _MANIFEST = "topic.json"
 _STAGED = ".staged"
+_DELETED = ".deleted"
 
 
 class ChannelMetadata(msgspec.Struct):
@@ -86,6 +91,7 @@ class Directory:
         self.path = path
         self._topics = os.path.join(path, "topics")
         self._trash = os.path.join(path, "trash")
+        self._deleted: set[str] = set()  # cursors to be unlinked after the next write of nsqd.dat
 
     def prepare(self) -> None:
         """Remove what a deletion left, and make the room for topics."""
@@ -108,10 +114,23 @@ class Directory:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise DirectoryError(f"failed to parse metadata in {path} - {error}") from error
 
-    def write_metadata(self, metadata: Metadata) -> None:
-        """Replace nsqd.dat, durably; for a thread."""
+    def write_metadata(self, metadata: Metadata, deleted: Iterable[str] = ()) -> None:
+        """Replace nsqd.dat, durably, and unlink cursors whose channels it does not name any more;
+        for a thread."""
         path = os.path.join(self.path, METADATA)
         write_whole(path, msgspec.json.encode(metadata), sync=True)
+        for cursor_path in deleted:
+            with suppress(FileNotFoundError):  # its topic was deleted, too
+                os.unlink(cursor_path)
+
+    def take_deleted(self) -> set[str]:
+        """Cursors of channels that were deleted since the last call, for `write_metadata`."""
+        deleted, self._deleted = self._deleted, set()
+        return deleted
+
+    def keep_deleted(self, deleted: set[str]) -> None:
+        """nsqd.dat could not be written: the next write is to unlink these."""
+        self._deleted |= deleted
 
     # -- topics -------------------------------------------------------------------------------
 
@@ -210,8 +229,20 @@ class Directory:
             return file.read()
 
     def remove_cursor(self, topic: str, channel: str) -> None:
+        """Delete a channel, whatever nsqd.dat says of it until it is written."""
+        path = self.cursor_path(topic, channel)
         with suppress(FileNotFoundError):
-            os.unlink(self.cursor_path(topic, channel))
+            os.replace(path, path + _DELETED)
+            self._deleted.add(path + _DELETED)
+
+    def deleted_channels(self, topic: str) -> set[str]:
+        """The channels of which nothing in nsqd.dat counts: they were deleted since it was written,
+        and perhaps made again. They are forgotten once it is written."""
+        suffix = cursor.SUFFIX + _DELETED
+        path = self.topic_path(topic)
+        files = [name for name in os.listdir(path) if name.endswith(suffix)]
+        self._deleted.update(os.path.join(path, name) for name in files)
+        return {name.removesuffix(suffix) for name in files}
 
     def disk_bytes(self) -> tuple[int, int]:
         """What is free of the file system, and all of it."""

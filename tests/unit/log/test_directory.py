@@ -185,6 +185,9 @@ def test_a_channel_may_have_any_valid_name(directory: Directory, name: str) -> N
     directory.remove_cursor("t", name)
     directory.remove_cursor("t", name)
     assert directory.channel_names("t") == []
+    assert directory.deleted_channels("t") == {name}
+    directory.write_metadata(Metadata(), directory.take_deleted())
+    assert directory.deleted_channels("t") == set()
 
 
 def test_only_cursors_of_channels_are_listed(tmp_path: Path, directory: Directory) -> None:

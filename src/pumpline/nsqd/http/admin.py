@@ -83,12 +83,16 @@ class AdminEndpoints:
 
     async def delete_channel(self, request: Request) -> Reply:
         channel = self._channel(request)
+        topic = self._existing(channel.topic.name)
         try:
-            channel.topic.delete_channel(channel.name)
+            unwritten = topic.delete_channel(channel.name)
         except OSError as error:
             raise self._failed(error, f"channel {channel.name}") from None
-        self._let_go(channel.topic.name)
-        return await self._persisted()
+        self._let_go(topic.name)
+        reply = await self._persisted()
+        if unwritten and (unwritten := topic.manifest.try_write()):
+            raise self._failed(unwritten, f"manifest of topic {topic.name}")
+        return reply
 
     async def empty_channel(self, request: Request) -> Reply:
         channel = self._channel(request)

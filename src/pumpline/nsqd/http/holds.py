@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from pumpline.core.text.names import is_ephemeral, is_valid_name
+from pumpline.log.files import lacks_room
 from pumpline.log.holds import StoredHold
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.http.log import LogEndpoints, check_offset, number
@@ -59,8 +60,8 @@ class HoldEndpoints:
         query = request.query()
         topic = self._log.durable(query)
         topic.holds.delete(_existing(topic, query).name)
-        self._broker.retention.let_go(topic)
         await self._save(topic)
+        self._broker.retention.let_go(topic)
         return NOTHING
 
     def list(self, request: Request) -> Reply:
@@ -70,7 +71,14 @@ class HoldEndpoints:
 
     async def _save(self, topic: Topic) -> None:
         try:
-            await topic.holds.save()
+            try:
+                await topic.holds.save()
+            except OSError as error:
+                if not lacks_room(error):
+                    raise
+                topic.holds.let_go_unsaved()
+                self._broker.retention.let_go(topic)
+                await topic.holds.save()
         except OSError as error:
             if topic.exiting:
                 raise HttpError(404, "TOPIC_NOT_FOUND") from None

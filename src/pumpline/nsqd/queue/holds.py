@@ -5,6 +5,9 @@ the log. It shares the name space of channels, shows among them in /stats, and i
 change of it is answered. So that a reader that died cannot fill the disk, a hold may pin so many
 bytes and no more: beyond that it is *dropped*. A dropped hold pins nothing, but stays, and says so
 to its owner; a commit that brings it back under its limit revives it.
+
+What a kill would bring back stays in the log, too: a commit or a delete lets go of it once it is on
+disk, unless the disk is full (`let_go_unsaved`).
 """
 
 import logging
@@ -29,6 +32,7 @@ class HeldTopic(Protocol):
     name: str
     log: Log | Ring
     disk: Disk
+    exiting: bool
 
     @property
     def visible_end(self) -> int: ...
@@ -37,19 +41,24 @@ class HeldTopic(Protocol):
 class Holds:
     """The holds of one topic, by name; few topics have any."""
 
-    __slots__ = ("_topic", "_version", "_writer", "by_name", "dropped_count")
+    __slots__ = ("_saved", "_topic", "_version", "_writer", "by_name", "dropped_count")
 
     def __init__(self, topic: HeldTopic) -> None:
         self._topic = topic
         self.by_name: dict[str, StoredHold] = {}
         self.dropped_count = 0
+        self._saved: dict[str, int] = {}  # offsets of those that pin something, as on disk
         self._version = 0  # counts changes
         self._writer: HoldsWriter | None = None
 
     @property
     def low(self) -> int | None:
         """The lowest offset that is held, if any is."""
-        kept = [hold.offset for hold in self.by_name.values() if not hold.dropped]
+        by_name = self.by_name
+        kept = [hold.offset for hold in by_name.values() if not hold.dropped]
+        for name, offset in self._saved.items():
+            if name not in by_name or not by_name[name].dropped:
+                kept.append(offset)
         return min(kept, default=None)
 
     def restore(self, holds: Iterable[StoredHold]) -> None:
@@ -57,6 +66,7 @@ class Holds:
         for hold in holds:
             self.by_name[hold.name] = hold
             hold.dropped = hold.dropped or hold.offset < self._topic.log.first
+        self._note_saved(list(self.by_name.values()))
 
     def create(self, name: str, *, offset: int, bytes_max: int, now_ns: int) -> StoredHold:
         hold = StoredHold(name, offset, bytes_max, now_ns)
@@ -109,9 +119,23 @@ class Holds:
         """Return when what is here now is on disk; OSError when it cannot be."""
         if self._writer is None:
             topic = self._topic
-            path = topic.disk.directory.topic_path(topic.name)
-            self._writer = HoldsWriter(path, topic.log.base_id, read=self._read)
+            self._writer = HoldsWriter(
+                topic.disk.directory.topic_path(topic.name),
+                topic.log.base_id,
+                read=self._read,
+                written=self._note_saved,
+                is_over=lambda: topic.exiting,
+                later=topic.disk.later,
+            )
         await self._writer.save(self._version)
+
+    def let_go_unsaved(self) -> None:
+        """The disk is full: let go of what commits and deletes have passed, though that is not on
+        disk. A hold that a kill brings back may then be dropped."""
+        self._saved = {}
 
     def _read(self) -> tuple[int, list[StoredHold]]:
         return self._version, [copy(hold) for hold in self.by_name.values()]
+
+    def _note_saved(self, stored: list[StoredHold]) -> None:
+        self._saved = {hold.name: hold.offset for hold in stored if not hold.dropped}

@@ -42,7 +42,7 @@ class Source(Protocol):
     def visible_end(self) -> int:
         """Everything below was acknowledged, or is about to be."""
 
-    def delete_channel(self, name: str) -> None: ...
+    def delete_channel(self, name: str) -> object: ...
 
     def letterbox(self) -> Letterbox:
         """Where dead letters go; OSError when it cannot be created."""

@@ -344,25 +344,25 @@ class Topic:
         """Add a channel, new or from disk."""
         self.channels[channel.name] = channel
         if not self.paused and not self.awaits_channels:
-            if self.pumped < self._visible:
-                self._pump()
-            else:  # the others have what there is
-                self.tick.share(channel)
+            self._pump() if self.pumped < self._visible else self.tick.share(channel)
         channel.start()
 
-    def delete_channel(self, name: str) -> None:
-        channel = self.channels.get(name)
-        if channel is None:
-            raise KeyError(name)
+    def delete_channel(self, name: str) -> OSError | None:
+        """KeyError if there is none, OSError when it cannot be deleted; what is returned says why a
+        kill would still give what it had to the next channel."""
+        channel = self.channels[name]
         _LOG.info("TOPIC(%s): deleting channel %s", self.name, name)
+        others = [c for c in self.channels.values() if c is not channel]
+        is_last = not others or (channel.cursor_file and not any(c.cursor_file for c in others))
+        # No cursor will say any more what was pumped.
+        unwritten = self.manifest.try_write() if is_last else None
         self.disk.checkpoints.forget(channel)  # OSError: then it is as it was
         del self.channels[name]
         channel.close()
-        if not self.channels:
-            self.manifest.try_write()  # what the channel was given is not for the next one
         self.owner.registration_changed(self.name, name)
         if self.ephemeral and not self.channels:
             self.owner.delete(self.name)
+        return unwritten
 
     # -- management ---------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 `queue.topics` makes topics of them; this module knows files, and must not know what a topic does.
 
 A topic is loaded if it has a directory or nsqd.dat names it; a channel if it has a cursor or
-nsqd.dat names it. The rules where files disagree all prefer delivering twice to losing:
+nsqd.dat names it, unless it was deleted after nsqd.dat was written. The rules where files disagree
+all prefer delivering twice to losing:
 - a cursor that is lost or cannot be read starts at the oldest message there is;
 - a cursor beyond the end of its log (the log lost unsynced messages to a power failure) keeps its
   offsets: the log goes on after them, so that no new message takes an offset that was finished.
@@ -70,6 +71,7 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     manifest = directory.read_manifest(entry.name) or _new_manifest(disk, entry.name)
     log = disk.open_log(entry.name, manifest.base_id, manifest.clean)
     log.sync_also(directory.topics_path)
+    entry = _without_deleted(entry, directory.deleted_channels(entry.name))
     named = (channel.name for channel in entry.channels or () if is_valid_name(channel.name))
     cursors = {
         name: load_cursor(disk, entry.name, name, log)
@@ -81,6 +83,12 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     known = [state.delivery.high for state in cursors.values()] + [hold.offset for hold in holds]
     log.skip_to(max(known, default=0))
     return StoredTopic(entry, manifest, log, cursors, holds, tokens)
+
+
+def _without_deleted(entry: TopicMetadata, deleted: set[str]) -> TopicMetadata:
+    """What nsqd.dat says but for channels that were deleted after it was written."""
+    kept = [channel for channel in entry.channels or () if channel.name not in deleted]
+    return TopicMetadata(name=entry.name, paused=entry.paused, channels=kept or None)
 
 
 def _new_manifest(disk: Disk, topic: str) -> Manifest:

@@ -5,7 +5,6 @@ undo a change for longer than that. Knows the file (`log.directory`) and sees a 
 protocol; must not know channels.
 """
 
-from contextlib import suppress
 from typing import Protocol
 
 from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
@@ -47,10 +46,13 @@ class ManifestWriter:
         """With the next checkpoint of channels."""
         self._write_after(CHECKPOINT_S)
 
-    def try_write(self, *, clean: bool = False) -> None:
-        """Write it; if that fails it is noted, and written later."""
-        with suppress(OSError):
+    def try_write(self, *, clean: bool = False) -> OSError | None:
+        """Write it; if that fails it is written later, and the error is returned."""
+        try:
             self.write(clean=clean)
+        except OSError as error:
+            return error
+        return None
 
     def write(self, *, clean: bool = False) -> None:
         """Write it; OSError when it cannot be written now. `clean`: nothing is appended to the log

@@ -49,7 +49,13 @@ class MetadataWriter:
             await self._write()
 
     async def _write(self) -> None:
-        await asyncio.to_thread(self._disk.directory.write_metadata, self._describe())
+        directory = self._disk.directory
+        deleted = directory.take_deleted()
+        try:
+            await asyncio.to_thread(directory.write_metadata, self._describe(), deleted)
+        except BaseException:
+            directory.keep_deleted(deleted)
+            raise
 
     def _begin(self) -> None:
         self._scheduled = False

@@ -1,6 +1,7 @@
 """Holds keep what their readers need, and no more than they may."""
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 
@@ -159,6 +160,58 @@ def test_a_hold_has_the_name_to_itself(broker: FakeBroker) -> None:
     create(topic, "mine")
     with pytest.raises(NameTaken):
         topic.channel("mine")
+
+
+async def test_what_a_kill_would_bring_back_is_kept_until_a_commit_is_on_disk(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hold came back below the first message, as if its reader had been too slow."""
+    topic = filled(broker)
+    consume_all(broker, topic)
+    hold = create(topic)
+    await topic.holds.save()
+    topic.holds.commit(hold, 45, NOW_NS)
+    with monkeypatch.context() as broken:
+        broken.setattr("pumpline.nsqd.storage.holds.write_holds", no_write)
+        with pytest.raises(OSError, match="Input/output"):
+            await topic.holds.save()
+        assert retire(broker, topic) == 0
+    await topic.holds.save()
+    assert 0 < retire(broker, topic) <= 45
+
+
+async def test_what_a_deleted_hold_kept_goes_when_that_is_on_disk(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(broker)
+    consume_all(broker, topic)
+    create(topic)
+    await topic.holds.save()
+    topic.holds.delete("h")
+    with monkeypatch.context() as broken:
+        broken.setattr("pumpline.nsqd.storage.holds.write_holds", no_write)
+        with pytest.raises(OSError, match="Input/output"):
+            await topic.holds.save()
+        assert retire(broker, topic) == 0
+    broker.advance(1)  # it is tried again, unasked
+    while stored(broker):
+        await asyncio.sleep(0.001)
+    await topic.holds.save()
+    assert retire(broker, topic) > 0
+
+
+async def test_a_full_disk_is_freed_before_a_commit_is_on_it(broker: FakeBroker) -> None:
+    topic = filled(broker)
+    consume_all(broker, topic)
+    hold = create(topic)
+    await topic.holds.save()
+    topic.holds.commit(hold, 45, NOW_NS)
+    topic.holds.let_go_unsaved()
+    assert 0 < retire(broker, topic) <= 45
+
+
+def no_write(*_: object) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def test_holds_come_back(broker: FakeBroker) -> None:

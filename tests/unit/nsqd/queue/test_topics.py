@@ -10,6 +10,7 @@ import pytest
 
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.topics import Topics
+from pumpline.nsqd.storage.metadata import MetadataWriter
 from tests.kit.fake_broker import FakeBroker
 
 MESSAGES = 1_000_000  # of each log; its ids must not meet those of another
@@ -81,7 +82,7 @@ def test_a_channel_that_cannot_be_deleted_goes_on(
     topic = broker.topic()
     consumer, sink = broker.consume(topic.channel("c"), rdy=10)
     with monkeypatch.context() as broken:
-        fail(broken, "unlink")
+        fail(broken, "replace")
         with pytest.raises(OSError, match="Input/output"):
             topic.delete_channel("c")
     assert not sink.closed
@@ -89,6 +90,86 @@ def test_a_channel_that_cannot_be_deleted_goes_on(
     broker.finish(consumer, 0)
     broker.checkpoint()
     assert broker.load()["t"].channels["c"].depth == 0
+
+
+def test_a_deleted_channel_that_nsqd_dat_still_names_does_not_come_back(
+    broker: FakeBroker,
+) -> None:
+    """It came back at the oldest message, as a channel does whose cursor is lost."""
+    topic = broker.topic()
+    topic.channel("kept")
+    topic.channel("c").pause()
+    broker.publish(topic, b"old")
+    broker.disk.directory.write_metadata(broker.topics.describe())
+    topic.delete_channel("c")
+    assert list(broker.load()["t"].channels) == ["kept"]
+    assert list(broker.load()["t"].channels) == ["kept"]  # killed again before nsqd.dat is written
+    again = broker.topics["t"].channel("c")
+    assert again.depth == 0
+    assert not broker.load()["t"].channels["c"].paused  # as the deleted one was
+
+
+async def test_nothing_is_left_of_a_deleted_channel_once_nsqd_dat_is_written(
+    broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = MetadataWriter(broker.disk, describe=broker.topics.describe, count=lambda: 1)
+    topic = broker.topic()
+    topic.channel("c")
+    await writer.persist()
+    topic.delete_channel("c")
+    with monkeypatch.context() as broken:
+        fail(broken, "fsync")
+        with pytest.raises(OSError, match="Input/output"):
+            await writer.persist()
+    assert list(broker.load()["t"].channels) == []
+    await writer.persist()
+    assert [path.name for path in (tmp_path / "topics" / "t").iterdir()] == ["topic.json"]
+    topic.channel("c").pause()
+    await writer.persist()
+    assert broker.load()["t"].channels["c"].paused
+
+
+def test_what_a_deleted_channel_had_is_not_for_the_next_one_if_ephemeral_ones_stay(
+    broker: FakeBroker,
+) -> None:
+    topic = broker.topic()
+    topic.channel("c")
+    topic.channel("e#ephemeral")
+    broker.publish(topic, b"old")
+    assert topic.delete_channel("c") is None
+    found = broker.load()["t"]
+    assert found.channel("next").depth == 0
+
+
+def test_what_a_deleted_channel_had_is_not_for_the_next_one_if_a_kill_comes_in_between(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    topic.channel("c")
+    broker.publish(topic, b"old")
+    remove_cursor = broker.disk.directory.remove_cursor
+    found: list[int] = []
+
+    def remove(topic: str, channel: str) -> None:
+        remove_cursor(topic, channel)
+        found.append(broker.load()["t"].depth)  # killed here
+
+    monkeypatch.setattr(broker.disk.directory, "remove_cursor", remove)
+    topic.delete_channel("c")
+    assert found == [0]
+
+
+def test_it_is_told_when_a_kill_would_give_what_a_deleted_channel_had_to_the_next(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    topic.channel("c")
+    with monkeypatch.context() as broken:
+        fail(broken, "writev")
+        error = topic.delete_channel("c")
+    assert error is not None
+    assert error.errno == errno.EIO
+    assert list(topic.channels) == []
 
 
 def test_a_new_topic_whose_first_publish_cannot_be_synced_goes(

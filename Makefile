@@ -52,7 +52,7 @@ bench: $(INSTALLED) ## measure the broker (takes minutes, wants an idle machine)
 
 .PHONY: sim
 sim: $(INSTALLED) ## simulated kills, without end: SEEDS=1000:2000 or SEEDS=17 for those seeds
-	$(BIN)/python -W ignore::RuntimeWarning -m tests.kit.sim.command $(SEEDS)
+	$(BIN)/python -m tests.kit.sim.command $(SEEDS)
 
 fuzz: $(INSTALLED) ## the soak tests: long fuzzing and crash runs
 	$(PYTEST) -m soak

@@ -39,7 +39,8 @@ class Acts(Stage):
             bodies = [f"{topic}{token}.{count}.{i}.".encode() for i in range(count)]
         query = f"topic={topic}" + (f"&token={token}:{count}" if token else "")
         messages = [ledger.messages[body] for body in bodies if body in ledger.messages]
-        known = bool(messages) and messages[0].outcome is not Outcome.REFUSED
+        gone = (Outcome.REFUSED, Outcome.DELETED)
+        known = bool(messages) and messages[0].outcome not in gone
         if not known:
             messages = ledger.sending(topic, bodies)
             ledger.arrived(messages)
@@ -166,12 +167,16 @@ class Acts(Stage):
     def _set_paused(self, topic: str, channel: str, only_topic: bool, paused: bool) -> None:
         book = self.ledger.topics.get(topic)
         target = book if only_topic or book is None else book.channels.get(channel)
-        if target is not None:
+        changes = target is not None and target.paused is not paused
+        if target is not None and changes:
+            if target.pause_is_saved:
+                target.pause_ns = self.ledger.steady_ns
             target.paused = None  # from here on, until it is answered, messages may come or not
-            self.ledger.topics[topic].settle()
+            self.ledger.topics[topic].settle(self.ledger.steady_ns)
 
         def enter(since: int, certain: bool) -> None:
-            self.ledger.paused(topic, None if only_topic else channel, paused, certain=certain)
+            if changes or certain:
+                self.ledger.paused(topic, None if only_topic else channel, paused, certain=certain)
 
         what = "pause" if paused else "unpause"
         self._change(what, topic, channel, only_topic, enter)

@@ -37,6 +37,7 @@ class Outcome(Enum):
     TAKEN = auto()
     REFUSED = auto()
     UNKNOWN = auto()
+    DELETED = auto()  # with its topic, which was answered
 
 
 @dataclass(eq=False)
@@ -48,7 +49,8 @@ class Message:
     number: int = 0  # in the order in which nsqd got them; 0: it has not
     arrived_at: int = 0  # by the ledger's count of events
     taken_at: int = 0  # by the ledger's count of events
-    life: int = 0  # of nsqd, in which it was taken
+    life: int = 0  # of nsqd, in which it arrived
+    given_ns: int = 0  # when the topic may have given it to channels last; 0: never
     due_steady_ns: int = 0
     due_wall_ns: int = 0
     is_loose: bool = False  # it met a delete or an empty on its way: it may be anywhere or nowhere
@@ -103,6 +105,7 @@ class ChannelBook:
         self.is_certain = True  # it exists
         self.paused: bool | None = False  # None: not known
         self.pause_is_saved = True  # a kill does not undo it
+        self.pause_ns = 0  # when that was changed, and not saved
         self.copies: dict[bytes, Copy] = {}
         self.consumers: set[Any] = set()
         self.was_moved = False  # by a seek: what it gives may have to be read from disk
@@ -157,6 +160,7 @@ class TopicBook:
         self.is_asked_for = False  # by others than publishers
         self.paused: bool | None = False
         self.pause_is_saved = True  # a kill does not undo it
+        self.pause_ns = 0  # when that was changed, and not saved
         self.channels: dict[str, ChannelBook] = {}
         self.backlog: list[Message] = []  # taken, and given to no channel yet
         self.taken: dict[bytes, Message] = {}
@@ -189,10 +193,17 @@ class TopicBook:
         value = self.settings.get("message_ttl")
         return 0 if value is None or self.settings_maybe else DURATIONS_NS[value]
 
-    def settle(self) -> None:
+    @property
+    def is_remembered(self) -> bool:
+        """Whether a channel outlives a kill, and with it what channels were given."""
+        return any(each.is_certain and not each.is_ephemeral for each in self.channels.values())
+
+    def settle(self, now_ns: int) -> None:
         """Channels get what is there for them, if the topic is not paused."""
         if self.paused:
             return
+        for message in self.backlog if self.channels else ():
+            message.given_ns = now_ns
         for channel in self.channels.values():
             sure = channel.is_certain and self.paused is False
             for message in self.backlog:

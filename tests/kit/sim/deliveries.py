@@ -38,6 +38,7 @@ class Deliveries(Operations):
             self._numbers += 1
             message.number = self._numbers
             message.arrived_at = self.now
+            message.life = self.life
             if message.delay_ns:
                 message.due_steady_ns = self.steady_ns + message.delay_ns
                 message.due_wall_ns = self._clock.wall_ns() + message.delay_ns
@@ -54,11 +55,10 @@ class Deliveries(Operations):
                 self.fault(f"{message} was acknowledged before it was there")
             message.outcome = Outcome.TAKEN
             message.taken_at = self.now
-            message.life = self.life
             message.is_loose = message.is_loose or bool(topic.holds and not topic.channels)
             topic.taken[message.body] = message
             topic.backlog.append(message)
-        topic.settle()
+        topic.settle(self.steady_ns)
 
     def refused(self, messages: list[Message], reason: str) -> None:
         """nsqd has answered with an error."""
@@ -124,8 +124,8 @@ class Deliveries(Operations):
             self._other_delivered(channel, body)
             return
         about = f"{message} on {channel}, attempt {frame.attempts}"
-        if message.outcome is Outcome.REFUSED:
-            self.fault(f"{about}: it was refused")
+        if message.outcome in (Outcome.REFUSED, Outcome.DELETED):
+            self.fault(f"{about}: it was {message.outcome.name.lower()}")
         if message.topic != channel.topic.name or not message.number:
             self.fault(f"{about}: it was not published there")
         known = self._ids.setdefault((channel.topic.name, frame.id), message)
@@ -252,16 +252,24 @@ class Deliveries(Operations):
         channel.consumers.discard(owner)
         is_there = channel.topic.channels.get(channel.name) is channel
         if channel.is_ephemeral and not channel.consumers and is_there:
-            sound = self.disk_is_sound
-            self.deleted_channel(channel.topic.name, channel.name, self.now, certain=sound)
+            self.deleted_channel(channel.topic.name, channel.name, self.now, certain=True)
 
     def _line_up(self, channel: ChannelBook, copy: Copy) -> None:
         """What comes back waits for what is ready now, if that is in memory."""
         fresh = channel.fresh()
-        in_memory = not channel.was_moved and all(
-            each.message.life == self.life and each.message.taken_at > channel.since
+        waiting = [
+            each.message
             for each in channel.copies.values()
             if each.state is WAITING and not each.attempts
+        ]
+        waiting += [
+            message  # it was not acknowledged, and may be there
+            for message in self.messages.values()
+            if message.topic == channel.topic.name and message.body not in channel.copies
+            if message.number and message.outcome in (Outcome.SENT, Outcome.UNKNOWN)
+        ]
+        in_memory = not channel.was_moved and all(
+            message.life == self.life and message.arrived_at > channel.since for message in waiting
         )
         if in_memory and len(fresh) * 8 <= self._mem_queue_size:
             copy.waits_for = fresh

@@ -39,10 +39,11 @@ class Ledger(Deliveries):
             topic.is_certain = topic.is_certain or not pending  # else it may go again
             topic.paused = self._same(f"topic {name}", topic.paused, found["paused"])
             self._audit_channels(topic, found)
-            topic.settle()
+            topic.settle(self.steady_ns)
         for name, found in there.items():
             if name not in self.topics:
                 self._unknown_topic(name)
+                self.topic(name).paused = found["paused"]
                 self._audit_channels(self.topic(name), found)
 
     def _audit_channels(self, topic: TopicBook, found: dict[str, Any]) -> None:
@@ -69,7 +70,7 @@ class Ledger(Deliveries):
                 if not self._after_power and (topic.name, name) not in self._half_deleted:
                     self.fault(f"{about} is there, and was never made or is deleted")
                 topic.loosen()
-                self.created(topic.name, name, 0)
+                self.created(topic.name, name, 0).paused = there[name]["paused"]
 
     def _unknown_topic(self, name: str) -> None:
         pending = any(m.topic == name and m.is_loose for m in self.messages.values())
@@ -95,8 +96,8 @@ class Ledger(Deliveries):
             message = self.messages.get(there[offset])
             if message is None or message.is_loose or book is None:
                 continue
-            if message.outcome is Outcome.REFUSED:
-                self.fault(f"{message} is in the log, and was refused")
+            if message.outcome in (Outcome.REFUSED, Outcome.DELETED):
+                self.fault(f"{message} is in the log, and was {message.outcome.name.lower()}")
             if message.outcome is Outcome.TAKEN and message.life == self.life:
                 if message.number < last:
                     self.fault(f"{message} is in the log after a newer one")

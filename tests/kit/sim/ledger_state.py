@@ -91,12 +91,16 @@ class LedgerState:
                 if message.may_return or (power and message.may_return_with_power):
                     message.outcome, message.is_loose = Outcome.UNKNOWN, True
         for topic in self.topics.values():
+            if not topic.is_remembered:
+                self._forget_given(topic, safe_ns)
+            if not topic.pause_is_saved:  # it may be paused again, as it was
+                self._forget_given(topic, topic.pause_ns)
             for target in (topic, *topic.channels.values()):
                 if not target.pause_is_saved:
                     target.paused = None
             for channel in list(topic.channels.values()):
                 if channel.is_ephemeral or topic.is_ephemeral:
-                    self._forget(topic, channel, safe_ns)
+                    del topic.channels[channel.name]
                 for copy in channel.copies.values():
                     self._shake(copy, safe_ns, power=power)
             if power:
@@ -109,7 +113,7 @@ class LedgerState:
         for topic in self.topics.values():
             for channel in list(topic.channels.values()):
                 if channel.is_ephemeral or topic.is_ephemeral:
-                    self._forget(topic, channel, NEVER_NS)
+                    del topic.channels[channel.name]
                 for copy in channel.copies.values():
                     self._shake(copy, NEVER_NS, power=False)
         self._begin_life(power=False)
@@ -121,14 +125,16 @@ class LedgerState:
         if power:
             for message in self.messages.values():
                 message.ids = set()
+                if message.outcome is Outcome.DELETED:  # its topic may be back
+                    message.outcome, message.is_loose = Outcome.UNKNOWN, True
             self._ids.clear()
 
-    def _forget(self, topic: TopicBook, channel: ChannelBook, safe_ns: int) -> None:
-        """An ephemeral channel goes with the process; what it was given in the last moment may be
-        given to the next channel again."""
-        del topic.channels[channel.name]
+    def _forget_given(self, topic: TopicBook, safe_ns: int) -> None:
+        """No cursor says what the topic has given to channels: what it gave in the last moment may
+        be given to the next channel again."""
         for message in topic.taken.values():
-            message.is_loose = True
+            if message.given_ns > safe_ns:
+                message.is_loose = True
 
     def _shake(self, copy: Copy, safe_ns: int, *, power: bool) -> None:
         """What a new process knows of a message."""

@@ -10,6 +10,7 @@ It is an `asyncio.AbstractEventLoop`, with what nsqd uses of it. Knows nothing o
 import asyncio
 import contextvars
 import heapq
+import inspect
 import itertools
 import random
 from collections import deque
@@ -152,10 +153,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """The process is dead: forget its tasks, without running anything of them."""
         self.is_dead = True
         for task in asyncio.all_tasks(self):
-            with suppress(BaseException):
-                coroutine = task.get_coro()
-                if coroutine is not None:
-                    coroutine.close()
+            close(task.get_coro())
         self._ready.clear()
         self._timers.clear()
 
@@ -256,6 +254,17 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def is_closed(self) -> bool:
         return self.is_dead
+
+
+def close(coroutine: Any) -> None:
+    """End a coroutine. One that has not begun may have been given others, which then never will."""
+    inner: list[Any] = []
+    if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == "CORO_CREATED":
+        inner = [each for each in coroutine.cr_frame.f_locals.values() if inspect.iscoroutine(each)]
+    with suppress(BaseException):  # it may be in the middle of something that needs the disk
+        coroutine.close()
+    for each in inner:
+        close(each)
 
 
 class VirtualThreads:

@@ -31,7 +31,7 @@ class Operations(LedgerState):
                 if message.taken_at > since:  # it may have been there in time
                     channel.give(message, required=False)
         channel.is_certain = channel.is_certain or certain
-        book.settle()
+        book.settle(self.steady_ns)
         return channel
 
     def deleted_topic(self, name: str, since: int, *, certain: bool) -> None:
@@ -41,7 +41,7 @@ class Operations(LedgerState):
         self._loosen_pending(name, since)
         if certain:
             del self.topics[name]
-            self._forget_ids(name)
+            self._deleted_with(name, since)
             self._ids = {key: each for key, each in self._ids.items() if key[0] != name}
         else:
             self._doubt(topic)
@@ -52,6 +52,16 @@ class Operations(LedgerState):
                 channel.paused = None
             topic.loosen()
             self._forget_ids(name)
+
+    def _deleted_with(self, topic: str, since: int) -> None:
+        """What the topic had at event `since` is gone, and never comes again."""
+        for message in self.messages.values():
+            if message.topic == topic and message.outcome in (Outcome.TAKEN, Outcome.UNKNOWN):
+                message.ids = set()
+                if message.arrived_at <= since:
+                    message.outcome, message.is_loose = Outcome.DELETED, False
+                else:
+                    message.outcome, message.is_loose = Outcome.UNKNOWN, True
 
     def _doubt(self, topic: TopicBook) -> None:
         """It may be another one of that name, or none."""
@@ -98,7 +108,8 @@ class Operations(LedgerState):
             return
         channel = book.channels.get(name)
         for copy in channel.copies.values() if channel else ():
-            self._drop(copy, certain=certain)
+            # What the topic may not have given to the channel yet is not the channel's.
+            self._drop(copy, certain=certain and copy.message not in book.backlog)
 
     def seeking(self, topic: str, name: str) -> None:
         """A channel is to be moved; from here on it may be."""
@@ -136,7 +147,7 @@ class Operations(LedgerState):
             target.paused = paused if certain else None
             target.pause_is_saved = certain
         if book is not None:
-            book.settle()
+            book.settle(self.steady_ns)
 
     def configured(self, topic: str, shown: dict[str, Any]) -> None:
         """Settings were changed, and are these now."""

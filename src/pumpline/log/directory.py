@@ -33,6 +33,7 @@ from pumpline.log import cursor
 from pumpline.log.files import TEMPORARY, sync_file, write_whole
 
 METADATA = "nsqd.dat"
+PROBE = ".probe"  # written to see whether the disk takes anything
 _MANIFEST = "topic.json"
 _STAGED = ".staged"
 _DELETED = ".deleted"
@@ -94,8 +95,11 @@ class Directory:
         self._deleted: set[str] = set()  # cursors to be unlinked after the next write of nsqd.dat
 
     def prepare(self) -> None:
-        """Remove what a deletion left, and make the room for topics."""
+        """Remove what a deletion or a kill left, and make the room for topics."""
         shutil.rmtree(self._trash, ignore_errors=True)
+        for name in (METADATA + TEMPORARY, PROBE):
+            with suppress(OSError):
+                os.unlink(os.path.join(self.path, name))
         with suppress(OSError):  # a full disk: the first topic will say so
             os.makedirs(self._topics, exist_ok=True)
             os.makedirs(self._trash, exist_ok=True)  # now: later there may be no room for it
@@ -235,14 +239,19 @@ class Directory:
             os.replace(path, path + _DELETED)
             self._deleted.add(path + _DELETED)
 
-    def deleted_channels(self, topic: str) -> set[str]:
-        """The channels of which nothing in nsqd.dat counts: they were deleted since it was written,
-        and perhaps made again. They are forgotten once it is written."""
+    def clean_up(self, topic: str) -> set[str]:
+        """Remove files that a kill left half written. Returns the channels of which nothing in
+        nsqd.dat counts: they were deleted since it was written, and perhaps made again."""
         suffix = cursor.SUFFIX + _DELETED
         path = self.topic_path(topic)
-        files = [name for name in os.listdir(path) if name.endswith(suffix)]
-        self._deleted.update(os.path.join(path, name) for name in files)
-        return {name.removesuffix(suffix) for name in files}
+        names = os.listdir(path)
+        for name in names:
+            if name.endswith(TEMPORARY):
+                with suppress(OSError):
+                    os.unlink(os.path.join(path, name))
+        deleted = [name for name in names if name.endswith(suffix)]
+        self._deleted.update(os.path.join(path, name) for name in deleted)
+        return {name.removesuffix(suffix) for name in deleted}
 
     def disk_bytes(self) -> tuple[int, int]:
         """What is free of the file system, and all of it."""

@@ -80,7 +80,10 @@ class Log:
         self._dirty: set[str] = set()  # paths written since the last sync
         self._tail_bytes = 0
         self._newest_ns = 0  # no batch in the ordered part was published later
-        self.ordered_from = max(_numbered(directory, UNORDERED), default=0)
+        *old, self.ordered_from = _numbered(directory, UNORDERED) or [0]
+        for offset in old:  # a kill left it
+            with suppress(OSError):
+                os.unlink(self._unordered(offset))
         self.segments = [Segment(directory, first) for first in _numbered(directory, SUFFIX)]
         self._open_newest(clean)
 

@@ -185,9 +185,24 @@ def test_a_channel_may_have_any_valid_name(directory: Directory, name: str) -> N
     directory.remove_cursor("t", name)
     directory.remove_cursor("t", name)
     assert directory.channel_names("t") == []
-    assert directory.deleted_channels("t") == {name}
+    assert directory.clean_up("t") == {name}
     directory.write_metadata(Metadata(), directory.take_deleted())
-    assert directory.deleted_channels("t") == set()
+    assert directory.clean_up("t") == set()
+
+
+def test_what_a_kill_left_half_written_is_removed(tmp_path: Path, directory: Directory) -> None:
+    directory.create_topic("t", Manifest(base_id=1))
+    topic = tmp_path / "topics" / "t"
+    for name in ("c.cursor", "c.cursor.tmp", "topic.json.tmp", "holds.json.tmp"):
+        (topic / name).write_bytes(b"")
+    (tmp_path / "nsqd.dat.tmp").write_bytes(b"")
+    (tmp_path / ".probe").write_bytes(b"")
+    (tmp_path / "orders.diskqueue.meta.dat.7.tmp").write_bytes(b"")  # of Go nsqd
+    directory.prepare()
+    assert directory.clean_up("t") == set()
+    assert sorted(path.name for path in topic.iterdir()) == ["c.cursor", "topic.json"]
+    left = [path.name for path in tmp_path.iterdir() if path.is_file()]
+    assert left == ["orders.diskqueue.meta.dat.7.tmp"]
 
 
 def test_only_cursors_of_channels_are_listed(tmp_path: Path, directory: Directory) -> None:

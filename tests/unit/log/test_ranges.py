@@ -265,6 +265,16 @@ def test_the_last_time_that_the_clock_was_set_back_counts(disk: Disk) -> None:
     assert disk.names(".unordered") == [f"{8:020d}.unordered"]
 
 
+def test_a_kill_leaves_no_more_than_one_note_of_a_clock_that_was_set_back(disk: Disk) -> None:
+    """The new one is there before the old one goes."""
+    log = filled(disk, 3)
+    for offset in (2, 4):
+        (Path(log.directory) / f"{offset:020d}.unordered").touch()
+    log = reopened(disk, log)
+    assert log.ordered_from == 4
+    assert disk.names(".unordered") == [f"{4:020d}.unordered"]
+
+
 def test_a_clock_that_was_set_back_while_nobody_wrote_is_noticed(disk: Disk) -> None:
     """By the files, which know when they were written; the batches here say a time before that."""
     log = reopened(disk, filled(disk, 3))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import ParamSpec
 
+from pumpline.log.directory import PROBE
 from pumpline.log.files import lacks_room
 from pumpline.log.log import Later, Offload
 
@@ -41,7 +42,7 @@ class DiskHealth:
         self.error: str | None = None
         self.failures = 0
         self._directory = directory
-        self._probe_path = os.path.join(directory, ".probe")
+        self._probe_path = os.path.join(directory, PROBE)
         self._offload = offload
         self._later = later
         self._probing = False

@@ -71,7 +71,7 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     manifest = directory.read_manifest(entry.name) or _new_manifest(disk, entry.name)
     log = disk.open_log(entry.name, manifest.base_id, manifest.clean)
     log.sync_also(directory.topics_path)
-    entry = _without_deleted(entry, directory.deleted_channels(entry.name))
+    entry = _without_deleted(entry, directory.clean_up(entry.name))
     named = (channel.name for channel in entry.channels or () if is_valid_name(channel.name))
     cursors = {
         name: load_cursor(disk, entry.name, name, log)

@@ -175,6 +175,11 @@ class SimDisk:
 
         return walk("", self.root)
 
+    @property
+    def descriptors(self) -> dict[int, File | Folder]:
+        """What the process has open."""
+        return {fd: each.node for fd, each in self._open.items()}
+
     # -- what may go wrong --------------------------------------------------------------------
 
     def _enter(self, kind: str, path: str = "") -> None:

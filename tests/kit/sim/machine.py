@@ -10,6 +10,7 @@ import logging
 import random
 from typing import Any
 
+from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.server import Server
 from pumpline.web.sockets import StartupError
@@ -53,6 +54,11 @@ class Machine:
     @property
     def is_up(self) -> bool:
         return self._server is not None
+
+    @property
+    def broker(self) -> Broker | None:
+        """Of the process that runs, once it has loaded what it has."""
+        return None if self._server is None else self._server.broker
 
     @property
     def is_dead(self) -> bool:

@@ -8,6 +8,7 @@ where there is one order of events.
 
 import asyncio
 import random
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -89,6 +90,7 @@ class Network:
         self.chance = chance
         self.links: list[Link] = []
         self._listeners: dict[str, Listener] = {}
+        self._closed: list[weakref.ref[asyncio.BufferedProtocol]] = []
         self._port = 40_000
         loop.listen = self._listen
 
@@ -102,10 +104,22 @@ class Network:
         if listener is None or not listener.is_open or self.loop.is_dead:
             return None
         self._port += 1
-        link = Link(self, peer, self._port)
+        link = Link(self, peer, self._port, name)
         self.links.append(link)
         link.open(listener.make)
         return link
+
+    def count(self, name: str) -> int:
+        """How many connections there are to a listener."""
+        return sum(link.name == name for link in self.links)
+
+    def note_closed(self, protocol: asyncio.BufferedProtocol) -> None:
+        self._closed.append(weakref.ref(protocol))
+
+    def leftovers(self) -> int:
+        """How many connections are closed, and still in memory."""
+        self._closed = [each for each in self._closed if each() is not None]
+        return len(self._closed)
 
     def die(self) -> None:
         """The process is dead."""
@@ -116,8 +130,9 @@ class Network:
 class Link(asyncio.Transport):
     """One connection: the transport of the process's side."""
 
-    def __init__(self, network: Network, peer: Peer, port: int) -> None:
+    def __init__(self, network: Network, peer: Peer, port: int, name: str) -> None:
         super().__init__()
+        self.name = name  # of the listener
         self._network = network
         self._loop = network.loop
         self._peer = peer
@@ -212,6 +227,8 @@ class Link(asyncio.Transport):
             self._network.links.remove(self)
             self._peer.lost()
             self._protocol.connection_lost(error)
+            self._network.note_closed(self._protocol)
+            self._protocol = None
 
     def drop(self) -> None:
         """The process is dead."""

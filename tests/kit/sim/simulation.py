@@ -10,6 +10,7 @@ from tests.kit.sim.peers import Subscriber
 from tests.kit.sim.seams import simulated
 
 SETTLE_S = 0.004  # after each action
+REST_S = 12.0  # at the end: there is a pass of retention in it
 
 
 class Played(NamedTuple):
@@ -63,6 +64,7 @@ class Simulation(Acts):
         for consumer in self.consumers:
             if consumer is not None:
                 consumer.check()
+        self.enter(self.bounds.check_now())
 
     def _look_for_faults(self) -> bool:
         machine = self.machine
@@ -86,7 +88,11 @@ class Simulation(Acts):
         self._consume_all(25)
         self.audit()
         self.ledger.check_all_came()
-        self.run(1)
+        self.bounds.rest()
+        self.run(REST_S)
+        self.enter(self.bounds.check_at_rest())
+        if self.history.seed % 8 == 0:  # it takes as long as the rest
+            self.enter(self.bounds.check_freed())
         self.end()
         self.start()
         self._consume_all(2)

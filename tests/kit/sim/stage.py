@@ -2,11 +2,13 @@
 killed: it is entered, nsqd starts again, and says what it has kept."""
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 from pumpline.web.sockets import StartupError
 from tests.kit.sim.actions import CONSUMERS, PUBLISHERS, History
 from tests.kit.sim.books import NS
+from tests.kit.sim.bounds import Bounds
 from tests.kit.sim.ledger import Ledger
 from tests.kit.sim.loop import Killed, Stuck
 from tests.kit.sim.machine import Machine, Reply
@@ -32,6 +34,7 @@ class Stage:
         self.away_ms = 0  # how long the next kill keeps nsqd away
         self.power = False  # the kill to come takes the power with it
         self.again: int | None = None  # calls after which the next process is killed, too
+        self.bounds = Bounds(self.machine)
         self.set_thread_delay(20)
 
     def set_thread_delay(self, ms: int) -> None:
@@ -130,6 +133,10 @@ class Stage:
                 found = {each["hold"]: each["offset"] for each in holds.json()["holds"]}
                 self.ledger.holds_found(name, found, offsets.json()["first"])
         self.ledger.audited()
+
+    def enter(self, faults: Iterable[str]) -> None:
+        for text in faults:
+            self.ledger.fault(text)
 
     def peek(self, topic: str) -> dict[int, Any] | None:
         """The bodies in a topic's log by offset."""

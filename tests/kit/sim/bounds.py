@@ -1,0 +1,144 @@
+"""What nsqd may keep: files, descriptors, connections and tables are bounded by what is held.
+
+Two kinds of checks. `check_now` holds between any two callbacks. `check_at_rest` holds when the
+disk works and nothing has happened for some seconds: then all that is late has been done, and what
+is there must be there for a reason. Both look into nsqd, whose sockets say nothing of this.
+"""
+
+import gc
+import re
+from collections.abc import Iterator
+
+from pumpline.log.log import Log
+from pumpline.nsqd.broker import Broker
+from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.topic import Topic
+from tests.kit.sim.machine import DATA_PATH, Machine
+
+TOPICS_PATH = f"{DATA_PATH}/topics/"
+AT_MOST_ONE = re.compile(r"\d{20}\.unordered|topic\.json|holds\.json|tokens|tokens\.old")
+
+
+class Bounds:
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._lows: dict[Topic, tuple[int, int]] = {}
+
+    def check_now(self) -> Iterator[str]:
+        """Faults of this moment."""
+        machine = self._machine
+        broker = machine.broker
+        if broker is None or machine.is_dead:
+            return
+        yield from self._descriptors(broker)
+        yield from self._connections(broker)
+        for topic in broker.topics.values():
+            if len(topic.tokens) > broker.options.max_publish_tokens:
+                yield f"{topic.name} remembers {len(topic.tokens)} tokens"
+            for channel in topic.channels.values():
+                yield from self._tables(topic, channel)
+
+    def _descriptors(self, broker: Broker) -> Iterator[str]:
+        disk = self._machine.disk
+        pooled = len(broker.disk.files)
+        if len(disk.descriptors) != pooled:
+            yield f"{len(disk.descriptors)} descriptors are open, and the pool has {pooled}"
+        linked = {id(file) for _, file in disk.files()}
+        unlinked = [node for node in disk.descriptors.values() if id(node) not in linked]
+        if unlinked:
+            yield f"{len(unlinked)} files are open and deleted"
+
+    def _connections(self, broker: Broker) -> Iterator[str]:
+        links = self._machine.network.count("TCP")
+        if len(broker.connections) > links:
+            yield f"{len(broker.connections)} clients are known, and {links} are connected"
+        channels = [c for topic in broker.topics.values() for c in topic.channels.values()]
+        consumers = sum(len(channel.consumers) for channel in channels)
+        if consumers > len(broker.connections):
+            yield f"channels have {consumers} consumers, of {len(broker.connections)} clients"
+
+    def _tables(self, topic: Topic, channel: Channel) -> Iterator[str]:
+        """Every offset that is not finished is in one place, and nothing else is anywhere."""
+        delivery = channel.delivery
+        finished = delivery.finished
+        seen = delivery.high - finished.low - finished.count(finished.low, delivery.high)
+        seen -= delivery.fresh(delivery.high)
+        placed = len(delivery.ready) + delivery.behind_count + delivery.deferred_count
+        placed += channel.in_flight_count + channel.dead_letters.pending
+        about = f"{topic.name}/{channel.name}"
+        if seen != placed:
+            yield f"{about} has {placed} messages in its tables, and {seen} are not finished"
+        if len(delivery.attempts) > seen:
+            yield f"{about} counts attempts of {len(delivery.attempts)} messages, and has {seen}"
+        if delivery.high > topic.log.end:
+            yield f"{about} is at {delivery.high}, and the log ends at {topic.log.end}"
+
+    # -- when nothing happens -----------------------------------------------------------------
+
+    def rest(self) -> None:
+        """Note what there is; `check_at_rest` follows, after more than a pass of retention."""
+        broker = self._machine.broker
+        if broker is not None:
+            self._lows = {topic: _progress(topic) for topic in broker.topics.values()}
+
+    def check_at_rest(self) -> Iterator[str]:
+        machine = self._machine
+        broker = machine.broker
+        if broker is None or machine.is_dead:
+            return
+        yield from self.check_now()
+        if broker.disk.checkpoints.age_s > 1:
+            yield f"a checkpoint is {broker.disk.checkpoints.age_s:.1f} s late"
+        files = {path for path, _ in machine.disk.files() if path != f"{DATA_PATH}/nsqd.dat"}
+        for topic in broker.topics.values():
+            log = topic.log
+            if isinstance(log, Log):
+                yield from self._memory(topic, log)
+                if self._lows.get(topic) == _progress(topic):
+                    yield from self._history(topic, log)
+                files -= self._files(topic, log)
+        yield from (f"{path} is there, and nobody knows it" for path in sorted(files))
+
+    def _memory(self, topic: Topic, log: Log) -> Iterator[str]:
+        tail = log.tail
+        kept = tail[-1].end - tail[0].first if tail else 0
+        if kept > topic.options.mem_queue_size:
+            yield f"{topic.name} has {kept} messages in memory"
+        if log.unsynced:
+            yield f"{topic.name} has {log.unsynced} messages that are not synced"
+        if topic.group_commit.closed is not None:
+            yield f"{topic.name} takes no publishes: {topic.group_commit.closed}"
+
+    def _history(self, topic: Topic, log: Log) -> Iterator[str]:
+        """Segments that nobody needs are within the bound of retention."""
+        own = topic.settings.retention_bytes
+        bytes_max = topic.options.retention_bytes if own is None else own
+        history = sum(segment.size_bytes for segment in log.consumed(topic.low))
+        if history > bytes_max:
+            yield f"{topic.name} keeps {history} bytes of history, {bytes_max} allowed"
+
+    def _files(self, topic: Topic, log: Log) -> set[str]:
+        """The files that a topic may have."""
+        disk = self._machine.disk
+        path = topic.disk.directory.topic_path(topic.name) + "/"
+        names = {each.removeprefix(path) for each, _ in disk.files() if each.startswith(path)}
+        found = {segment.path for segment in log.segments}
+        found |= {c.cursor_file.path for c in topic.channels.values() if c.cursor_file}
+        kinds: dict[str, str] = {}
+        for name in names:
+            if AT_MOST_ONE.fullmatch(name):
+                kinds[re.sub(r"\d", "", name)] = name
+            elif name.endswith(".bad"):  # for a person to look at
+                found.add(path + name)
+        return found | {path + name for name in kinds.values()}
+
+    def check_freed(self) -> Iterator[str]:
+        """Nothing is left in memory of connections that are closed."""
+        gc.collect()
+        left = self._machine.network.leftovers()
+        if left:
+            yield f"{left} closed connections are in memory"
+
+
+def _progress(topic: Topic) -> tuple[int, int]:
+    return topic.low, topic.log.end

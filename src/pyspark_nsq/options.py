@@ -24,8 +24,8 @@ ALL_OTHERS = "*"  # in JSON, {"*": {"*": -2}}: of all logs that are not named
 READ_NAMES = (
     "nsqd lookupd subscribe subscribePattern startingOffsets endingOffsets startingTimestamp "
     "endingTimestamp minPartitions maxRecordsPerPartition maxOffsetsPerTrigger failOnDataLoss hold "
-    "holdBytesMax fetchBytes localFiles requestTimeoutMs retryForMs accessToken accessTokenFile "
-    "tlsCaFile tlsCertFile tlsKeyFile"
+    "holdBytesMax holdDescription fetchBytes localFiles requestTimeoutMs retryForMs accessToken "
+    "accessTokenFile tlsCaFile tlsCertFile tlsKeyFile"
 ).split()
 WRITE_NAMES = (
     "nsqd topic writeId chunkBytes chunkRows requestTimeoutMs retryForMs accessToken "
@@ -116,6 +116,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     hold: str | None
     hold_bytes_max: int | None
+    hold_description: str | None
     fetch_bytes: int
     local_files: bool
     connecting: Connecting
@@ -189,6 +190,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
         hold=_hold(given),
         hold_bytes_max=given.integer("holdBytesMax", low=0),
+        hold_description=given.text("holdDescription"),
         fetch_bytes=given.integer("fetchBytes", *FETCH_BYTES_RANGE) or FETCH_BYTES,
         local_files=given.boolean("localFiles", default=True),
         connecting=_connecting(given),
@@ -309,8 +311,9 @@ def _hold(given: _Given) -> str | None:
     name = given.text("hold")
     if name is not None and (not is_valid_name(name) or is_ephemeral(name)):
         raise BadOption(f"'hold': '{name}' is not a valid channel name")
-    if name is None and given.text("holdBytesMax") is not None:
-        raise BadOption("'holdBytesMax' needs 'hold', the name of the hold")
+    for other in ("holdBytesMax", "holdDescription"):
+        if name is None and given.text(other) is not None:
+            raise BadOption(f"'{other}' needs 'hold', the name of the hold")
     return name
 
 

@@ -42,6 +42,7 @@ class DefaultSource(DataSource):
     | `failOnDataLoss` | fail when rows are retired or a topic was deleted; or read what is there, with a warning | `true` |
     | `hold` | name of a hold: nodes keep what this stream has not committed, and show it as a channel | none |
     | `holdBytesMax` | bytes that the hold may keep before a node drops it | the node's `--hold-bytes-max` |
+    | `holdDescription` | what nsqadmin and `pumpline holds` show beside it, to tell which query it is of | Spark, and the driver's machine |
     | `fetchBytes` | bytes asked for at once | 4 MiB |
     | `localFiles` | tasks on a node's machine read its files themselves, if they may | `true` |
 

@@ -434,7 +434,8 @@ def test_settings_and_retention(fleet: Fleet, topic: str) -> None:
 def test_holds(fleet: Fleet, topic: str) -> None:
     fleet.create(topic, "ch")
     publish(fleet.nsqd, topic, b"x")
-    post(fleet.nsqd, f"/hold/create?topic={topic}&hold=spark&to=beginning")
+    whose = "description=Spark+on+a+machine"
+    post(fleet.nsqd, f"/hold/create?topic={topic}&hold=spark&to=beginning&{whose}")
 
     def own(path: str) -> list[Any]:
         return [each for each in fleet.admin.view(path)["holds"] if each["topic"] == topic]
@@ -443,6 +444,7 @@ def test_holds(fleet: Fleet, topic: str) -> None:
         (hold,) = wait_until(lambda path=path: own(path))
         assert (hold["hold"], hold["depth"], hold["dropped"]) == ("spark", 1, False)
         assert hold["bytes"] > 0
+        assert hold["description"] == "Spark on a machine"
     target = {"topic": topic, "hold": "spark"}
     node = fleet.nsqd.http_address
     told = fleet.admin.post(

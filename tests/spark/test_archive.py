@@ -326,8 +326,12 @@ def test_a_run_that_could_not_read_all_there_is_says_what_is_missing(
 
 
 def holds(nsqd: Nsqd, topic: str) -> set[str]:
+    return set(described_holds(nsqd, topic))
+
+
+def described_holds(nsqd: Nsqd, topic: str) -> dict[str, str]:
     _, body = nsqd.http("GET", f"/hold/list?topic={topic}")
-    return {hold["hold"] for hold in json.loads(body)["holds"]}
+    return {hold["hold"]: hold["description"] for hold in json.loads(body)["holds"]}
 
 
 def test_each_table_has_a_hold_of_its_own_and_keeps_it(
@@ -337,6 +341,8 @@ def test_each_table_has_a_hold_of_its_own_and_keeps_it(
     said = archived(nsqd, topic, work / "one")
     (first,) = holds(nsqd, topic)
     assert first.startswith("archive-one-") and f"archive: hold {first}\n" in said
+    whose = described_holds(nsqd, topic)[first]
+    assert whose.startswith("pumpline pipeline archive, checkpoint file:") and "/one/" in whose
     archived(nsqd, topic, work / "two")
     both = holds(nsqd, topic)
     assert len(both) == 2

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ def test_a_hold_follows_the_stream_and_shows_its_depth(
     try:
         wait_for_rows(query, 20)
         assert hold_of(nodes[0], topic, "archive")["bytes_max"] == 1_000_000
+        assert hold_of(nodes[1], topic, "archive")["description"] == f"Spark on {gethostname()}"
         for node in nodes:
             publish(node, topic, numbered(5))
         wait_for_rows(query, 30)

@@ -20,6 +20,7 @@ class StoredHold(msgspec.Struct):
     bytes_max: int  # 0: no limit
     committed_at_ns: int
     dropped: bool = False
+    description: str = ""  # of the reader, for people
 
 
 class _StoredHolds(msgspec.Struct):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from socket import gethostname
 from typing import TypeVar
 
 from pyspark_nsq.errors import BadOption, NodeRefused, NsqError, UnknownTopic, Unreachable
@@ -22,6 +23,7 @@ from pyspark_nsq.options import ReadOptions
 THREADS_MAX = 16
 TOPICS_ASKED_ONE_BY_ONE_MAX = 8  # for more, a node lists all its topics instead
 SERVER_ERROR = 500  # and above
+DESCRIPTION_CHARS_MAX = 500  # of a hold
 DISCOVERY_S = 1.0  # between two questions to nsqlookupd
 
 T = TypeVar("T")
@@ -138,6 +140,8 @@ class Nodes:
             "hold": self._options.hold,
             "offset": offset,
         }
+        description = self._options.hold_description or f"Spark on {gethostname()}"
+        query["description"] = description[:DESCRIPTION_CHARS_MAX]
         if self._options.hold_bytes_max is not None:
             query["bytes_max"] = self._options.hold_bytes_max
         answer = self._ask(state.address, "/hold/create", query, method="POST")

@@ -108,13 +108,18 @@ class Archive:
         if self.hold is None:
             self.hold = kept_hold(Storage(self.spark, self.checkpoint), is_new=query_id is None)
         if self.hold:
-            options = {**options, "hold": self.hold}
+            shown = {} if "holddescription" in map(str.lower, options) else self._description()
+            options = {**options, "hold": self.hold, **shown}
         options = with_fixed_start(options, Storage(self.spark, self.checkpoint))
         messages = command.stream(self.spark, options)
         writer = messages.writeStream.foreachBatch(self.add).queryName("archive")
         writer = writer.option("checkpointLocation", self.checkpoint)
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)
         return writer.start()
+
+    def _description(self) -> dict[str, str]:
+        """Of the hold: whose it is, for people who see that it pins a disk."""
+        return {"holdDescription": f"pumpline pipeline archive, checkpoint {self.checkpoint}"}
 
     def add(self, messages: DataFrame, batch: int) -> None:
         """Add a batch of messages to the table; a repeated batch changes nothing."""

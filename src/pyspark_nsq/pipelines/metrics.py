@@ -150,7 +150,7 @@ def run(arguments: Namespace, console: Console) -> int:
         if not arguments.quiet:
             show = partial(_show, console=console)
             # Without the hold: it would move with what is shown, ahead of what is kept.
-            holds = ("hold", "holdbytesmax") if keeps else ()
+            holds = ("hold", "holdbytesmax", "holddescription") if keeps else ()
             shown_of = {name: v for name, v in options.items() if name.lower() not in holds}
             windows = _windows(spark, shown_of, arguments)
             writer = windows.writeStream.foreachBatch(show).outputMode("update")

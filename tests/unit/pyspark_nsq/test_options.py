@@ -97,6 +97,7 @@ def test_topics_are_a_list_without_repeats() -> None:
         ({"failOnDataLoss": "maybe"}, "must be true or false, not 'maybe'"),
         ({"hold": "bad hold"}, "not a valid channel name"),
         ({"holdBytesMax": "5"}, "needs 'hold'"),
+        ({"holdDescription": "mine"}, "'holdDescription' needs 'hold'"),
         ({"tlsCertFile": "x"}, "go together"),
         ({"topic": "orders"}, "option 'topic' is for writing only"),
     ],

@@ -43,7 +43,7 @@ def test_a_hold_begins_where_it_is_asked_to(
     nsqd: Nsqd, filled: str, place: dict[str, object], offset: int
 ) -> None:
     made = post(nsqd, "/hold/create", topic=filled, hold="h", **place).json()
-    names = "hold offset depth bytes bytes_max dropped committed_at".split()
+    names = "hold offset depth bytes bytes_max dropped committed_at description".split()
     assert list(made) == names
     assert (made["hold"], made["offset"], made["depth"]) == ("h", offset, 20 - offset)
     assert (made["bytes"] > 0) == (offset < 20)
@@ -55,6 +55,18 @@ def test_creating_a_hold_that_is_there_changes_nothing(nsqd: Nsqd, filled: str) 
     again = post(nsqd, "/hold/create", topic=filled, hold="h", offset=9, bytes_max=5).json()
     assert again == first
     assert (again["offset"], again["bytes_max"]) == (3, 999)
+
+
+def test_a_hold_says_whose_it_is(nsqd: Nsqd, filled: str) -> None:
+    post(nsqd, "/hold/create", topic=filled, hold="h", description="Spark on a machine").json()
+    post(nsqd, "/hold/create", topic=filled, hold="h").json()
+    assert holds(nsqd, filled)["h"]["description"] == "Spark on a machine"
+    post(nsqd, "/hold/create", topic=filled, hold="h", description="of another <machine>").json()
+    post(nsqd, "/hold/commit", topic=filled, hold="h", offset=20).json()
+    assert holds(nsqd, filled)["h"]["description"] == "of another <machine>"
+    answer = post(nsqd, "/hold/create", topic=filled, hold="i", description="x" * 501)
+    assert (answer.status, answer.body) == (400, b'{"message":"INVALID_DESCRIPTION"}')
+    assert "i" not in holds(nsqd, filled)
 
 
 def test_commits_go_forward_only(nsqd: Nsqd, filled: str) -> None:

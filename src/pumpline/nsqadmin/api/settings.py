@@ -42,6 +42,7 @@ class ListedHold(msgspec.Struct, kw_only=True):
     bytes_max: int = 0
     dropped: bool = False
     committed_at: int = 0  # ns
+    description: str = ""
 
 
 class ListedHolds(msgspec.Struct):
@@ -215,6 +216,7 @@ def _hold(node: str, topic: str, hold: ListedHold) -> dict[str, Any]:
         "bytes": hold.bytes,
         "bytes_max": hold.bytes_max,
         "dropped": hold.dropped,
+        "description": hold.description,
         "committed_at_ms": committed_ms,
         "idle_ms": max(int(time.time() * 1000) - committed_ms, 0) if committed_ms else None,
     }

@@ -15,6 +15,8 @@ from pumpline.nsqd.queue.topic import Topic
 from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
 from pumpline.web.request import Request
 
+DESCRIPTION_CHARS_MAX = 500
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -24,11 +26,12 @@ class HoldEndpoints:
         self._log = log
 
     async def create(self, request: Request) -> Reply:
-        """A new hold, or the one that is there, as it is."""
+        """A new hold, or the one that is there, as it is but for its description."""
         query = request.query()
         topic = self._log.durable(query)
         name = _hold_name(query)
         bytes_max = number(query, "bytes_max", self._broker.options.hold_bytes_max)
+        description = _description(query)
         if name not in topic.holds.by_name:
             offset = await self._log.place(topic, query, default="end")
             check_offset(topic, offset)
@@ -42,6 +45,8 @@ class HoldEndpoints:
             hold = topic.holds.create(
                 name, offset=offset, bytes_max=bytes_max, now_ns=self._log.now_ns
             )
+        if description is not None:
+            topic.holds.describe(hold, description)
         await self._save(topic)
         return json_reply(_described(topic, hold))
 
@@ -96,6 +101,7 @@ def _described(topic: Topic, hold: StoredHold) -> dict[str, object]:
         "bytes_max": hold.bytes_max,
         "dropped": hold.dropped,
         "committed_at": hold.committed_at_ns,
+        "description": hold.description,
     }
 
 
@@ -104,6 +110,13 @@ def _existing(topic: Topic, query: Mapping[str, str]) -> StoredHold:
     if hold is None:
         raise HttpError(404, "HOLD_NOT_FOUND")
     return hold
+
+
+def _description(query: Mapping[str, str]) -> str | None:
+    description = query.get("description")
+    if description is not None and len(description) > DESCRIPTION_CHARS_MAX:
+        raise HttpError(400, "INVALID_DESCRIPTION")
+    return description
 
 
 def _hold_name(query: Mapping[str, str]) -> str:

@@ -75,6 +75,11 @@ class Holds:
         _LOG.info("TOPIC(%s): new hold(%s) at %d", self._topic.name, name, offset)
         return hold
 
+    def describe(self, hold: StoredHold, description: str) -> None:
+        if hold.description != description:
+            hold.description = description
+            self._version += 1
+
     def commit(self, hold: StoredHold, offset: int, now_ns: int) -> None:
         """Everything below `offset` may go; a hold never goes back."""
         hold.offset = max(hold.offset, offset)

@@ -30,6 +30,7 @@ COLUMNS = (
     Column("bytes_max", "at most", shown_bytes, is_number=True),
     Column("committed_seconds", "committed ago", shown_seconds, is_number=True),
     Column("dropped", "dropped", shown_yes, is_rare=True),
+    Column("description", "reader", is_rare=True),
 )
 
 
@@ -67,6 +68,7 @@ def holds_of(node: ClusterNode, topic: str | None) -> list[dict[str, Any]] | Non
                 {
                     "topic": each.topic_name,
                     "node": node.address,
+                    "description": "",
                     **hold,
                     "committed_seconds": round(age_s, 3),
                 }

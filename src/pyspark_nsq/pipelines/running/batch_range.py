@@ -18,7 +18,7 @@ from pyspark_nsq.pipelines.table.storage import Storage
 
 START = "start.json"  # in the checkpoint
 BOUNDS = ("startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp")
-OF_STREAMS = ("maxoffsetspertrigger", "hold", "holdbytesmax")
+OF_STREAMS = ("maxoffsetspertrigger", "hold", "holdbytesmax", "holddescription")
 
 
 def with_fixed_start(options: dict[str, str], checkpoint: Storage) -> dict[str, str]:

@@ -218,11 +218,12 @@ def test_holds_come_back(broker: FakeBroker) -> None:
     topic = filled(broker)
     create(topic, "a", offset=3, bytes_max=77)
     topic.holds.commit(create(topic, "b"), 9, NOW_NS + 5)
+    topic.holds.describe(topic.holds.by_name["b"], "the archive's")
     asyncio.run(topic.holds.save())
     loaded = broker.load()["t"]
     assert loaded.holds.by_name == {
         "a": StoredHold("a", 3, 77, NOW_NS),
-        "b": StoredHold("b", 9, 0, NOW_NS + 5),
+        "b": StoredHold("b", 9, 0, NOW_NS + 5, description="the archive's"),
     }
 
 

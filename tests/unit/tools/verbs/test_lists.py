@@ -63,7 +63,7 @@ def test_a_table_has_a_row_for_each(nsqd: LocalNsqd, pumpline: Pumpline) -> None
 def test_holds_show_what_they_pin(nsqd: LocalNsqd, pumpline: Pumpline) -> None:
     nsqd.publish("orders", b"1", b"2")
     assert pumpline("holds").json() == []
-    nsqd.post("/hold/create?topic=orders&hold=archive&to=beginning")
+    nsqd.post("/hold/create?topic=orders&hold=archive&to=beginning&description=Spark+on+a+machine")
     (row,) = pumpline("holds").json()
     assert (row["topic"], row["hold"], row["depth"], row["dropped"]) == (
         "orders",
@@ -74,7 +74,8 @@ def test_holds_show_what_they_pin(nsqd: LocalNsqd, pumpline: Pumpline) -> None:
     assert row["bytes"] > 0
     assert pumpline("holds", "orders").json()[0]["hold"] == "archive"
     assert "no nsqd has a topic nobody" in pumpline("holds", "nobody").err
-    assert "orders  archive" in pumpline("holds", "--table").out
+    table = pumpline("holds", "--table").out
+    assert "orders  archive" in table and "Spark on a machine" in table
     nsqd.post("/channel/create?topic=orders&channel=billing")
     assert pumpline("channels", "orders", "--names").out == "billing\n"
     assert pumpline("topics", "--names").out == "orders\n"

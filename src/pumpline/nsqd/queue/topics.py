@@ -179,12 +179,12 @@ class Topics(Mapping[str, Topic]):
         topic.tokens.restore(tokens)
         topic.manifest.clean_mark = manifest.clean
         topic.awaits_channels = manifest.awaits_channels
+        if manifest.settings is not None:
+            topic.use(manifest.settings)
         if manifest.pumped > log.end:
             # A loss of power took unsynced messages. The next ones get their offsets: they must not
             # count as given to channels after a restart.
             topic.manifest.try_write()
-        if manifest.settings is not None:
-            topic.use(manifest.settings)
         for name, state in cursors.items():
             channel = Channel(topic, name, state.delivery, paused=paused.get(name, False))
             path = self.disk.directory.cursor_path(entry.name, name)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from pumpline.core.text.settings import TopicSettings
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.topics import Topics
 from pumpline.nsqd.storage.metadata import MetadataWriter
-from tests.kit.fake_broker import FakeBroker
+from tests.kit.fake_broker import FakeBroker, log_of
 
 MESSAGES = 1_000_000  # of each log; its ids must not meet those of another
 LOGS = 50  # of each kind
@@ -46,6 +47,18 @@ def test_a_log_keeps_its_ids_over_a_restart(tmp_path: Path) -> None:
     again = Topics(topics.options, topics.tick, topics.disk)
     again.load()
     assert again["t"].log.base_id == base_id
+
+
+def test_settings_outlive_a_loss_of_power_that_took_messages(broker: FakeBroker) -> None:
+    """The manifest was written anew, without them, before they were known."""
+    topic = broker.topic()
+    topic.store_settings(TopicSettings(max_attempts=3))
+    broker.publish(topic, b"not synced")
+    topic.pause()
+    topic.empty()
+    os.truncate(log_of(topic).segments[0].path, 0)
+    assert broker.load()["t"].attempts_max == 3
+    assert broker.load()["t"].attempts_max == 3
 
 
 def names() -> Iterator[str]:

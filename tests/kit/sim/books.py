@@ -17,6 +17,7 @@ from typing import Any
 
 NS = 10**9
 DURATIONS_NS = {"700ms": 700 * 10**6, "3s": 3 * NS}
+NEVER = 1 << 62  # an event that does not come
 SLACK_NS = NS // 20  # timers are exact within 50 ms
 
 
@@ -49,6 +50,8 @@ class Message:
     number: int = 0  # in the order in which nsqd got them; 0: it has not
     arrived_at: int = 0  # by the ledger's count of events
     taken_at: int = 0  # by the ledger's count of events
+    taken_ns: int = 0
+    is_durable: bool = False  # it was synced: it survives a loss of power
     life: int = 0  # of nsqd, in which it arrived
     given_ns: int = 0  # when the topic may have given it to channels last; 0: never
     due_steady_ns: int = 0
@@ -109,7 +112,7 @@ class ChannelBook:
         self.copies: dict[bytes, Copy] = {}
         self.consumers: set[Any] = set()
         self.was_moved = False  # by a seek: what it gives may have to be read from disk
-        self.may_have_all = False  # that the topic ever had
+        self.old_until = 0  # what arrived up to that event may be there: its state may be lost
         self.moved: set[bytes] | None = None  # what came while a seek was under way
 
     def __str__(self) -> str:
@@ -169,23 +172,36 @@ class TopicBook:
         self.configured_at = 0  # by the ledger's count of events
         self.ttls_ns: set[int] = set()  # that it ever had
         self.drops = False  # it ever had drop-oldest
+        self.limits_attempts = False  # it ever had max_attempts
+        self.unsafe_until = 0  # a TTL or a bound may take away what arrived up to that event
         self.holds: dict[str, int | None] = {}  # offsets; None: not known
 
     @property
     def is_ephemeral(self) -> bool:
         return self.name.endswith("#ephemeral")
 
-    def use(self, shown: dict[str, Any]) -> None:
-        """It has these settings, as nsqd shows them."""
+    def use(self, shown: dict[str, Any], now: int) -> None:
+        """It has these settings at event `now`, as nsqd shows them."""
         self.settings = shown
+        if self.unsafe_until == NEVER and not self.settings_maybe:
+            self.unsafe_until = now
         for name, value in shown.items():
             self.note_setting(name, value)
 
     def note_setting(self, name: str, value: Any) -> None:
         if name == "message_ttl" and value is not None:
             self.ttls_ns.add(DURATIONS_NS[value])
+            self.unsafe_until = NEVER
         if name == "when_full" and value == "drop-oldest":
             self.drops = True
+            self.unsafe_until = NEVER
+        if name == "max_attempts" and value is not None:
+            self.limits_attempts = True
+
+    @property
+    def may_take_away(self) -> bool:
+        """Whether a message that is not finished may go, for whatever reason."""
+        return bool(self.unsafe_until or self.limits_attempts)
 
     @property
     def ttl_ns(self) -> int:

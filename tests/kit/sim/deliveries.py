@@ -55,6 +55,7 @@ class Deliveries(Operations):
                 self.fault(f"{message} was acknowledged before it was there")
             message.outcome = Outcome.TAKEN
             message.taken_at = self.now
+            message.taken_ns = self.steady_ns
             message.is_loose = message.is_loose or bool(topic.holds and not topic.channels)
             topic.taken[message.body] = message
             topic.backlog.append(message)
@@ -137,7 +138,7 @@ class Deliveries(Operations):
         copy = channel.copies.get(body)
         if copy is None:
             moves = channel.moved is not None
-            loose = message.is_loose or channel.may_have_all or moves
+            loose = message.is_loose or message.arrived_at <= channel.old_until or moves
             if message.outcome is Outcome.TAKEN and not loose:
                 self.fault(f"{about}: it was not for this channel")
             copy = channel.give(message, required=False)

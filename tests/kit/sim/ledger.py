@@ -22,8 +22,9 @@ from tests.kit.sim.deliveries import Deliveries
 
 
 class Ledger(Deliveries):
-    def audit(self, stats: dict[str, Any]) -> None:
-        """Compare with /stats; where the ledger was not sure it is afterwards."""
+    def audit(self, stats: dict[str, Any], since: int) -> None:
+        """Compare with /stats, asked for at event `since`; where the ledger was not sure it is
+        afterwards."""
         there = {each["topic_name"]: each for each in stats["topics"] or ()}
         messages = self.messages.values()
         for name in self.never_made & set(there):
@@ -33,47 +34,75 @@ class Ledger(Deliveries):
                 if topic.is_certain:
                     self.fault(f"topic {name} is gone")
                 del self.topics[name]
+                if self.disk_is_sound:  # and nsqd.dat says so
+                    self._half_deleted -= {key for key in self._half_deleted if key[0] == name}
                 continue
             found = there[name]
             pending = any(m.topic == name and m.outcome is Outcome.SENT for m in messages)
             topic.is_certain = topic.is_certain or not pending  # else it may go again
             topic.paused = self._same(f"topic {name}", topic.paused, found["paused"])
-            self._audit_channels(topic, found)
+            self._audit_channels(topic, found, since)
             topic.settle(self.steady_ns)
         for name, found in there.items():
             if name not in self.topics:
                 self._unknown_topic(name)
                 self.topic(name).paused = found["paused"]
-                self._audit_channels(self.topic(name), found)
+                self._audit_channels(self.topic(name), found, since)
 
-    def _audit_channels(self, topic: TopicBook, found: dict[str, Any]) -> None:
+    def _audit_channels(self, topic: TopicBook, found: dict[str, Any], since: int) -> None:
         there = {each["channel_name"]: each for each in found["channels"] if not each.get("hold")}
         for name, channel in list(topic.channels.items()):
             if name not in there:
                 if channel.is_certain:
                     self.fault(f"channel {channel} is gone")
-                for copy in channel.copies.values():
-                    copy.message.is_loose = True  # it may be for another channel now
                 del topic.channels[name]
+                self._half_deleted.discard((topic.name, name))
+                if not self.disk_is_sound and not topic.is_remembered:
+                    for copy in channel.copies.values():
+                        copy.message.is_loose = True  # it may be for another channel now
                 continue
             paused = there[name]["paused"]
             channel.paused = self._same(f"channel {channel}", channel.paused, paused)
             channel.is_certain = True
-            depth = there[name]["depth"] + there[name]["in_flight_count"]
-            possible = [c for c in channel.copies.values() if not c.is_over]
-            loose = channel.may_have_all or any(m.is_loose for m in self.messages.values())
-            if depth > len(possible) and not loose and not topic.name.endswith(".dlq"):
-                self.fault(f"{channel} has {depth} messages, and {len(possible)} are not finished")
+            if not topic.name.endswith(".dlq"):
+                self._audit_depth(channel, there[name], since)
         for name in there:
             if name not in topic.channels:
                 about = f"channel {topic.name}/{name}"
                 if not self._after_power and (topic.name, name) not in self._half_deleted:
                     self.fault(f"{about} is there, and was never made or is deleted")
-                topic.loosen()
+                if self._after_power:
+                    topic.loosen()
                 self.created(topic.name, name, 0).paused = there[name]["paused"]
 
+    def _audit_depth(self, channel: ChannelBook, found: dict[str, Any], since: int) -> None:
+        """A channel has what it must have, and no more than it can have."""
+        copies = channel.copies.values()
+        old_until, topic = channel.old_until, channel.topic
+        most = sum(not c.is_over or c.loose or c.message.arrived_at <= old_until for c in copies)
+        for message in self.messages.values():
+            if (
+                message.topic == topic.name
+                and message.number
+                and message.body not in channel.copies
+            ):
+                unsure = message.outcome in (Outcome.SENT, Outcome.UNKNOWN) or message.is_loose
+                most += unsure or message.arrived_at <= old_until
+        there = found["depth"] + found["in_flight_count"]
+        if there > most:
+            self.fault(f"{channel} has {there} messages, and {most} are not finished")
+        sure = [c for c in copies if c.required and not c.is_over and not c.loose]
+        sure = [c for c in sure if c.message.taken_at <= since and c.message not in topic.backlog]
+        there += found["deferred_count"]
+        takes_away = topic.may_take_away or channel.is_ephemeral or channel.moved is not None
+        if there < len(sure) and not takes_away:
+            self.fault(f"{channel} has {there} messages, and must have {len(sure)}")
+
     def _unknown_topic(self, name: str) -> None:
-        pending = any(m.topic == name and m.is_loose for m in self.messages.values())
+        unanswered = (Outcome.SENT, Outcome.UNKNOWN)
+        pending = any(
+            m.topic == name and m.number and m.outcome in unanswered for m in self.messages.values()
+        )
         if self._after_power or (name, "") in self._half_deleted:
             pending = True
         if not pending and not name.endswith(".dlq") and name not in self.never_made:
@@ -110,13 +139,13 @@ class Ledger(Deliveries):
                 for copy in channel.copies.values():
                     self._check_came(topic, channel, copy)
             for message in topic.backlog:
-                if not message.is_loose and not topic.ttls_ns and not topic.drops:
+                if not message.is_loose and message.arrived_at > topic.unsafe_until:
                     self.fault(f"{message} of {topic.name} is for no channel")
 
     def _check_came(self, topic: TopicBook, channel: ChannelBook, copy: Copy) -> None:
         message = copy.message
         if copy.is_over or not copy.required or copy.loose or channel.is_ephemeral:
             return
-        if message.body in self.letters or topic.ttls_ns or topic.drops:
+        if message.body in self.letters or message.arrived_at <= topic.unsafe_until:
             return
         self.fault(f"{message} was acknowledged, and did not come on {channel}: {copy.state.name}")

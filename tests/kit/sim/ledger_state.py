@@ -29,6 +29,7 @@ class LedgerState:
         self.messages: dict[bytes, Message] = {}
         self.faults: list[str] = []
         self.window_ns = NS // 4  # what a kill may undo of channels
+        self.sync_ns = 3 * NS  # what a loss of power may take
         self.life = 0
         self.now = 0  # counts events
         self.never_made: set[str] = set()  # topics that a refused publish may not leave behind
@@ -85,6 +86,7 @@ class LedgerState:
 
     def killed(self, *, power: bool) -> None:
         self.now += 1
+        self._note_durable(min(self.steady_ns, self._bad_from_ns) - self.sync_ns)
         safe_ns = -1 if power else self.safe_ns()
         if not self.disk_is_sound:
             for message in self.messages.values():
@@ -110,6 +112,7 @@ class LedgerState:
     def stopped(self) -> None:
         """nsqd ended in order."""
         self.now += 1
+        self._note_durable(self.steady_ns)
         for topic in self.topics.values():
             for channel in list(topic.channels.values()):
                 if channel.is_ephemeral or topic.is_ephemeral:
@@ -117,6 +120,12 @@ class LedgerState:
                 for copy in channel.copies.values():
                     self._shake(copy, NEVER_NS, power=False)
         self._begin_life(power=False)
+
+    def _note_durable(self, until_ns: int) -> None:
+        """What was taken in this life, up to `until_ns`, was synced."""
+        for message in self.messages.values():
+            if message.outcome is Outcome.TAKEN and message.life == self.life:
+                message.is_durable = self._group_commit or message.taken_ns <= until_ns
 
     def _begin_life(self, *, power: bool) -> None:
         self.life += 1
@@ -153,22 +162,21 @@ class LedgerState:
             copy.state, copy.required = WAITING, False
         if copy.answered_ns > safe_ns:
             copy.due_steady_ns = min(copy.due_steady_ns, copy.message.due_steady_ns)
-        if power and not self._group_commit:
+        if power and not copy.message.is_durable:
             copy.required = False
 
     def _unsure(self, topic: TopicBook) -> None:
-        """After a loss of power. With group commit every message that was acknowledged is there,
-        and so is what was made before it."""
+        """After a loss of power. Every message that was synced is there, and so is what was made
+        before it."""
         topic.paused = None
-        newest = max((m.arrived_at for m in topic.taken.values()), default=0)
+        newest = max((m.arrived_at for m in topic.taken.values() if m.is_durable), default=0)
         for channel in topic.channels.values():
             channel.paused = None
-            channel.is_certain = (
-                self._group_commit and channel.is_certain and newest > channel.since
-            )
-            channel.may_have_all = True  # it begins with the oldest if its state is lost
-        if not self._group_commit or not newest:
+            channel.is_certain = channel.is_certain and newest > channel.since
+            channel.old_until = self.now  # it begins with the oldest if its state is lost
+        if not newest:
             self._doubt(topic)
-            for message in topic.taken.values():
-                message.is_loose = True
             self._forget_ids(topic.name)
+        for message in topic.taken.values():
+            if not message.is_durable:
+                message.outcome, message.is_loose = Outcome.UNKNOWN, True

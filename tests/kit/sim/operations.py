@@ -154,7 +154,7 @@ class Operations(LedgerState):
         book = self.topic(topic)
         book.settings_maybe = []
         book.configured_at = self.now
-        book.use(shown)
+        book.use(shown, self.now)
 
     def perhaps_configured(self, topic: str, changes: dict[str, Any]) -> None:
         book = self.topic(topic)
@@ -168,16 +168,14 @@ class Operations(LedgerState):
             return
         if book.settings and not book.settings_maybe and shown != book.settings:
             self.fault(f"settings of {topic} are {shown}, and were {book.settings}")
-        maybe = book.settings_maybe
-        book.use(shown)
-        book.settings_maybe = maybe
+        book.use(shown, self.now)
 
     def held(self, topic: str, hold: str, offset: int | None, *, certain: bool) -> None:
         """A hold is at `offset` now; None: it is deleted, or nobody knows."""
         book = self.topic(topic)
         self.never_made.discard(topic)
         holds = book.holds
-        for message in book.backlog:
+        for message in () if book.is_remembered else book.backlog:
             message.is_loose = True  # what holds have passed may be deleted
         if certain and offset is None:
             holds.pop(hold, None)

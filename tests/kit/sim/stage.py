@@ -16,6 +16,7 @@ from tests.kit.sim.peers import Publisher, Subscriber
 
 STARTS_MAX = 20
 WINDOW_NS = NS * 12 // 100  # between two checkpoints, and a little
+SYNC_NS = NS * 22 // 10  # --sync-timeout, and a little
 
 
 class Stage:
@@ -42,6 +43,7 @@ class Stage:
         ledger, machine = self.ledger, self.machine
         machine.thread_delay_s = ms / 1000
         ledger.window_ns = max(ledger.window_ns, WINDOW_NS + 4 * ms * 10**6)
+        ledger.sync_ns = max(ledger.sync_ns, SYNC_NS + 4 * ms * 10**6)
 
     def run(self, seconds: float) -> None:
         if not self.machine.is_dead:
@@ -119,10 +121,11 @@ class Stage:
 
     def audit(self) -> None:
         """Compare what nsqd says it has with the ledger."""
+        since = self.ledger.now
         reply = self.request("GET", "/stats?format=json&include_mem=false")
         if not reply.is_ok:
             return
-        self.ledger.audit(reply.json())
+        self.ledger.audit(reply.json(), since)
         for name in [n for n, topic in self.ledger.topics.items() if not topic.is_ephemeral]:
             settings = self.request("GET", f"/topic/settings?topic={name}")
             if settings.is_ok:

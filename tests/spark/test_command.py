@@ -13,7 +13,9 @@ from py4j.protocol import Py4JNetworkError
 from pyspark_nsq.errors import NsqError
 from pyspark_nsq.pipelines import sql
 from pyspark_nsq.pipelines.running import command
-from tests.kit.daemons import wait_until
+from tests.kit.daemons import Nsqd, wait_until
+from tests.kit.spark.pipelines import orders
+from tests.kit.spark.topics import publish
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,23 @@ def test_a_pipeline_that_is_interrupted_while_spark_starts_leaves_no_java_behind
         process.kill()
     assert process.returncode == 130
     assert said.endswith("pumpline pipeline sql: interrupted\n")
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_a_query_that_needs_a_few_rows_of_many_ends_without_a_trace(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, orders(range(20_000)))
+    view = sql.view_name(topic)
+    asked = ["sql", f"SELECT event.order_id FROM {view} LIMIT 3", "--output", "json"]
+    asked += ["--nsqd", nsqd.http_address, "--topic", topic, "--master", "local[2]"]
+    made = subprocess.run(
+        [sys.executable, "-m", "pumpline.tools.pumpline", "pipeline", *asked],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(made.stdout.splitlines()) == 3
+    assert "Traceback" not in made.stderr and "BrokenPipeError" not in made.stderr
 
 
 def test_statements_end_with_a_semicolon_at_the_end_of_a_line() -> None:

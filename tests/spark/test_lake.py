@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
+from collections import Counter
 from pathlib import Path
 
 import duckdb
@@ -198,6 +199,71 @@ def test_a_delta_table_can_be_moved_and_duckdb_reads_the_files(
     assert dataset is not None
     found = duckdb.sql("SELECT count(*), sum(event.order_id) FROM dataset").fetchall()
     assert found == [(30, 435)]
+
+
+@pytest.mark.e2e
+def test_an_iceberg_table_that_was_moved_or_copied_is_refused_and_stays_whole(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    """Its catalog names the files of the first place: writes would go there."""
+    made, copy, renamed = work / "a" / "t", work / "b" / "t", work / "a" / "other"
+    publish(nsqd, topic, [*orders(range(5)), b"broken"])
+    archived(nsqd, topic, made, "iceberg")
+
+    def refused(path: Path) -> None:
+        for tried in (
+            lambda: archived(nsqd, topic, path, "iceberg"),
+            lambda: asked("SELECT 1", path),
+            lambda: run_maintain(path),
+        ):
+            with pytest.raises(NsqError, match=f"{path.name} was moved or copied: its catalog"):
+                tried()
+
+    shutil.copytree(made.parent, copy.parent)
+    refused(copy)
+    made.rename(renamed)
+    refused(copy)  # what its catalog names is not there now
+    refused(renamed)
+    renamed.rename(made)
+    publish(nsqd, topic, orders(range(5, 7)))
+    archived(nsqd, topic, made, "iceberg")
+    assert ids(made, "iceberg") == list(range(7))
+
+
+@pytest.mark.e2e
+@FORMATS
+def test_of_messages_with_one_key_the_first_is_kept_and_the_nodes_hold_what_is_not_archived(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, kind: str
+) -> None:
+    path, more = work / "t", ("--dedupe", "order_id", "--drop-body", "--hints", "n BIGINT")
+    wrong, right = b'{"order_id": 5, "n": "wrong"}', b'{"order_id": 5, "n": 7}'
+    publish(nsqd, topic, [*orders([1, 2, 2, 1, 3]), b"{", wrong, b'{"order_id": 1.0}'])
+    said = archived(nsqd, topic, path, kind, *more)
+    assert "2 quarantined, 3 repeats left out" in said
+    (hold,) = holds(nsqd, topic)
+    assert hold.startswith("archive-t-") and f"archive: hold {hold}\n" in said
+    publish(nsqd, topic, [*orders([3, 4]), right, right, b'{"order_id": 2.0}', b"{}", b"{}"])
+    expected = Counter([1.0, 2.0, 3.0, 4.0, 5.0, None, None])
+    live = asked(
+        f"SELECT event.order_id AS n FROM {sql.view_name(topic)}", path, "--nsqd", addresses(nsqd)
+    )
+    assert Counter(row.get("n") for row in live) == expected
+    for commit in (path / "_checkpoint" / "commits").iterdir():
+        commit.unlink()  # as if the driver had died before Spark noted the batch
+    archived(nsqd, topic, path, kind, *more)
+    found = content(path, kind)
+    assert "body" not in found.column_names
+    assert Counter(event["order_id"] for event in found["event"].to_pylist()) == expected
+    assert [event["n"] for event in found["event"].to_pylist() if event["order_id"] == 5] == [7]
+    assert content(work / "t-quarantine", kind).num_rows == 2
+    # Spark commits a batch when it plans the next: the first one is let go, the second held.
+    assert holds(nsqd, topic) == {hold: 8}
+
+
+def holds(nsqd: Nsqd, topic: str) -> dict[str, int]:
+    """The names of the holds, and the offsets from which on they keep messages."""
+    _, body = nsqd.http("GET", f"/hold/list?topic={topic}")
+    return {hold["hold"]: hold["offset"] for hold in json.loads(body)["holds"]}
 
 
 @pytest.mark.e2e

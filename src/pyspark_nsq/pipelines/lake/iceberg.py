@@ -72,14 +72,31 @@ class IcebergLakeTable:
     def opened(self) -> Table | None:
         """The table as it is now; None if there is none."""
         try:
-            return self.catalog.load_table(self.identifier)
+            table = self.catalog.load_table(self.identifier)
         except NoSuchTableError:
+            self._require_no_other()
             return None
         except FileNotFoundError as error:
-            raise NsqError(
-                f"{self.name}: its catalog names a file that is not there ({error}): an Iceberg "
-                "table has absolute paths, and stays where it was made"
-            ) from None
+            raise self._moved(f"its catalog names a file that is not there ({error})") from None
+        if self.path and table.location() != self._url():
+            raise self._moved(f"its catalog names files of {table.location()}")
+        return table
+
+    def _require_no_other(self) -> None:
+        """Raise NsqError if the catalog in the directory has the table of another directory."""
+        namespace = self.identifier[:-1]
+        if self.path and self.catalog.namespace_exists(namespace):
+            for other in self.catalog.list_tables(namespace):
+                raise self._moved(f"its catalog has a table {other[-1]}")
+
+    def _moved(self, why: str) -> NsqError:
+        return NsqError(
+            f"{self.name} was moved or copied: {why}. An Iceberg table has absolute paths: move it "
+            "back to where it was made"
+        )
+
+    def _url(self) -> str | None:
+        return files.url(Storage(self.spark, self.path).root) if self.path else None
 
     def claim(self, checkpoint: str, query_id: str | None) -> None:
         """Raise NsqError if another stream, or no stream, has written this table."""
@@ -112,7 +129,7 @@ class IcebergLakeTable:
         if batch <= newest:  # a crash came after our commit, and before Spark's
             return
         refuse_gap(self.name, newest, batch)
-        table = self._created(table)
+        table = self._created(table, set(COLUMN_TYPES if rows is None else rows.columns))
         storage = Storage(self.spark, table.location())
         written = [] if rows is None else files.write(storage, batch, _placed(rows), PLACE)
         mark = {BATCH: str(batch), STREAM: query_id}
@@ -131,13 +148,15 @@ class IcebergLakeTable:
             raise NsqError(f"{self.name} was changed by another writer: {error}") from None
         self._news.clear()
 
-    def _created(self, table: Table | None) -> Table:
+    def _created(self, table: Table | None, columns: set[str]) -> Table:
+        """The table; a new one has those columns of a message, as the body may have been dropped.
+        Those of the event come with the batch."""
         if table is None:
-            schema = pa.schema([pa.field(name, kind) for name, kind in COLUMN_TYPES.items()])
-            location = files.url(Storage(self.spark, self.path).root) if self.path else None
+            kept = ((name, kind) for name, kind in COLUMN_TYPES.items() if name in columns)
+            schema = pa.schema([pa.field(name, kind) for name, kind in kept])
             self.catalog.create_namespace_if_not_exists(self.identifier[:-1])
             table = self.catalog.create_table(
-                self.identifier, schema, location=location, properties=PROPERTIES
+                self.identifier, schema, location=self._url(), properties=PROPERTIES
             )
         if table.spec().is_unpartitioned():  # also after a kill between the two
             with table.update_spec() as spec:

@@ -55,23 +55,30 @@ def test_a_transform_killed_between_two_chunks_publishes_each_row_once(
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize("where", ["", "rand() < 0.5"], ids=["all", "chosen at random"])
 def test_a_replay_killed_within_a_step_publishes_each_message_once(
-    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, where: str
 ) -> None:
+    """What is chosen at random is what was chosen when it began."""
     again, state = f"{topic}-again", work / "state.json"
     publish(nsqd, topic, orders(range(3000)))
     with Gate(nsqd.http_port, to=MPUB, answered=2) as gate:  # both partitions of the first step
         asked = ("--nsqd", addresses(nsqd), "--topic", topic, "--to", again)
-        asked += ("--to-nsqd", gate.address, "--state", str(state), "--rate", "1000")
-        with Driver(work, "replay", *asked) as driver:
+        asked += ("--to-nsqd", gate.address, "--state", str(state), "--where", where or "true")
+        with Driver(work, "replay", *asked, "--rate", "1000") as driver:
             driver.wait_for(gate.withheld.is_set)
             driver.kill()
         assert json.loads(state.read_text())["done"] == 1
-        assert 1000 < end_of(nsqd, again) <= 2000
+        fixed = Counter(orders(range(3000)))
+        if where:
+            rows = spark.read.parquet(str(work / "state.json.rows")).collect()
+            fixed = Counter(bytes(row.body) for row in rows)
+            assert 1300 < fixed.total() < 1700
+        assert 0 < end_of(nsqd, again) < fixed.total()
         gate.open()
-        said = run(replay, *asked[:-1], "100000")
-    assert "3,000 messages published" in said
-    assert Counter(bodies(spark, nsqd, again)) == Counter(orders(range(3000)))
+        said = run(replay, *asked, "--rate", "100000")
+    assert f"{fixed.total():,} messages published" in said
+    assert Counter(bodies(spark, nsqd, again)) == fixed
     assert repeats(nsqd, again)
 
 

@@ -1,5 +1,6 @@
 """JSON from a seed, as hostile as it gets, through the pipelines: table and quarantine have what
-was published, once, and the values are those that were sent. `ODD_SEED=...` plays a seed again."""
+was published, once, and the values are those that were sent. `ODD_SEED=7` plays a seed again, and
+`ODD_SEED=100:130` plays those from 100 to 129."""
 
 import json
 import os
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_nsq.columns import SCHEMA
@@ -23,13 +24,14 @@ from pyspark_nsq.pipelines.table.table import ParquetTable
 from tests.kit.daemons import Nsqd
 from tests.kit.spark.drivers import Driver
 from tests.kit.spark.odd_json import Bodies, Ledger, loaded, same
-from tests.kit.spark.pipelines import run, table
+from tests.kit.spark.pipelines import plain, run, table
 from tests.kit.spark.streams import addresses
 from tests.kit.spark.topics import publish
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-SEED = int(os.environ.get("ODD_SEED", "19"))
+_FIRST, _, _END = os.environ.get("ODD_SEED", "19").partition(":")
+SEEDS = pytest.mark.parametrize("seed", range(int(_FIRST), int(_END or int(_FIRST) + 1)))
 BEGIN = datetime(2026, 11, 16, 8, tzinfo=UTC)
 
 
@@ -40,12 +42,6 @@ def frame(spark: SparkSession, bodies: list[bytes], first: int) -> DataFrame:
         for at, body in enumerate(bodies)
     ]
     return spark.createDataFrame(rows, SCHEMA).repartition(2)
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, Row):
-        return {name: plain(inner) for name, inner in value.asDict().items()}
-    return [plain(inner) for inner in value] if isinstance(value, list) else value
 
 
 def rows_of(spark: SparkSession, path: Path) -> list[tuple[int, bytes | None, Any]]:
@@ -69,6 +65,7 @@ class Death(BaseException):
     """As good as a kill: nothing in an archive's way catches it."""
 
 
+@SEEDS
 @pytest.mark.parametrize(
     "settings",
     [
@@ -78,9 +75,13 @@ class Death(BaseException):
     ids=["plain", "without bodies and repeats"],
 )
 def test_an_archive_keeps_what_was_sent_whatever_that_is_and_whenever_it_dies(
-    spark: SparkSession, work: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    work: Path,
+    settings: dict[str, Any],
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bodies, chance, ledger = Bodies(SEED), random.Random(SEED), Ledger()
+    bodies, chance, ledger = Bodies(seed), random.Random(seed), Ledger()
     path, aside = work / "t", work / "t-quarantine"
     for batch in range(3):
         new = bodies.take(150)
@@ -125,12 +126,13 @@ def test_an_archive_keeps_what_was_sent_whatever_that_is_and_whenever_it_dies(
     assert sum(n in kept for n in orders) > len(orders) / 2
 
 
+@SEEDS
 @pytest.mark.e2e
 @pytest.mark.crash
 def test_all_pipelines_together_lose_and_change_nothing_whatever_is_sent_and_killed(
-    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, seed: int
 ) -> None:
-    bodies, ledger = Bodies(SEED + 1), Ledger()
+    bodies, ledger = Bodies(seed + 1), Ledger()
     path = work / "t"
     source = ("--nsqd", addresses(nsqd), "--topic", topic)
     asked = (*source, "--table", str(path), "--max-rows", "120")

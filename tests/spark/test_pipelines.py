@@ -15,9 +15,10 @@ from pyspark_nsq.pipelines.exactly_once.outbox import is_repeatable
 from pyspark_nsq.pipelines.json_events import events
 from pyspark_nsq.pipelines.replay import ReplayPlan
 from tests.kit.daemons import Nsqd
+from tests.kit.ports import HeldPort
 from tests.kit.spark.pipelines import lines_of, orders, run, table
 from tests.kit.spark.streams import addresses
-from tests.kit.spark.topics import end_of, publish
+from tests.kit.spark.topics import end_of, name_of, publish
 from tests.spark.conftest import Retiring
 
 pytestmark = pytest.mark.slow
@@ -137,6 +138,29 @@ def test_history_and_the_live_tail_are_one_table_with_no_row_twice(
     nsqd.http("POST", f"/topic/delete?topic={topic}")
     sql.views(spark, options, [str(work / "t")])
     assert lines_of(spark.sql(f"SELECT count(*) AS n FROM {view}")) == [{"n": 40}]
+
+
+def test_a_node_that_comes_back_at_another_port_is_counted_once(
+    spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
+) -> None:
+    """Before the archive has seen it there, and after."""
+    node = start_nsqd()
+    publish(node, topic, [*orders(range(30)), b"broken"])
+    name = name_of(node)
+    run(archive, *source(node, topic), "--table", str(work / "t"), "--once")
+    node.stop()
+    tcp, http = HeldPort(), HeldPort()
+    node.start(tcp_port=tcp.number, http_port=http.number)
+    assert name_of(node) != name
+    publish(node, topic, [*orders(range(30, 40)), b"broken, too"])
+    for _ in range(2):
+        view, quarantine = sql.views(spark, {"nsqd": addresses(node)}, [str(work / "t")])
+        counted = spark.sql(
+            f"SELECT count(*) AS n, count(DISTINCT event.order_id) AS d FROM {view}"
+        )
+        assert lines_of(counted) == [{"n": 40, "d": 40}]
+        assert spark.table(quarantine).count() == 2
+        run(archive, *source(node, topic), "--table", str(work / "t"), "--once")
 
 
 def test_a_topic_that_only_the_table_has_is_asked_and_replayed_by_its_name(
@@ -370,6 +394,9 @@ def test_what_a_replay_chooses_at_random_is_chosen_once(
     published = bodies(spark, nsqd, f"{topic}-again")
     assert f"{sum(published.values())} messages published" in said
     assert set(published.values()) == {1} and not (work / "state.json.rows").exists()
+    (work / "state.json.rows").mkdir()  # as a kill leaves it that comes before it is deleted
+    assert "nothing to publish" in run(replay, *asked, "--where", "rand() < 0.5")
+    assert not (work / "state.json.rows").exists()
 
 
 def test_sql_prints_what_it_found(

@@ -232,6 +232,8 @@ def run(arguments: Namespace, console: Console) -> int:
                 markup=False,
                 soft_wrap=True,
             )
+            if plan.selected:  # a kill may have come before they were deleted
+                Storage(spark, plan.selected).delete("")
             return command.EXIT_OK
         said = f"{path}: {plan.done} steps are done, going on"
         console.print(said, highlight=False, markup=False, soft_wrap=True)

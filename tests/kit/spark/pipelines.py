@@ -4,8 +4,9 @@ from argparse import ArgumentParser
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from rich.console import Console
 
 from tests.spark.conftest import QUICK
@@ -38,3 +39,10 @@ def order_ids(spark: SparkSession, path: Path) -> list[int]:
 
 def lines_of(frame: DataFrame) -> list[object]:
     return [row.asDict() for row in frame.collect()]
+
+
+def plain(value: Any) -> Any:
+    """A value of a row as Python's json would have it: objects are dicts."""
+    if isinstance(value, Row):
+        return {name: plain(inner) for name, inner in value.asDict().items()}
+    return [plain(inner) for inner in value] if isinstance(value, list) else value

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from pumpline.nsqadmin.pages import PAGE_DIRECTORY
 from tests.kit.nsqadmin.process import Nsqadmin, lookupd_flags, running_nsqadmin
 from tests.kit.nsqadmin.upstreams import FakeDaemon, lookupd_of
 
@@ -98,6 +99,9 @@ def test_files_of_the_page(guarded: Nsqadmin) -> None:
     assert "/nsq/admin/static/app.js" in named
     for path in named:
         assert guarded.ask(path).status == 200
+    script = guarded.ask("/nsq/admin/static/app.js").body.decode()
+    modules = {path.name for path in PAGE_DIRECTORY.glob("*.js")} - {"app.js", "theme.js"}
+    assert set(re.findall(r'^import .*"\./(.*)";$', script, re.M)) == modules  # none is found late
     for name in ("nope.js", "index.html", "", "..", quote("../server.py", safe="")):
         for folder in ("static", "fonts"):
             answer = guarded.ask(f"/nsq/admin/{folder}/{name}")

@@ -227,6 +227,15 @@ def test_a_node_that_is_not_there_is_told_and_nothing_else(visit: Visit) -> None
     visitor.errors.clear()  # the browser tells of every answer that is no 200
 
 
+def test_a_hold_says_whose_it_is(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    nsqds[0].http("POST", "/pub?topic=kept", b"x")
+    whose = "description=%3Cb%3ESpark+on+a+machine"
+    nsqds[0].http("POST", f"/hold/create?topic=kept&hold=archive&to=beginning&{whose}")
+    visitor = visit()
+    visitor.open("/topics/kept?show=holds")
+    visitor.wait_for_text("tbody th .about", "<b>Spark on a machine")
+
+
 NUMBERS = """async () => {
   const { plainTable } = await import("/static/table.js");
   const columns = [{ label: "n", number: true, show: (row) => row.n.toLocaleString("en-US") }];

@@ -1,5 +1,17 @@
 // The frame of the page: the bar at the top, and which view an address is.
+//
+// It imports every module, also those that only others need: a browser then fetches all of them at once. It would find out
+// about them one import after another.
 
+import "./actions.js";
+import "./chart.js";
+import "./columns.js";
+import "./dialog.js";
+import "./format.js";
+import "./messages.js";
+import "./rewind.js";
+import "./table.js";
+import "./topic-parts.js";
 import { get, onConnection } from "./api.js";
 import { address, h, here, replace } from "./dom.js";
 import { channelView } from "./view-channel.js";

@@ -106,13 +106,12 @@ export function settings(session, topic) {
 
 export function holds(session, topic) {
   const table = plainTable("Holds", [
-    { label: "hold", head: true, show: (row) => name(row.hold) },
-    { label: "reader", show: (row) => name(row.description ?? "") },
-    { label: "node", show: (row) => link(paths.node(row.node), row.node) },
+    { label: "hold", head: true, show: (row) => h("span", {}, name(row.hold), row.description ? h("small", { class: "faint about" }, row.description) : "") },
+    { label: "node", width: "col-text", show: (row) => link(paths.node(row.node), row.node) },
     { label: "at offset", number: true, show: (row) => count(row.offset) },
     { label: "behind", number: true, show: (row) => count(row.depth) },
     { label: "pins", number: true, width: "col-text", title: "what cannot be deleted before it has moved on", show: (row) => `${bytes(row.bytes)}${row.bytes_max ? ` of ${bytes(row.bytes_max)}` : ""}` },
-    { label: "last commit", number: true, width: "col-text", show: (row) => (row.committed_at_ms ? `${ago(row.committed_at_ms)} ago` : "never") },
+    { label: "last commit", number: true, show: (row) => (row.committed_at_ms ? `${ago(row.committed_at_ms)} ago` : "never") },
     { label: "", width: "col-text", show: (row) => h("span", {}, row.dropped ? h("b", { class: "bad" }, "dropped: it pinned too much ") : "", session.is_admin ? h("button", { type: "button", class: "danger", onclick: () => remove(row) }, "Delete…") : "") },
   ], { empty: "No reader such as Spark keeps a place here." });
   const note = h("p", { class: "faint" }, "A hold keeps messages for a reader, such as a Spark query, until it has committed them. The query's options hold and holdDescription say its name and whose it is.");

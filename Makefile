@@ -15,6 +15,9 @@ PYTEST = $(BIN)/python -m pytest
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS ?= $(shell expr 2 '*' $(CORES))
 
+# Where this is set, every process compiles all it imports: the tests start thousands.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo docs generated interop-go test test-e2e test-fast check coverage bench bench-spark fuzz screenshots java interop-js ui-js clean
 

@@ -4,6 +4,7 @@ Directories set the marks, so that no file can forget its own. Hypothesis genera
 examples in every run, and sets no deadline for them.
 """
 
+import gc
 import itertools
 import logging
 import os
@@ -45,6 +46,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(top)
     if hasattr(config, "workerinput"):
         items.sort(key=_rank)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: without this, each collection of garbage looks at the
+    half gigabyte of it again, and the tests that ask for one take a second."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 def _rank(item: pytest.Item) -> int:

@@ -95,7 +95,6 @@ class InProcess:
     def _restore(self) -> None:
         self._runner.close()
         self._log.setLevel(self._log_level)
-        gc.unfreeze()  # the server has its own idea of both
         gc.set_threshold(*self._thresholds)
 
 

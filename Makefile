@@ -31,7 +31,7 @@ demo: $(INSTALLED) ## see it work on this machine
 test: check java interop-js interop-go ui-js ## all checks, and all tests but the end-to-end and the soak tests
 	$(PYTEST) -n $(WORKERS) -m "not e2e and not soak" --ignore=tests/test_source.py
 
-test-e2e: $(INSTALLED) java ## the end-to-end tests: several Sparks each, as a user starts them
+test-e2e: $(INSTALLED) java ## the end-to-end tests: whole pipelines, clusters, several Sparks a test
 	$(PYTEST) -n $(CORES) -m "e2e and not soak"
 
 test-fast: $(INSTALLED) ## the tests that take seconds, without Spark

@@ -32,7 +32,7 @@ from tests.kit.spark.pipelines import orders, run
 from tests.kit.spark.streams import addresses
 from tests.kit.spark.topics import publish
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
 FORMATS = pytest.mark.parametrize("kind", ["delta", "iceberg"])
 
@@ -157,7 +157,6 @@ def test_a_batch_that_comes_again_changes_nothing(
         opened().append(12, rows(0), **whence)
 
 
-@pytest.mark.e2e
 @FORMATS
 def test_small_files_are_merged_and_old_ones_deleted(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, kind: str
@@ -184,7 +183,6 @@ def run_maintain(path: Path) -> str:
     return console.export_text()
 
 
-@pytest.mark.e2e
 def test_a_delta_table_can_be_moved_and_duckdb_reads_the_files(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -201,7 +199,6 @@ def test_a_delta_table_can_be_moved_and_duckdb_reads_the_files(
     assert found == [(30, 435)]
 
 
-@pytest.mark.e2e
 def test_an_iceberg_table_that_was_moved_or_copied_is_refused_and_stays_whole(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -230,7 +227,6 @@ def test_an_iceberg_table_that_was_moved_or_copied_is_refused_and_stays_whole(
     assert ids(made, "iceberg") == list(range(7))
 
 
-@pytest.mark.e2e
 @FORMATS
 def test_of_messages_with_one_key_the_first_is_kept_and_the_nodes_hold_what_is_not_archived(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, kind: str
@@ -266,7 +262,6 @@ def holds(nsqd: Nsqd, topic: str) -> dict[str, int]:
     return {hold["hold"]: hold["offset"] for hold in json.loads(body)["holds"]}
 
 
-@pytest.mark.e2e
 def test_an_iceberg_table_in_a_catalog_of_the_user_s(nsqd: Nsqd, topic: str, work: Path) -> None:
     """In processes of their own: pyiceberg reads its configuration when it is imported."""
     environment = {

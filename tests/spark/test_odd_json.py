@@ -28,7 +28,7 @@ from tests.kit.spark.pipelines import plain, run, table
 from tests.kit.spark.streams import addresses
 from tests.kit.spark.topics import publish
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 _FIRST, _, _END = os.environ.get("ODD_SEED", "19").partition(":")
 SEEDS = pytest.mark.parametrize("seed", range(int(_FIRST), int(_END or int(_FIRST) + 1)))
@@ -127,7 +127,6 @@ def test_an_archive_keeps_what_was_sent_whatever_that_is_and_whenever_it_dies(
 
 
 @SEEDS
-@pytest.mark.e2e
 @pytest.mark.crash
 def test_all_pipelines_together_lose_and_change_nothing_whatever_is_sent_and_killed(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, seed: int

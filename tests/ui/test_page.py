@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.kit.browser import AXE
 from tests.kit.daemons import Nsqd, Nsqlookupd, wait_until
@@ -408,7 +409,7 @@ def test_who_may_only_look_has_no_buttons(
             visitor = visit(address=guarded.http_address, user=user)
             page = visitor.open("/topics/orders/billing")
             page.locator(".gauges", has_text="waiting").wait_for()
-            assert page.get_by_role("button", name="Delete…").count() == buttons
+            expect(page.get_by_role("button", name="Delete…")).to_have_count(buttons)
             page.goto("about:blank")  # its streams end before nsqadmin does
 
 

@@ -216,6 +216,12 @@ class Directory:
         """Delete the files of a removed topic; for a thread."""
         shutil.rmtree(path, ignore_errors=True)
 
+    def empty_trash(self) -> None:
+        """Delete the files of all removed topics now; for a thread."""
+        with suppress(OSError), os.scandir(self._trash) as entries:
+            for entry in entries:
+                self.shred(entry.path)
+
     # -- channels -----------------------------------------------------------------------------
 
     def channel_names(self, topic: str) -> list[str]:

@@ -102,8 +102,9 @@ def test_messages_without_the_text_are_left_out(nsqd: Nsqd, topic: str) -> None:
 
 
 @pytest.mark.deviation
-def test_a_closed_pipe_ends_it_quietly(nsqd: Nsqd, topic: str) -> None:
-    publish(nsqd, topic, *(b"%d" % number for number in range(1000)))
+@pytest.mark.parametrize("count", [1, 50_000], ids=["with nothing to write", "that is full"])
+def test_a_closed_pipe_ends_it_quietly(nsqd: Nsqd, topic: str, count: int) -> None:
+    publish(nsqd, topic, *(b"%d" % number for number in range(count)))
     flags = f"--topic={topic} --channel=c --nsqd-tcp-address={nsqd.tcp_address}"
     command = " ".join(command_of("nsq_tail"))
     shell = f"set -o pipefail; {command} {flags} | head -n 1"

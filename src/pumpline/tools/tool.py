@@ -8,7 +8,9 @@ gone, the tool ends quietly. Knows nothing of what a tool does.
 
 import asyncio
 import logging
+import os
 import signal
+import stat
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +21,7 @@ from pumpline.core.text import flags
 from pumpline.core.text.flags import BOOL, Flag, OptionsError
 from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, read_flags
 from pumpline.tools.serving import event_loop
-from pumpline.tools.standard_streams import forget_stdout, open_standard_streams
+from pumpline.tools.standard_streams import STDOUT, forget_stdout, open_standard_streams
 from pumpline.tools.version import version_line
 
 VERSION_FLAG = Flag("version", BOOL, False, "print the version and exit")
@@ -151,3 +153,19 @@ def write_out(data: bytes) -> None:
 
 def fail(text: str) -> NoReturn:
     raise ToolFailure(text)
+
+
+def when_nobody_reads_stdout(then: Callable[[], None]) -> None:
+    """Call this once the reader of a pipe has gone, though nothing is written to it. What was
+    written before may all be in the pipe, so that no write ever fails."""
+    if not stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
+        return
+    loop = asyncio.get_running_loop()
+    pipe = os.dup(STDOUT)  # another file may be put in its place
+
+    def on_error() -> None:
+        loop.remove_reader(pipe)
+        os.close(pipe)
+        then()
+
+    loop.add_reader(pipe, on_error)  # the end we write to is never readable

@@ -14,7 +14,7 @@ from pumpline.tools.nsq_tail.display import Display
 from pumpline.tools.nsq_tail.formats import printer
 from pumpline.tools.nsq_tail.log_tail import PEEK_MESSAGES, LogTail, TailRange
 from pumpline.tools.nsq_tail.options import TailOptions
-from pumpline.tools.tool import Signals, Tool, ToolFailure, log
+from pumpline.tools.tool import Signals, Tool, ToolFailure, log, when_nobody_reads_stdout
 
 EXAMPLES = """
 nsq_tail --topic=orders --lookupd-http-address=127.0.0.1:4161
@@ -33,6 +33,7 @@ async def work(options: TailOptions, signals: Signals) -> None:
         contains=options.contains.encode("utf-8", "surrogateescape"),
         stop=signals.stop,
     )
+    when_nobody_reads_stdout(signals.stop.set)
     if options.reads_log:
         await _tail_logs(options, display, signals)
     else:

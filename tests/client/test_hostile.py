@@ -47,12 +47,17 @@ async def test_an_nsqd_that_grants_nonsense_does_not_stop_the_others(
 async def test_messages_nobody_asked_for_are_not_shown(
     topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    pushed = 0
+
     async def push(client: Client) -> None:
+        nonlocal pushed
+        pushed += 1
         client.send(MESSAGE)
         await accept(client)
 
     async with scripted(push) as odd, Consumer(topic, CHANNEL, nsqd=odd) as consumer:
-        await until(lambda: caplog.text.count("before it was asked for any") >= 2)
+        await until(lambda: "before it was asked for any" in caplog.text)
+        await until(lambda: pushed >= 2)
         assert (consumer.counters.received, consumer.in_flight) == (0, 0)
 
 

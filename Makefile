@@ -9,6 +9,7 @@ JS := tests/interop/js
 GO := tests/interop/go
 UI_JS := tests/ui/js
 PYTEST = $(BIN)/python -m pytest
+ORIGINAL = $(or $(PUMPLINE_TEST_NSQD),$(shell command -v nsqd))
 
 # The tests wait more than they compute, so there are two workers for each core. What shares a worker
 # is in tests/kit/groups.py.
@@ -19,11 +20,11 @@ WORKERS ?= $(shell expr 2 '*' $(CORES))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs generated interop-go test test-e2e test-fast check coverage bench bench-spark fuzz screenshots java interop-js ui-js clean
+.PHONY: help demo docs generated interop-go test test-e2e test-original test-fast check coverage bench bench-spark fuzz screenshots java interop-js ui-js clean
 
 help: ## list these targets
 	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer)"
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## see it work on this machine
 	@$(BIN)/pumpline demo
@@ -33,6 +34,14 @@ test: check java interop-js interop-go ui-js ## all checks, and all tests but th
 
 test-e2e: $(INSTALLED) java ## the end-to-end tests: whole pipelines, clusters, several Sparks a test
 	$(PYTEST) -n $(CORES) -m "e2e and not soak"
+
+test-original: $(INSTALLED) ## the wire tests against NSQ's own nsqd, where there is one: NSQ checks "as NSQ does"
+	@if [ -n "$(ORIGINAL)" ] && "$(ORIGINAL)" --version | grep -q "built w/go"; then \
+	  PUMPLINE_TEST_NSQD="$(ORIGINAL)" $(PYTEST) -n $(WORKERS) -m "not deviation and not soak" tests/wire; \
+	else \
+	  echo "NSQ's own nsqd was not found: the wire tests are not run against it."; \
+	  echo "Put nsqd of NSQ 1.3.0 on the PATH, or say PUMPLINE_TEST_NSQD=/path/to/nsqd."; \
+	fi
 
 test-fast: $(INSTALLED) ## the tests that take seconds, without Spark
 	$(PYTEST) -n $(WORKERS) -m "not slow and not e2e and not soak"

@@ -10,6 +10,8 @@ from tests.kit.wire.admin import act, topic_stats
 from tests.kit.wire.session import Connect
 from tests.kit.wire.web import Answer, ask
 
+pytestmark = pytest.mark.deviation  # NSQ has no such thing
+
 
 def post(nsqd: Nsqd, path: str, **params: object) -> Answer:
     return ask(nsqd, "POST", f"{path}?{urlencode(params)}")

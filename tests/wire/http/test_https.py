@@ -73,7 +73,9 @@ def test_empty_address_is_no_listener(server: Identity, tmp_path: Path) -> None:
         assert "HTTPS: listening" not in nsqd.log_text()
 
 
-@pytest.mark.parametrize("policy", ["require", "require-verify"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param("require", marks=pytest.mark.deviation), "require-verify"]
+)
 def test_certificates_are_required_of_https_clients_too(
     authority: Authority, server: Identity, tmp_path: Path, policy: str
 ) -> None:
@@ -109,6 +111,7 @@ def test_daemon_stops_with_a_client_connected(server: Identity, tmp_path: Path) 
         assert "Traceback" not in nsqd.log_text()
 
 
+@pytest.mark.deviation
 def test_ranges_of_the_log_are_whole_over_tls(
     authority: Authority, server: Identity, tmp_path: Path
 ) -> None:

@@ -150,6 +150,7 @@ def test_large_mpubs_in_a_row_are_published_in_order(
     assert published(connect, topic, 2000) == sent
 
 
+@pytest.mark.deviation
 def test_a_large_mpub_that_comes_again_is_published_once(nsqd: Nsqd, topic: str) -> None:
     messages = [b"x" * MSG_MAX] * 1000
     requests = [mpub(topic, messages, token) for token in ("a", "b", "b", "a", "c")]
@@ -181,6 +182,7 @@ def test_a_large_mpub_that_is_wrong_is_told_as_ever_and_forgotten(
     assert topic_stats(nsqd, topic)["message_count"] == 1001
 
 
+@pytest.mark.deviation
 def test_a_large_mpub_to_a_topic_deleted_meanwhile_makes_it_again(nsqd: Nsqd, topic: str) -> None:
     request = mpub(topic, [b"x" * MSG_MAX] * 1000)
     with nsqd_socket(nsqd) as raw:

@@ -15,6 +15,8 @@ from tests.kit.wire.admin import act
 from tests.kit.wire.session import Connect
 from tests.kit.wire.web import JSON_TYPE, Answer, ask, ask_on, open_connection
 
+pytestmark = pytest.mark.deviation  # NSQ has no such thing
+
 NSQD_FLAGS = ["--max-bytes-per-file=2000", "--retention-bytes=0", "--retention-time=0"]
 
 

@@ -17,6 +17,8 @@ from tests.kit.wire.commands import dpub, fin, req
 from tests.kit.wire.session import Connect
 from tests.kit.wire.web import ask
 
+pytestmark = pytest.mark.deviation  # NSQ has no such thing
+
 NSQD_FLAGS = ["--max-bytes-per-file=3000"]
 SENT = [b"message %d" % number for number in range(100)]
 

@@ -12,6 +12,8 @@ from tests.kit.wire.commands import fin, rdy
 from tests.kit.wire.session import FRAME_ERROR, Connect, Frame, bodies
 from tests.kit.wire.web import Answer, ask
 
+pytestmark = pytest.mark.deviation  # NSQ has no such thing
+
 NSQD_FLAGS = ["--max-bytes-per-file=500", "--retention-bytes=0"]
 SENT = [b"%d" % number for number in range(20)]
 
@@ -107,7 +109,6 @@ def test_a_dry_run_counts_and_moves_nothing(
     assert consumer.before_barrier() == []
 
 
-@pytest.mark.deviation
 def test_what_is_gone_cannot_come_back(nsqd: Nsqd, connect: Connect, topic: str) -> None:
     consumer, producer = connect(), connect()
     consumer.subscribe(topic, "ch", ready=100)

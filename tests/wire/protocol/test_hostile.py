@@ -69,6 +69,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.deviation
 @pytest.mark.parametrize("bomb", BOMBS, ids=str)
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_what_unpacks_to_far_too_much_is_not_unpacked(

@@ -406,6 +406,7 @@ def test_log_does_not_tell_secrets(connect: Connect, tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
+@pytest.mark.deviation
 def test_without_the_library_for_expressions_nsqd_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

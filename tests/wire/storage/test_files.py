@@ -13,6 +13,8 @@ from tests.kit.wire.session import Connect
 from tests.kit.wire.web import Answer
 from tests.wire.http.test_log import get, messages, offsets, publish
 
+pytestmark = pytest.mark.deviation  # NSQ has no such thing
+
 NSQD_FLAGS = ["--max-bytes-per-file=2000"]
 MACHINE = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 

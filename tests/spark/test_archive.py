@@ -72,6 +72,7 @@ def test_what_does_not_parse_is_in_the_quarantine_with_the_reason(
     assert {bytes(row.body): row.reason for row in quarantine.collect()} == broken
 
 
+@pytest.mark.e2e
 def test_an_inferred_schema_grows_and_keeps_its_types(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_schema_that_is_given_later_may_add_to_the_table_and_not_change_it(
     assert {tuple(row) for row in rows} == {(1, None), (2, 3)}
 
 
+@pytest.mark.e2e
 def test_of_messages_with_one_key_the_first_is_kept_and_none_without_a_key_is_lost(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +144,7 @@ def test_of_messages_with_one_key_the_first_is_kept_and_none_without_a_key_is_lo
     assert table(spark, work / "t-quarantine").count() == 2
 
 
+@pytest.mark.e2e
 def test_keys_are_put_together_and_known_as_long_as_the_watermark_says(
     spark: SparkSession, work: Path
 ) -> None:
@@ -176,6 +179,7 @@ def test_bodies_that_are_not_json_are_kept_as_they_are(
     assert {bytes(row.body) for row in table(spark, work / "t").collect()} == {b"\xff", b"plain"}
 
 
+@pytest.mark.e2e
 def test_small_files_are_put_together_and_a_reader_sees_each_row_once(
     spark: SparkSession, work: Path
 ) -> None:
@@ -197,6 +201,7 @@ def test_small_files_are_put_together_and_a_reader_sees_each_row_once(
     assert table(spark, work / "t").count() == 9
 
 
+@pytest.mark.e2e
 def test_a_batch_that_was_written_and_not_noted_is_not_written_again(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -210,6 +215,7 @@ def test_a_batch_that_was_written_and_not_noted_is_not_written_again(
     assert order_ids(spark, work / "t") == list(range(60))
 
 
+@pytest.mark.e2e
 def test_a_batch_without_repeats_that_was_not_noted_is_read_again_and_not_written_again(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -239,6 +245,7 @@ def test_files_of_a_batch_that_died_half_way_are_not_in_the_table_and_go(
     assert not (work / "t" / "_staging").exists()
 
 
+@pytest.mark.e2e
 def test_a_table_that_was_moved_is_not_written_to_before_its_record_is_changed(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -334,6 +341,7 @@ def described_holds(nsqd: Nsqd, topic: str) -> dict[str, str]:
     return {hold["hold"]: hold["description"] for hold in json.loads(body)["holds"]}
 
 
+@pytest.mark.e2e
 def test_each_table_has_a_hold_of_its_own_and_keeps_it(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:

@@ -48,6 +48,7 @@ def starts_spark(process: subprocess.Popen[str]) -> bool:
     return False
 
 
+@pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_a_pipeline_that_is_interrupted_while_spark_starts_leaves_no_java_behind() -> None:

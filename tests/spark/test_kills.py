@@ -160,6 +160,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, before: int) -> Iterator[list[str]]:
         yield done
 
 
+@pytest.mark.e2e
 def test_a_table_is_right_whatever_step_of_a_compaction_was_the_last(
     spark: SparkSession, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,6 +117,7 @@ def test_odd_messages_are_kept_as_they_are_or_set_aside_with_the_reason(
         assert capsys.readouterr().out == found
 
 
+@pytest.mark.e2e
 def test_odd_names_of_topics_are_read_back_and_places_are_in_utc(
     spark: SparkSession, nsqd: Nsqd, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

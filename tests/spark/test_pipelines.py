@@ -113,6 +113,7 @@ def test_a_table_is_replayed_as_it_was_published(
     assert bodies(spark, nsqd, f"{topic}-again") == Counter(orders(range(15, 20)))
 
 
+@pytest.mark.e2e
 def test_history_and_the_live_tail_are_one_table_with_no_row_twice(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -140,6 +141,7 @@ def test_history_and_the_live_tail_are_one_table_with_no_row_twice(
     assert lines_of(spark.sql(f"SELECT count(*) AS n FROM {view}")) == [{"n": 40}]
 
 
+@pytest.mark.e2e
 def test_a_node_that_comes_back_at_another_port_is_counted_once(
     spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_node_that_comes_back_at_another_port_is_counted_once(
         run(archive, *source(node, topic), "--table", str(work / "t"), "--once")
 
 
+@pytest.mark.e2e
 def test_a_topic_that_only_the_table_has_is_asked_and_replayed_by_its_name(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -258,6 +261,7 @@ def test_what_may_differ_when_it_is_repeated_is_known(
     assert is_repeatable(spark.sql(query)) is repeats
 
 
+@pytest.mark.e2e
 def test_a_query_that_may_differ_is_published_from_files(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -309,6 +313,7 @@ def test_a_batch_half_done_is_not_gone_on_with_in_another_way(
     run(transform, *asked, *other)  # between batches
 
 
+@pytest.mark.e2e
 def test_a_schema_that_was_inferred_stays_when_a_transform_is_started_again(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -324,6 +329,7 @@ def test_a_schema_that_was_inferred_stays_when_a_transform_is_started_again(
     assert bodies(spark, nsqd, f"{topic}-out") == Counter([b'{"a":1}', b'{"a":2}'])
 
 
+@pytest.mark.e2e
 def test_what_does_not_fit_a_transform_is_counted_told_and_set_aside(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -415,6 +421,7 @@ def test_sql_prints_what_it_found(
         assert (said.out, said.err) == (printed, "the first 2 rows; --max-rows shows more\n")
 
 
+@pytest.mark.e2e
 def test_metrics_are_shown_and_final_windows_kept_and_published(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:

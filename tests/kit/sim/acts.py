@@ -148,6 +148,8 @@ class Acts(Stage):
                 self.ledger.deleted_topic(topic, since, certain=certain)
             else:
                 self.ledger.deleted_channel(topic, channel, since, certain=certain)
+            if not certain:
+                self.audit()
 
         self._change("delete", topic, channel, only_topic, enter)
 

@@ -106,6 +106,7 @@ class ChannelBook:
         self.name = name
         self.since = since  # by the ledger's count of events
         self.is_certain = True  # it exists
+        self.is_half_deleted = False  # it is gone, or as it was
         self.paused: bool | None = False  # None: not known
         self.pause_is_saved = True  # a kill does not undo it
         self.pause_ns = 0  # when that was changed, and not saved
@@ -170,6 +171,7 @@ class TopicBook:
         self.settings: dict[str, Any] = {}
         self.settings_maybe: list[dict[str, Any]] = []  # others that it may have
         self.configured_at = 0  # by the ledger's count of events
+        self.disturbed_at = 0  # what arrived before, and was not answered, may be gone
         self.ttls_ns: set[int] = set()  # that it ever had
         self.drops = False  # it ever had drop-oldest
         self.limits_attempts = False  # it ever had max_attempts

@@ -93,11 +93,24 @@ class Deliveries(Operations):
         """A publish with a token of before was answered with OK."""
         for message in messages:
             if message.outcome is not Outcome.TAKEN:  # then or now: nobody knows
-                message.outcome = Outcome.TAKEN
-                message.is_loose = True
                 topic = self.topic(message.topic)
                 topic.is_certain = True
                 self.never_made.discard(topic.name)
+                message.outcome = Outcome.TAKEN
+                message.is_loose = not self._taken_late(topic, message)
+
+    def _taken_late(self, topic: TopicBook, message: Message) -> bool:
+        """A publish without an answer turns out to be taken: it is for the channels that were there
+        when it arrived. Return whether that is certain."""
+        channels = [c for c in topic.channels.values() if c.is_certain and not c.is_ephemeral]
+        old = [channel for channel in channels if channel.since < message.arrived_at]
+        if not old or topic.disturbed_at >= message.arrived_at or topic.paused is not False:
+            return False
+        message.taken_at, message.taken_ns = self.now, self.steady_ns
+        topic.taken[message.body] = message
+        for channel in topic.channels.values():
+            channel.give(message, required=channel in old)
+        return True
 
     def _check_bound(self, topic: TopicBook, messages: list[Message]) -> None:
         bound = topic.settings.get("max_depth")

@@ -64,6 +64,7 @@ class Ledger(Deliveries):
             paused = there[name]["paused"]
             channel.paused = self._same(f"channel {channel}", channel.paused, paused)
             channel.is_certain = True
+            channel.is_half_deleted = False
             if not topic.name.endswith(".dlq"):
                 self._audit_depth(channel, there[name], since)
         for name in there:

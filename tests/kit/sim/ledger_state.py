@@ -169,6 +169,7 @@ class LedgerState:
         """After a loss of power. Every message that was synced is there, and so is what was made
         before it."""
         topic.paused = None
+        topic.disturbed_at = self.now
         newest = max((m.arrived_at for m in topic.taken.values() if m.is_durable), default=0)
         for channel in topic.channels.values():
             channel.paused = None

@@ -30,6 +30,9 @@ class Operations(LedgerState):
             for message in book.taken.values():
                 if message.taken_at > since:  # it may have been there in time
                     channel.give(message, required=False)
+        if certain and channel.is_half_deleted:  # as it was, or new
+            channel.is_half_deleted = False
+            channel.loosen()
         channel.is_certain = channel.is_certain or certain
         book.settle(self.steady_ns)
         return channel
@@ -90,8 +93,8 @@ class Operations(LedgerState):
         else:
             self._half_deleted.add((topic, name))
             channel.is_certain = False
+            channel.is_half_deleted = True
             channel.paused = None
-            channel.loosen()
         if not [each for each in book.channels.values() if each.is_certain]:
             for message in book.taken.values():  # that the next one is not given these is certain,
                 message.is_loose = message.is_loose or not certain  # if it is that it is deleted
@@ -143,6 +146,8 @@ class Operations(LedgerState):
     def paused(self, topic: str, name: str | None, paused: bool, *, certain: bool) -> None:
         book = self.topics.get(topic)
         target = book if name is None or book is None else book.channels.get(name)
+        if book is not None:
+            book.disturbed_at = self.now
         if target is not None:
             target.paused = paused if certain else None
             target.pause_is_saved = certain
@@ -210,6 +215,8 @@ class Operations(LedgerState):
 
     def _loosen_pending(self, topic: str, since: int) -> None:
         """Publishes that are under way, or were at event `since`, may have come before or after."""
+        if topic in self.topics:
+            self.topics[topic].disturbed_at = self.now
         for message in self.messages.values():
             if (message.topic == topic and message.outcome is Outcome.SENT and message.number) or (
                 message.topic == topic and since and message.taken_at > since

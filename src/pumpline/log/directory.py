@@ -244,6 +244,8 @@ class Directory:
         with suppress(FileNotFoundError):
             os.replace(path, path + _DELETED)
             self._deleted.add(path + _DELETED)
+            with suppress(OSError):
+                os.truncate(path + _DELETED, 0)  # a full disk needs the room for nsqd.dat
 
     def clean_up(self, topic: str) -> set[str]:
         """Remove files that a kill left half written. Returns the channels of which nothing in

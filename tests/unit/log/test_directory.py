@@ -185,6 +185,7 @@ def test_a_channel_may_have_any_valid_name(directory: Directory, name: str) -> N
     directory.remove_cursor("t", name)
     directory.remove_cursor("t", name)
     assert directory.channel_names("t") == []
+    assert os.path.getsize(directory.cursor_path("t", name) + ".deleted") == 0
     assert directory.clean_up("t") == {name}
     directory.write_metadata(Metadata(), directory.take_deleted())
     assert directory.clean_up("t") == set()

@@ -218,9 +218,9 @@ class Directory:
 
     def empty_trash(self) -> None:
         """Delete the files of all removed topics now; for a thread."""
-        with suppress(OSError), os.scandir(self._trash) as entries:
-            for entry in entries:
-                self.shred(entry.path)
+        with suppress(OSError):
+            for name in os.listdir(self._trash):
+                self.shred(os.path.join(self._trash, name))
 
     # -- channels -----------------------------------------------------------------------------
 

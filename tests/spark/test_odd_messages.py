@@ -11,8 +11,10 @@ from pyspark.sql import SparkSession
 
 from pyspark_nsq.pipelines import archive, sql
 from pyspark_nsq.pipelines.json_events.faults import DEPTH_MAX, KEYS_MAX
+from pyspark_nsq.pipelines.json_events.fitting import FIELDS_MAX
 from tests.kit.daemons import Nsqd
-from tests.kit.spark.pipelines import run, table
+from tests.kit.spark.odd_json import Ledger
+from tests.kit.spark.pipelines import plain, run, table
 from tests.kit.spark.streams import addresses
 from tests.kit.spark.topics import publish
 
@@ -56,9 +58,9 @@ SET_ASIDE = {
 }
 
 
-def archived(nsqd: Nsqd, topic: str, path: Path) -> str:
+def archived(nsqd: Nsqd, topic: str, path: Path, *more: str) -> str:
     source = ("--nsqd", addresses(nsqd), "--topic", topic)
-    return run(archive, *source, "--table", str(path), "--once")
+    return run(archive, *source, "--table", str(path), "--once", *more)
 
 
 def quarantine(spark: SparkSession, path: Path) -> dict[bytes, str]:
@@ -143,3 +145,31 @@ def test_odd_names_of_topics_are_read_back_and_places_are_in_utc(
             ]
     finally:
         spark.conf.set(zone, "UTC")
+
+
+@pytest.mark.e2e
+def test_more_fields_than_a_table_has_columns_are_set_aside_and_none_is_lost(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    """Without bodies, the event alone says what was sent."""
+    ledger = Ledger()
+    wide = [{f"f{n}": n for n in range(first, first + 100)} for first in range(0, 2500, 100)]
+    whole = [{f"f{n}": n for n in range(count)} for count in (KEYS_MAX, 2500)]
+    path, more = work / "t", ("--drop-body", "--hints", "big DECIMAL(20,0)")
+    for bodies in (wide[:15], [*wide[15:], *whole], [*wide, {"big": 1.5}, {"big": 10**19}]):
+        new = [json.dumps(body).encode() for body in bodies]
+        ledger.sent += new
+        publish(nsqd, topic, new)
+        archived(nsqd, topic, path, *more)
+    rows = [(row.offset, None, plain(row.event)) for row in table(spark, path).collect()]
+    aside = table(spark, work / "t-quarantine").collect()
+    kept = ledger.check(rows, [(row.offset, bytes(row.body), row.reason) for row in aside])
+    columns = {name for offset in kept for name in json.loads(ledger.sent[offset])}
+    assert FIELDS_MAX - 100 < len(columns) <= FIELDS_MAX
+    reasons = {row.reason.partition(": ")[2] or row.reason for row in aside}
+    assert reasons == {
+        "more than the 2,000 that are parsed",
+        "a new field, and the table would have more than 2,000 columns",
+        "100 new fields, and the table would have more than 2,000 columns",
+        "a number with more digits than decimal(20,0)",
+    }

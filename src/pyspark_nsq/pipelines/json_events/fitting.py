@@ -322,5 +322,6 @@ def _name(shape: Shape) -> str:
     return "nothing" if shape.kind is None else shape.kind.simpleString()
 
 
-def too_many() -> str:
-    return f"a new field, and the table would have more than {FIELDS_MAX:,} columns"
+def too_many(count: int = 1) -> str:
+    what = "a new field" if count == 1 else f"{count:,} new fields"
+    return f"{what}, and the table would have more than {FIELDS_MAX:,} columns"

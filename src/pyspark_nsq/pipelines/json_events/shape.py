@@ -70,7 +70,7 @@ def learn(shape: Shape, value: Mapping[str, object], *, columns: int) -> int:
         for parent, key in reversed(made):
             del parent.folded[fold(key)]
             del parent.fields[key]
-        raise Faulty(too_many())
+        raise Faulty(too_many(len(made)))
     _teach(shape, value)
     return columns + len(made)
 

@@ -13,6 +13,8 @@ from tests.kit.daemons import Nsqd, wait_until
 from tests.kit.fuzz.watch import GROWTH_BYTES_MAX, Watch
 from tests.kit.wire.commands import MAGIC, identify, mpub
 
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+
 SENT_BYTES = 400_000_000  # by connections of one kind: four times what may stay
 CONNECTIONS_MAX = 2000
 WARM_UP = 50  # connections, until caches and buffers are what they stay
@@ -69,7 +71,6 @@ def come_and_go(port: int, sent: bytes, answer_bytes: int) -> None:
             answer_bytes -= len(connection.recv(answer_bytes))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_of_connections_that_are_closed(nsqd: Nsqd, kind: str) -> None:
     port_name, sent, answer_bytes = KINDS[kind]
@@ -93,7 +94,6 @@ def descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", HALF_OPEN)
 def test_memory_of_many_connections_at_once(descriptors: None, nsqd: Nsqd, kind: str) -> None:
     """What is free of it goes back to the system after a while."""

@@ -99,6 +99,7 @@ def test_an_inferred_schema_grows_and_keeps_its_types(
     assert {bytes(row.body): row.reason for row in quarantine} == bad
 
 
+@pytest.mark.e2e
 def test_a_schema_that_is_given_later_may_add_to_the_table_and_not_change_it(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -231,6 +232,7 @@ def test_a_batch_without_repeats_that_was_not_noted_is_read_again_and_not_writte
     assert sorted(bytes(row.body) for row in rows) == orders([1, 2, 3])
 
 
+@pytest.mark.e2e
 def test_files_of_a_batch_that_died_half_way_are_not_in_the_table_and_go(
     spark: SparkSession, work: Path
 ) -> None:
@@ -276,6 +278,7 @@ def test_a_table_that_was_moved_is_not_written_to_before_its_record_is_changed(
     assert spark.table(view).count() == 9
 
 
+@pytest.mark.e2e
 def test_a_full_disk_is_told_in_one_line_and_the_archive_goes_on_when_there_is_room(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -316,6 +319,7 @@ def test_another_stream_s_table_is_not_written_to(
         archived(nsqd, topic, work / "t", "--checkpoint", str(work / "other"))
 
 
+@pytest.mark.e2e
 def test_a_run_that_could_not_read_all_there_is_says_what_is_missing(
     spark: SparkSession, start_nsqd: Callable[..., Nsqd], nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -363,6 +367,7 @@ def test_each_table_has_a_hold_of_its_own_and_keeps_it(
     assert holds(nsqd, topic) - both == {"mine"}
 
 
+@pytest.mark.e2e
 def test_a_checkpoint_of_before_goes_on_with_the_hold_it_had(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -383,6 +388,7 @@ def test_names_of_holds_are_valid(directory: str) -> None:
     assert name != archive.hold_of(f"hdfs://h/tables/{directory}/_checkpoint")
 
 
+@pytest.mark.e2e
 def test_the_example_archives_by_hand(
     spark: SparkSession,
     nsqd: Nsqd,

@@ -26,7 +26,12 @@ from tests.kit.spark.gate import MPUB, RAW, Gate
 from tests.kit.spark.streams import Stream, addresses, wait_for_rows
 from tests.kit.spark.topics import end_of, numbered, publish, repeats
 
-pytestmark = [pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.crash,
+    pytest.mark.e2e,
+    pytest.mark.timeout(1200),
+]
 
 DRIVER = Path(__file__).parents[1] / "kit" / "spark" / "archive_driver.py"
 START_S_MAX = 240.0
@@ -157,7 +162,6 @@ def kill_drivers(
     assert traffic.redelivered > 0
 
 
-@pytest.mark.e2e
 def test_a_driver_killed_three_times_leaves_every_row_once(
     spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
 ) -> None:
@@ -172,7 +176,6 @@ def test_a_driver_killed_ten_times_leaves_every_row_once(
     kill_drivers(spark, [start_nsqd(), start_nsqd()], topic, work, kills=10, count=400_000)
 
 
-@pytest.mark.e2e
 def test_a_driver_killed_while_it_publishes_leaves_every_message_once(
     spark: SparkSession, start_nsqd: Callable[..., Nsqd], topic: str, work: Path
 ) -> None:

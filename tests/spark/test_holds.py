@@ -55,6 +55,7 @@ def test_a_hold_follows_the_stream_and_shows_its_depth(
     assert sum(stream.bodies().values()) == 130
 
 
+@pytest.mark.e2e
 def test_a_hold_keeps_for_a_stopped_stream_what_retention_would_have_taken(
     spark: SparkSession, retiring: Retiring, work: Path
 ) -> None:

@@ -70,6 +70,7 @@ def quarantine(spark: SparkSession, path: Path) -> dict[bytes, str]:
     return found
 
 
+@pytest.mark.e2e
 def test_odd_messages_are_kept_as_they_are_or_set_aside_with_the_reason(
     spark: SparkSession,
     nsqd: Nsqd,

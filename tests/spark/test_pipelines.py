@@ -33,6 +33,7 @@ def source(nsqd: Nsqd, topic: str) -> tuple[str, ...]:
     return "--nsqd", addresses(nsqd), "--topic", topic
 
 
+@pytest.mark.e2e
 def test_a_topic_goes_through_sql_into_another_and_on_from_there(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:
@@ -287,6 +288,7 @@ def test_a_query_that_may_differ_is_published_from_files(
     ],
     ids=["straight", "by way of files"],
 )
+@pytest.mark.e2e
 def test_a_batch_half_done_is_not_gone_on_with_in_another_way(
     spark: SparkSession,
     nsqd: Nsqd,
@@ -378,6 +380,7 @@ def test_the_first_batch_begins_where_it_began_although_latest_has_moved(
     assert bodies(spark, nsqd, f"{topic}-out") == Counter([b"1", b"2", b"3"])
 
 
+@pytest.mark.e2e
 def test_what_a_replay_chooses_at_random_is_chosen_once(
     spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
 ) -> None:

@@ -41,6 +41,7 @@ class Ledger(Deliveries):
             pending = any(m.topic == name and m.outcome is Outcome.SENT for m in messages)
             topic.is_certain = topic.is_certain or not pending  # else it may go again
             topic.paused = self._same(f"topic {name}", topic.paused, found["paused"])
+            topic.settle(self.steady_ns)
             self._audit_channels(topic, found, since)
             topic.settle(self.steady_ns)
         for name, found in there.items():
@@ -57,7 +58,8 @@ class Ledger(Deliveries):
                     self.fault(f"channel {channel} is gone")
                 del topic.channels[name]
                 self._half_deleted.discard((topic.name, name))
-                if not self.disk_is_sound and not topic.is_remembered:
+                sound = self.disk_is_sound and not self._after_power
+                if not sound and not topic.is_remembered:
                     for copy in channel.copies.values():
                         copy.message.is_loose = True  # it may be for another channel now
                 continue

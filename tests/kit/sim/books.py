@@ -51,6 +51,7 @@ class Message:
     arrived_at: int = 0  # by the ledger's count of events
     taken_at: int = 0  # by the ledger's count of events
     taken_ns: int = 0
+    is_late: bool = False  # it was sent again, with its token: it is in the log then or now
     is_durable: bool = False  # it was synced: it survives a loss of power
     life: int = 0  # of nsqd, in which it arrived
     given_ns: int = 0  # when the topic may have given it to channels last; 0: never

@@ -106,7 +106,7 @@ class Deliveries(Operations):
         old = [channel for channel in channels if channel.since < message.arrived_at]
         if not old or topic.disturbed_at >= message.arrived_at or topic.paused is not False:
             return False
-        message.taken_at, message.taken_ns = self.now, self.steady_ns
+        message.taken_at, message.taken_ns, message.is_late = self.now, self.steady_ns, True
         topic.taken[message.body] = message
         for channel in topic.channels.values():
             channel.give(message, required=channel in old)
@@ -198,7 +198,7 @@ class Deliveries(Operations):
                 age_ns = self._clock.wall_ns() - frame.timestamp_ns - message.delay_ns
                 if age_ns > ttl_ns + SLACK_NS:
                     self.fault(f"{about}: {age_ns / NS:.3f} s old, TTL {ttl_ns / NS:.3f} s")
-        if frame.attempts == 1 and not message.delay_ns and not copy.loose:
+        if frame.attempts == 1 and not (message.delay_ns or message.is_late or copy.loose):
             if message.number < owner.newest and not copy.attempts and copy.required:
                 self.fault(f"{about}: it comes after a newer one")
             owner.newest = max(owner.newest, message.number)

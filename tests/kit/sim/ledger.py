@@ -105,9 +105,8 @@ class Ledger(Deliveries):
 
     def _unknown_topic(self, name: str) -> None:
         unanswered = (Outcome.SENT, Outcome.UNKNOWN)
-        pending = any(
-            m.topic == name and m.number and m.outcome in unanswered for m in self.messages.values()
-        )
+        # It is made when the line of an MPUB is read, before its messages are.
+        pending = any(m.topic == name and m.outcome in unanswered for m in self.messages.values())
         if self._after_power or (name, "") in self._half_deleted:
             pending = True
         if not pending and not name.endswith(".dlq") and name not in self.never_made:
@@ -132,7 +131,8 @@ class Ledger(Deliveries):
                 continue
             if message.outcome in (Outcome.REFUSED, Outcome.DELETED):
                 self.fault(f"{message} is in the log, and was {message.outcome.name.lower()}")
-            if message.outcome is Outcome.TAKEN and message.life == self.life:
+            sure = message.outcome is Outcome.TAKEN and not message.is_late
+            if sure and message.life == self.life:
                 if message.number < last:
                     self.fault(f"{message} is in the log after a newer one")
                 last = message.number

@@ -209,11 +209,14 @@ class Acts(Stage):
         if topic not in self.ledger.topics:
             return
         body = json.dumps(settings).encode()
+        self.ledger.perhaps_configured(topic, settings)  # from here on, until it is answered
+        book = self.ledger.topics[topic]
+        maybe = len(book.settings_maybe) - 2
         reply = self.request("POST", f"/topic/settings?topic={topic}", body)
         if reply.is_ok:
             self.ledger.configured(topic, reply.json()["settings"])
-        elif reply.is_unknown or reply.status >= 500:
-            self.ledger.perhaps_configured(topic, settings)
+        elif not reply.is_unknown and reply.status < 500:
+            del book.settings_maybe[maybe:]
 
     def do_hold(self, topic: str, hold: str, what: str, to: str) -> None:
         book = self.ledger.topics.get(topic)

@@ -227,8 +227,11 @@ class TopicBook:
             sure = channel.is_certain and self.paused is False
             for message in self.backlog:
                 copy = channel.give(message, required=False)
+                # One that arrived before the channel was made, and was answered later, need not be
+                # for it: it may have been in its place by then.
+                met = message.arrived_at <= channel.since < message.taken_at
                 if copy.state is WAITING:
-                    copy.required = sure and not message.is_loose
+                    copy.required = sure and not message.is_loose and not met
         if self.paused is False and any(each.is_certain for each in self.channels.values()):
             self.backlog = []
 

@@ -216,6 +216,26 @@ def test_topic_that_cannot_be_written_as_empty_is_told_and_written_later(
     assert len(nsqd.segments("waiting")) == 1
 
 
+def test_a_pause_that_cannot_be_written_is_refused_and_takes_nothing_from_channels(
+    nsqd: KillableNsqd,
+) -> None:
+    nsqd.act("/topic/create", topic="new")
+    nsqd.act("/channel/create", topic="new", channel="c")
+    in_the_way = nsqd.topic_path("new") / "topic.json.tmp"
+    in_the_way.mkdir()
+    with nsqd.connect() as client:
+        client.mpub("new", SENT)
+    assert nsqd.http("POST", "/topic/pause?topic=new")[0] == 500
+    assert not nsqd.stats("new")["topics"][0]["paused"]
+    in_the_way.rmdir()
+    nsqd.act("/topic/pause", topic="new")
+    nsqd.kill()
+    nsqd.again()
+    (topic,) = nsqd.stats("new")["topics"]
+    assert (topic["paused"], topic["depth"]) == (True, 0)
+    assert [message.body for message in drain(nsqd, "new", "c", len(SENT))] == SENT
+
+
 def test_paused_topic_that_cannot_be_written_as_empty_is_told(nsqd: KillableNsqd) -> None:
     nsqd.act("/topic/pause", topic="t")
     with nsqd.connect() as client:

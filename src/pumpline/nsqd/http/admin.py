@@ -62,7 +62,11 @@ class AdminEndpoints:
         return NOTHING
 
     async def pause_topic(self, request: Request) -> Reply:
-        self._topic_unchecked(request).pause()
+        topic = self._topic_unchecked(request)
+        try:
+            topic.pause()
+        except OSError as error:
+            raise self._failed(error, f"topic {topic.name}") from None
         return await self._persisted()
 
     async def unpause_topic(self, request: Request) -> Reply:

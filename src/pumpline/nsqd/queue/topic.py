@@ -367,8 +367,10 @@ class Topic:
     # -- management ---------------------------------------------------------------------------
 
     def pause(self) -> None:
+        """OSError, and no pause, when it cannot be written what channels were given before."""
+        if not self.paused:
+            self.manifest.write()
         self.paused = True
-        self.manifest.try_write()
 
     def unpause(self) -> None:
         self.paused = False

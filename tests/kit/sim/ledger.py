@@ -90,9 +90,7 @@ class Ledger(Deliveries):
                 and message.body not in channel.copies
             ):
                 unsure = message.outcome in (Outcome.SENT, Outcome.UNKNOWN) or message.is_loose
-                # A pause that was answered with 500 may be undone by a kill.
-                given = not topic.paused and message in topic.backlog
-                most += unsure or given or message.arrived_at <= old_until
+                most += unsure or message.arrived_at <= old_until
         there = found["depth"] + found["in_flight_count"]
         if there > most:
             self.fault(f"{channel} has {there} messages, and {most} are not finished")

@@ -1,7 +1,7 @@
 """Lets Spark's Python workers end without a trace when Spark wants no more of them.
 
-With a LIMIT, Spark closes the socket of a worker as soon as it has enough rows, and it closes those
-of workers that were idle for a minute. The worker learns of it when it flushes: PySpark's
+With a LIMIT, Spark closes the socket of a worker as soon as it has enough rows, and at times
+those of other workers. The worker learns of it when it flushes: PySpark's
 daemon then prints the traceback of a BrokenPipeError and ends the worker, although all went well.
 Here the worker ends the same way, without the traceback. Nothing else changes: whatever else writes
 to a closed pipe or socket in the worker, as a user's UDF may, gets its BrokenPipeError as before.

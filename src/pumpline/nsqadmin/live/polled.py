@@ -50,8 +50,8 @@ _topic_decoder = msgspec.json.Decoder(PolledTopic)
 
 
 async def read_stats(answer: bytes) -> PolledNode:
-    """/stats of a whole node, or UpstreamError. It is read a topic at a time: 14 MB of 50,000
-    channels would hold the event loop for 70 ms, this way for 15."""
+    """/stats of a whole node, or UpstreamError. It is read a topic at a time: the 14 MB of
+    50,000 channels at once would hold the event loop."""
     raw = decoded(answer, _RawNode)
     topics = []
     pace = Pace()

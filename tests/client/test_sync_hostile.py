@@ -134,6 +134,54 @@ def test_a_signal_handler_may_publish_at_any_moment(nsqd: Nsqd, topic: str) -> N
     wait_until(lambda: left(nsqd, topic) == total)
 
 
+SIGNAL_AT_EVERY_LINE = """
+import faulthandler, os, signal, sys
+from pumpline.sync import Producer
+
+def publish_with_a_signal_at(line):
+    producer = Producer(sys.argv[1])
+    lines = 0
+    def on_signal(*_):
+        producer.publish(sys.argv[2], b"from the handler")
+    def trace(frame, event, argument):
+        nonlocal lines
+        if event == "line":
+            lines += 1
+            if lines == line:
+                signal.raise_signal(signal.SIGALRM)
+        return trace
+    signal.signal(signal.SIGALRM, on_signal)
+    sys.settrace(trace)
+    producer.publish(sys.argv[2], b"m")
+    sys.settrace(None)
+    producer.close()
+    return lines >= line
+
+line = 1
+while True:
+    child = os.fork()  # without the thread of the loop, which each has to start
+    if not child:
+        faulthandler.dump_traceback_later(30, exit=True)
+        os._exit(2 if publish_with_a_signal_at(line) else 0)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code != 2:
+        break
+    line += 1
+assert code == 0, f"line {line}: {code}"
+print(2 * (line - 1) + 1)
+"""
+
+
+def test_a_signal_handler_may_publish_at_every_line_of_the_first_publish(
+    nsqd: Nsqd, topic: str
+) -> None:
+    publish(nsqd, topic, [])
+    total = int(run(SIGNAL_AT_EVERY_LINE, nsqd.tcp_address, topic))
+    assert total > 2 * 50
+    wait_until(lambda: left(nsqd, topic) == total)
+
+
 INTERRUPTS = """
 import signal, sys
 from pumpline.sync import Producer

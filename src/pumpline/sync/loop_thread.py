@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 import warnings
+from _thread import start_new_thread
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from queue import SimpleQueue
@@ -84,11 +85,17 @@ class LoopCall(Generic[T]):
 
 
 class LoopThread:
+    """Not a `threading.Thread`: starting one takes a lock that the new thread waits for, and so
+    does making an event loop. A signal handler that comes at that moment would wait for ever."""
+
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        made: SimpleQueue[tuple[asyncio.AbstractEventLoop, int] | BaseException] = SimpleQueue()
+        start_new_thread(_run_a_loop, (made,))
+        outcome = made.get()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        self.loop, self._ident = outcome
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="pumpline", daemon=True)
-        self._thread.start()
 
     @property
     def is_here(self) -> bool:
@@ -121,7 +128,7 @@ class LoopThread:
         """Run the clean-up of a generator, in whatever thread and whenever it is collected."""
         if sys.is_finalizing() or not self.is_here:  # the thread does not run any more
             work.close()
-        elif threading.current_thread() is self._thread:
+        elif threading.get_ident() == self._ident:
             self.submit(work)
         else:
             result_of(self.submit(work))
@@ -133,10 +140,23 @@ class LoopThread:
         """Raise if a caller would wait for ever."""
         if not self.is_here:
             raise RuntimeError(FORKED)
-        if threading.current_thread() is self._thread:
+        if threading.get_ident() == self._ident:
             raise RuntimeError(
                 "called on the event loop of pumpline.sync: it would wait for itself"
             )
+
+
+def _run_a_loop(
+    made: "SimpleQueue[tuple[asyncio.AbstractEventLoop, int] | BaseException]",
+) -> None:
+    """In the loop's thread, where no signal handler runs."""
+    try:
+        loop = asyncio.new_event_loop()
+    except BaseException as error:  # no descriptors are left, say: the one who waits is told
+        made.put(error)
+        return
+    made.put((loop, threading.get_ident()))
+    loop.run_forever()
 
 
 def _warn_of_a_loop() -> None:

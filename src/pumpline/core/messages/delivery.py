@@ -371,9 +371,10 @@ class Delivery:
                 del self.attempts[offset]
 
 
-def restore(journals: Iterable[Journal]) -> Delivery:
-    """The state that a snapshot and the journals after it describe, with nothing leased."""
-    low = after = 0
+def restore(journals: Iterable[Journal], first: int = 0) -> Delivery:
+    """The state that a snapshot and the journals after it describe, with nothing leased. What is
+    below `first` is finished: the log does not have it any more."""
+    low, after = first, 0
     spans: list[Span] = []
     pending: dict[int, Pending] = {}
     for journal in journals:

@@ -6,6 +6,7 @@ A topic is loaded if it has a directory or nsqd.dat names it; a channel if it ha
 nsqd.dat names it, unless it was deleted after nsqd.dat was written. The rules where files disagree
 all prefer delivering twice to losing:
 - a cursor that is lost or cannot be read starts at the oldest message there is;
+- a cursor below the start of its log begins there: segments were deleted after its last checkpoint;
 - a cursor beyond the end of its log (the log lost unsynced messages to a power failure) keeps its
   offsets: the log goes on after them, so that no new message takes an offset that was finished.
 """
@@ -121,7 +122,17 @@ def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:
     if not journals:
         _LOG.error("CHANNEL(%s:%s): cursor unreadable, starting at the oldest message", topic, name)
         return StoredCursor(Delivery(log.first), 0)
-    return StoredCursor(restore(journals), used if used == len(data) else 0)
+    low = max(journal.low for journal in journals)
+    if low < log.first:
+        _LOG.warning(
+            "CHANNEL(%s:%s): the cursor is at %d, and the log begins at %d: what is between was "
+            "finished after the last checkpoint, or is lost",
+            topic,
+            name,
+            low,
+            log.first,
+        )
+    return StoredCursor(restore(journals, log.first), used if used == len(data) else 0)
 
 
 def _load_holds(disk: Disk, topic: str, log: Log) -> list[StoredHold]:

@@ -134,6 +134,24 @@ def test_a_message_in_flight_holds_its_segment(tmp_path: Path) -> None:
     assert log.first > 0
 
 
+def test_a_kill_between_retiring_and_a_checkpoint_leaves_no_depth_of_what_is_gone(
+    tmp_path: Path,
+) -> None:
+    broker = make_broker(tmp_path, retention_bytes=0, retention_s=0)
+    topic = broker.topic()
+    topic.channel("c")
+    fill(broker, topic, 3)
+    consumer, sink = broker.consume(topic.channel("c"), rdy=25)
+    offsets = [offset for offset, _, _ in sink.take()]
+    broker.finish(consumer, *offsets)  # the cursor does not know of it yet
+    retire(broker, topic)
+    first, end = log_of(topic).first, log_of(topic).end
+    assert 0 < first <= offsets[-1] + 1
+    channel = broker.load()["t"].channels["c"]
+    assert channel.depth == end - first
+    assert channel.delivery.low == first
+
+
 def test_what_was_emptied_goes_at_once_if_nothing_is_to_be_kept(tmp_path: Path) -> None:
     broker = make_broker(tmp_path, retention_bytes=0, retention_s=0)
     topic = broker.topic()

@@ -427,9 +427,9 @@ class Topic:
         removed = "" if self.ephemeral else directory.remove_topic(self.name)
         self.exiting = True
         self._wake_watchers()
-        for channel in list(self.channels.values()):
+        for channel in self.channels.values():
             channel.close()
-            self.disk.checkpoints.forget(channel)
+        self.disk.checkpoints.forget_all(self.channels.values())
         self.channels.clear()
         self.group_commit.close()
         self.log.close()

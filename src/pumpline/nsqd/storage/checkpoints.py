@@ -114,6 +114,13 @@ class Checkpoints:
             channel.deleted = True
         self._changed.pop(channel, None)
 
+    def forget_all(self, channels: Iterable[Checkpointed]) -> None:
+        """The channels are deleted with their topic: their cursors are gone with its directory."""
+        for channel in channels:
+            with self._files:
+                channel.deleted = True
+            self._changed.pop(channel, None)
+
     def _schedule(self, delay_s: float) -> None:
         if not self._scheduled and not self._under_way:
             self._scheduled = True

@@ -89,6 +89,23 @@ def test_a_topic_that_cannot_be_deleted_goes_on(
     assert list(broker.topics) == []
 
 
+def test_a_topic_is_deleted_whatever_the_disk_says_of_its_channels(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their cursors are gone with its directory."""
+    topic = broker.topic()
+    channels = [topic.channel("c"), topic.channel("d")]
+    broker.consume(channels[0], rdy=10)
+    with monkeypatch.context() as broken:
+        fail(broken, "replace")
+        broker.topics.delete("t")
+    assert all(channel.deleted for channel in channels)
+    assert list(broker.topics) == []
+    assert broker.publish(broker.topic(), b"taken").error is None
+    broker.checkpoint()
+    assert list(broker.load()["t"].channels) == []
+
+
 def test_a_channel_that_cannot_be_deleted_goes_on(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

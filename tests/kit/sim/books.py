@@ -58,6 +58,7 @@ class Message:
     due_steady_ns: int = 0
     due_wall_ns: int = 0
     is_loose: bool = False  # it met a delete or an empty on its way: it may be anywhere or nowhere
+    may_be_given: bool = False  # to the channels there were when its topic was paused, or not
     may_return: bool = False  # if nsqd is killed before the disk works: it could not be cut off
     may_return_with_power: bool = False  # if power is lost: that it was cut off was not synced
     ids: set[bytes] = field(default_factory=set)
@@ -164,6 +165,7 @@ class TopicBook:
         self.is_certain = False  # it exists
         self.is_asked_for = False  # by others than publishers
         self.paused: bool | None = False
+        self.paused_at = 0  # by the ledger's count of events: it was paused by then
         self.pause_is_saved = True  # a kill does not undo it
         self.pause_ns = 0  # when that was changed, and not saved
         self.channels: dict[str, ChannelBook] = {}
@@ -175,7 +177,7 @@ class TopicBook:
         self.disturbed_at = 0  # what arrived before, and was not answered, may be gone
         self.ttls_ns: set[int] = set()  # that it ever had
         self.drops = False  # it ever had drop-oldest
-        self.limits_attempts = False  # it ever had max_attempts
+        self.attempts_max = NEVER  # the lowest max_attempts that it ever had
         self.unsafe_until = 0  # a TTL or a bound may take away what arrived up to that event
         self.holds: dict[str, int | None] = {}  # offsets; None: not known
 
@@ -199,12 +201,16 @@ class TopicBook:
             self.drops = True
             self.unsafe_until = NEVER
         if name == "max_attempts" and value is not None:
-            self.limits_attempts = True
+            self.attempts_max = min(self.attempts_max, value)
 
     @property
     def may_take_away(self) -> bool:
         """Whether a message that is not finished may go, for whatever reason."""
-        return bool(self.unsafe_until or self.limits_attempts)
+        return bool(self.unsafe_until) or self.attempts_max < NEVER
+
+    def may_be_letter(self, copy: Copy) -> bool:
+        """Whether a message may be among the dead letters instead of in its channel."""
+        return copy.attempts >= self.attempts_max
 
     @property
     def ttl_ns(self) -> int:
@@ -217,19 +223,26 @@ class TopicBook:
         """Whether a channel outlives a kill, and with it what channels were given."""
         return any(each.is_certain and not each.is_ephemeral for each in self.channels.values())
 
+    def copies_of(self, message: Message) -> list[Copy]:
+        channels = self.channels.values()
+        return [each.copies[message.body] for each in channels if message.body in each.copies]
+
     def settle(self, now_ns: int) -> None:
         """Channels get what is there for them, if the topic is not paused."""
         if self.paused:
             return
         for message in self.backlog if self.channels else ():
             message.given_ns = now_ns
+            message.may_be_given = message.may_be_given or self.paused is None
         for channel in self.channels.values():
             sure = channel.is_certain and self.paused is False
             for message in self.backlog:
                 copy = channel.give(message, required=False)
                 # One that arrived before the channel was made, and was answered later, need not be
-                # for it: it may have been in its place by then.
+                # for it: it may have been in its place by then. Nor need one that channels may have
+                # been given before the topic was paused.
                 met = message.arrived_at <= channel.since < message.taken_at
+                met = met or (message.may_be_given and message.arrived_at <= channel.since)
                 if copy.state is WAITING:
                     copy.required = sure and not message.is_loose and not met
         if self.paused is False and any(each.is_certain for each in self.channels.values()):

@@ -57,6 +57,9 @@ class Deliveries(Operations):
             message.taken_at = self.now
             message.taken_ns = self.steady_ns
             message.is_loose = message.is_loose or bool(topic.holds and not topic.channels)
+            # Channels may have got it before the pause, with its OK late; or the pause came first.
+            met_pause = topic.paused is True and message.arrived_at <= topic.paused_at
+            message.may_be_given = met_pause and bool(topic.channels)
             topic.taken[message.body] = message
             topic.backlog.append(message)
         topic.settle(self.steady_ns)
@@ -123,6 +126,7 @@ class Deliveries(Operations):
             return
         for channel in topic.channels.values():
             sure = [c for c in channel.copies.values() if c.required and not c.is_over]
+            sure = [c for c in sure if not topic.may_be_letter(c)]
             if not channel.is_ephemeral and len(sure) + len(messages) > bound:
                 self.fault(f"{len(messages)} taken by {channel}, which has {len(sure)} of {bound}")
 
@@ -216,12 +220,13 @@ class Deliveries(Operations):
 
     def finished(self, owner: Any, channel: ChannelBook, copy: Copy) -> None:
         """nsqd has read a FIN."""
-        self._answer(owner, channel, copy)
-        copy.state, copy.owner = DONE, None
+        if self._answer(owner, channel, copy):
+            copy.state, copy.owner = DONE, None
 
     def requeued(self, owner: Any, channel: ChannelBook, copy: Copy, delay_ns: int) -> None:
         """nsqd has read a REQ."""
-        self._answer(owner, channel, copy)
+        if not self._answer(owner, channel, copy):
+            return
         copy.give_back()
         copy.due_steady_ns = self.steady_ns + delay_ns if delay_ns else 0
         copy.due_wall_ns = self._clock.wall_ns() + delay_ns
@@ -230,20 +235,24 @@ class Deliveries(Operations):
 
     def touched(self, owner: Any, channel: ChannelBook, copy: Copy) -> None:
         """nsqd has read a TOUCH."""
-        self._answer(owner, channel, copy)
-        latest_ns = copy.first_ns + MSG_TIMEOUT_MAX_NS
-        copy.deadline_ns = min(self.steady_ns + owner.msg_timeout_ns, latest_ns)
+        if self._answer(owner, channel, copy):
+            latest_ns = copy.first_ns + MSG_TIMEOUT_MAX_NS
+            copy.deadline_ns = min(self.steady_ns + owner.msg_timeout_ns, latest_ns)
 
-    def _answer(self, owner: Any, channel: ChannelBook, copy: Copy) -> None:
+    def _answer(self, owner: Any, channel: ChannelBook, copy: Copy) -> bool:
+        """Return whether the answer may count. If not, it changes nothing, also if a kill comes
+        before nsqd can say so."""
         self.now += 1
         mine = copy.state is OWNED and copy.owner is owner
         left_ns = copy.deadline_ns - self.steady_ns
         sure = mine and left_ns > SLACK_NS
         never = not mine or left_ns < -SLACK_NS
         copy.before = (copy.state, copy.owner, copy.due_steady_ns, copy.deadline_ns, sure)
-        copy.answered_ns = self.steady_ns
         if never and not copy.loose:
             owner.expect_error(copy)
+            return False
+        copy.answered_ns = self.steady_ns
+        return True
 
     def answer_failed(self, owner: Any, copy: Copy, text: str) -> None:
         """nsqd did not accept an answer: it is as if it had not come."""

@@ -40,6 +40,8 @@ class Ledger(Deliveries):
             found = there[name]
             pending = any(m.topic == name and m.outcome is Outcome.SENT for m in messages)
             topic.is_certain = topic.is_certain or not pending  # else it may go again
+            if found["paused"] and not topic.paused:
+                topic.paused_at = self.now
             topic.paused = self._same(f"topic {name}", topic.paused, found["paused"])
             topic.settle(self.steady_ns)
             self._audit_channels(topic, found, since)

@@ -92,6 +92,10 @@ class LedgerState:
             for message in self.messages.values():
                 if message.may_return or (power and message.may_return_with_power):
                     message.outcome, message.is_loose = Outcome.UNKNOWN, True
+        # A topic that went with the refused publish that made it comes back if the disk forgets
+        # that it went, or if nsqd.dat names it: an older topic of that name was only half deleted.
+        half_deleted = {name for name, channel in self._half_deleted if not channel}
+        self.never_made -= self.never_made if power else half_deleted
         for topic in self.topics.values():
             if not topic.is_remembered:
                 self._forget_given(topic, safe_ns)

@@ -106,13 +106,21 @@ class Operations(LedgerState):
         if name is None:
             for message in book.backlog:
                 message.is_loose = message.is_loose or not certain
+                kept_back = certain and book.paused is True and not message.may_be_given
+                for copy in book.copies_of(message):  # a seek may have reached it
+                    if kept_back:
+                        self._drop(copy, certain=True)
+                    else:
+                        copy.required = False
             if certain:
                 book.backlog = [message for message in book.backlog if message.is_loose]
             return
         channel = book.channels.get(name)
         for copy in channel.copies.values() if channel else ():
             # What the topic may not have given to the channel yet is not the channel's.
-            self._drop(copy, certain=certain and copy.message not in book.backlog)
+            sure = certain and copy.message not in book.backlog
+            if sure or not copy.is_over:  # what is over does not come back by this
+                self._drop(copy, certain=sure)
 
     def seeking(self, topic: str, name: str) -> None:
         """A channel is to be moved; from here on it may be."""
@@ -148,6 +156,8 @@ class Operations(LedgerState):
         target = book if name is None or book is None else book.channels.get(name)
         if book is not None:
             book.disturbed_at = self.now
+        if target is book and book is not None and paused and certain and not book.paused:
+            book.paused_at = self.now
         if target is not None:
             target.paused = paused if certain else None
             target.pause_is_saved = certain

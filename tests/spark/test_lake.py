@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from pyspark_nsq.errors import BadOption, NsqError
-from pyspark_nsq.pipelines import archive, maintain, sql
+from pyspark_nsq.pipelines import archive, maintain, replay, sql
 from pyspark_nsq.pipelines.lake import formats
 from pyspark_nsq.pipelines.lake.iceberg import BATCH
 from pyspark_nsq.pipelines.lake.tables import delta_table, iceberg_table
@@ -30,7 +30,7 @@ from pyspark_nsq.pipelines.table.sole_writer import locked
 from tests.kit.daemons import Nsqd
 from tests.kit.spark.pipelines import orders, run
 from tests.kit.spark.streams import addresses
-from tests.kit.spark.topics import publish
+from tests.kit.spark.topics import end_of, publish
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
@@ -206,11 +206,14 @@ def test_an_iceberg_table_that_was_moved_or_copied_is_refused_and_stays_whole(
     made, copy, renamed = work / "a" / "t", work / "b" / "t", work / "a" / "other"
     publish(nsqd, topic, [*orders(range(5)), b"broken"])
     archived(nsqd, topic, made, "iceberg")
+    state = work / "replay.json"
+    again = ("--nsqd", addresses(nsqd), "--to", f"{topic}-again")
 
     def refused(path: Path) -> None:
         for tried in (
             lambda: archived(nsqd, topic, path, "iceberg"),
             lambda: asked("SELECT 1", path),
+            lambda: run(replay, *again, "--table", str(path), "--state", str(state)),
             lambda: run_maintain(path),
         ):
             with pytest.raises(NsqError, match=f"{path.name} was moved or copied: its catalog"):
@@ -221,7 +224,11 @@ def test_an_iceberg_table_that_was_moved_or_copied_is_refused_and_stays_whole(
     made.rename(renamed)
     refused(copy)  # what its catalog names is not there now
     refused(renamed)
+    assert not state.exists()
+    assert nsqd.http("GET", f"/log/offsets?topic={topic}-again")[0] == 404
     renamed.rename(made)
+    run(replay, *again, "--table", str(made), "--state", str(state))
+    assert end_of(nsqd, f"{topic}-again") == 5
     publish(nsqd, topic, orders(range(5, 7)))
     archived(nsqd, topic, made, "iceberg")
     assert ids(made, "iceberg") == list(range(7))

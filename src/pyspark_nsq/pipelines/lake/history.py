@@ -141,15 +141,10 @@ def delta_files(table: "DeltaLakeTable", batch: int) -> LakeFiles:
 
 def iceberg_files(table: "IcebergLakeTable", batch: int) -> LakeFiles:
     """The files of a table after a batch; a later batch may be in it already."""
-    from pyspark_nsq.pipelines.lake.iceberg import BATCH
+    from pyspark_nsq.pipelines.lake.iceberg import snapshot_at
 
     opened = table.opened()
-    snapshot = opened.current_snapshot() if opened else None
-    while opened and snapshot and snapshot.summary:
-        if int(snapshot.summary.additional_properties.get(BATCH, -1)) <= batch:
-            break
-        parent = snapshot.parent_snapshot_id
-        snapshot = opened.snapshot_by_id(parent) if parent else None
+    snapshot = snapshot_at(opened, batch) if opened else None
     if opened is None or snapshot is None:
         return LakeFiles(table.spark, table.name, ())
     found = [task.file for task in opened.scan(snapshot_id=snapshot.snapshot_id).plan_files()]

@@ -247,6 +247,38 @@ def newest_batch(table: Table | None) -> int:
     return -1 if table is None else int(table.properties.get(BATCH, -1))
 
 
+def snapshot_at(table: Table, batch: int) -> Snapshot | None:
+    """The newest snapshot without later batches; None if there were no rows then."""
+    found = table.current_snapshot()
+    if newest_batch(table) > batch:
+        while found is not None and _batch_of(table, found) > batch:
+            found = _before(table, found)
+    return found
+
+
+def _batch_of(table: Table, snapshot: Snapshot) -> int:
+    """The newest batch in a snapshot, -1 if it has none. A snapshot of another writer does not say
+    which: it is that of the one before."""
+    found: Snapshot | None = snapshot
+    while found is not None:
+        said = found.summary.additional_properties.get(BATCH) if found.summary else None
+        if said is not None:
+            return int(said)
+        found = _before(table, found)
+    return -1
+
+
+def _before(table: Table, snapshot: Snapshot) -> Snapshot | None:
+    parent = snapshot.parent_snapshot_id
+    found = table.snapshot_by_id(parent) if parent else None
+    if parent and found is None:
+        raise NsqError(
+            f"{'.'.join(table.name())} is a batch ahead of what belongs to it, and the snapshot "
+            "before that batch has expired: run the archive, which puts both right"
+        )
+    return found
+
+
 def owner_of(table: Table) -> TableOwner | None:
     query = table.properties.get(STREAM)
     return TableOwner(query, table.properties.get(CHECKPOINT, "")) if query else None

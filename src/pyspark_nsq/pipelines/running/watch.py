@@ -25,6 +25,7 @@ POLL_S = 0.2
 LINE_EVERY_S = 5.0  # between two lines, if the output is not a terminal
 STOP_S_MAX = 60.0  # for the batch that is running
 _MS_PER_S = 1000
+_TRACE = "Traceback (most recent call last):"
 _FULL_DISK = re.compile("No space left on device|Disk quota exceeded|Not enough space")
 
 Note = Callable[[], str]
@@ -176,8 +177,12 @@ def first_sentence(text: str) -> str:
         kind, colon, said = line.strip().partition(": ")
         if colon and kind.startswith("pyspark_nsq.errors."):
             return said
+    # What Python raised in Spark is the first line after its trace that is not part of it.
+    _, trace, rest = text.rpartition(_TRACE)
+    raised = (line for line in rest.splitlines() if line and not line[0].isspace())
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else "Spark gives no reason"
+    reason = next(raised, None) if trace else None
+    return reason or (lines[0] if lines else "Spark gives no reason")
 
 
 def _plain(progress: Any) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from pyspark_nsq.columns import SCHEMA
 from pyspark_nsq.pipelines import archive, replay, sql, transform
 from pyspark_nsq.pipelines.archive import Archive
+from pyspark_nsq.pipelines.json_events.fitting import FIELDS_MAX
 from pyspark_nsq.pipelines.table.layout import PARTITION_BY
 from pyspark_nsq.pipelines.table.storage import Storage
 from pyspark_nsq.pipelines.table.table import ParquetTable
@@ -124,6 +125,38 @@ def test_an_archive_keeps_what_was_sent_whatever_that_is_and_whenever_it_dies(
     assert len(kept) > len(ledger.sent) / 3, reasons
     orders = [n for n in range(len(ledger.sent)) if ledger.sent[n].startswith(b'{"id":')]
     assert sum(n in kept for n in orders) > len(orders) / 2
+
+
+def test_a_batch_whose_quarantine_is_written_is_judged_as_before(
+    spark: SparkSession, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tasks learn more than there is room for. What is left out makes room, but not for this
+    batch, of which a part may have been written."""
+    wide = json.dumps({f"w{n}": n for n in range(FIELDS_MAX - 1)}).encode()
+    ledger = Ledger([wide, b'{"k": {"x": 1}}', b'{"c": 1}'])
+    one, other = frame(spark, ledger.sent[:1], 0), frame(spark, ledger.sent[1:], 1)
+    rows = one.coalesce(1).union(other.coalesce(1))
+    path, aside = work / "t", work / "t-quarantine"
+
+    def add() -> None:
+        Archive(
+            spark=spark,
+            table=ParquetTable(spark, str(path), PARTITION_BY),
+            quarantine=ParquetTable(spark, str(aside), PARTITION_BY),
+            checkpoint=str(work / "c"),
+        ).add(rows, 0)
+
+    def die(self: ParquetTable, *arguments: Any, **more: Any) -> None:
+        if self.path == str(path):
+            raise Death
+        append(self, *arguments, **more)
+
+    append = ParquetTable.append
+    with monkeypatch.context() as patch, suppress(Death):
+        patch.setattr(ParquetTable, "append", die)
+        add()
+    add()
+    assert ledger.check(rows_of(spark, path), quarantined(spark, aside)) == {0}
 
 
 @SEEDS

@@ -24,6 +24,7 @@ from rich.console import Console
 
 from pumpline.core.text.names import NAME_CHARS_MAX
 from pyspark_nsq.errors import BadOption
+from pyspark_nsq.pipelines.exactly_once.batch_schema import BatchSchema, kept
 from pyspark_nsq.pipelines.json_events import events
 from pyspark_nsq.pipelines.json_events.events import KEY
 from pyspark_nsq.pipelines.json_events.fitting import LEARN, LEAVE_OUT, REFUSE
@@ -141,19 +142,27 @@ class Archive:
             self.table.append(batch, rows.drop(KEY), **whence)
 
     def _judged(self, rows: DataFrame, batch: int, persisted: "Persisted") -> DataFrame:
-        """The rows with `event`, or with the reason why there is none."""
-        more = self.schema or self.hints
-        known = events.merged(self.table.event_schema(), more, self.table.takes)
-        infers = self.schema is None
-        checked = events.checked(rows, known, unknown=LEARN if infers else LEAVE_OUT, key=self._key)
-        schema = known
-        if infers:
-            checked = persisted.hold(checked)  # read twice: to infer the schema, and to parse
-            schema = events.grown(checked, known, whole=events.WHOLE_IN_TABLE)
+        """The rows with `event`, or with the reason why there is none. A batch that comes again is
+        judged as before: its quarantine may have been written."""
+        checkpoint = Storage(self.spark, self.checkpoint)
+        decided = kept(checkpoint, batch)
+        known, checked = StructType(), rows
+        if decided is None:
+            known = events.merged(
+                self.table.event_schema(), self.schema or self.hints, self.table.takes
+            )
+            decided = BatchSchema(batch, LEAVE_OUT, known)
+            if self.schema is None:  # read twice: to infer the schema, and to parse
+                learned = events.checked(rows, known, unknown=LEARN, key=self._key)
+                checked = persisted.hold(learned)
+                schema = events.grown(checked, known, whole=events.WHOLE_IN_TABLE)
+                decided = BatchSchema(batch, REFUSE, schema)
+            decided.keep(checkpoint)
+        schema = decided.schema
         if schema != self.table.event_schema():
             self.table.keep_event_schema(batch, schema)
-        if schema != known:  # now that it is decided, all are judged by it
-            checked = events.checked(checked, schema, unknown=REFUSE, key=self._key)
+        if checked is rows or schema != known:  # now that it is decided, all are judged by it
+            checked = events.checked(checked, schema, unknown=decided.unknown, key=self._key)
         return events.parsed(checked, schema)
 
     def _first_only(self, rows: DataFrame, batch: int, persisted: "Persisted") -> DataFrame:

@@ -8,6 +8,7 @@ every message is in the table or in the quarantine, and what is no JSON object i
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -125,7 +126,10 @@ class Ledger:
         a reason; `table` has offset, body and event. Returns the offsets in the table."""
         rows, bad = list(table), list(quarantine)
         offsets = [offset for offset, *_ in (*rows, *bad)]
-        assert len(set(offsets)) == len(offsets), "a message is there twice"
+        twice = {offset for offset, count in Counter(offsets).items() if count > 1}
+        assert not twice, [
+            (n, self.sent[n], *(why for at, _, why in bad if at == n)) for n in twice
+        ]
         assert set(offsets) == set(range(len(self.sent))), "a message is missing"
         for offset, body, reason in bad:
             assert body == self.sent[offset] and reason

@@ -195,6 +195,15 @@ class DeltaLakeTable:
         return int(outcome["numFilesRemoved"])
 
 
+def has_deletion_vectors(table: DeltaTable) -> bool:
+    """Whether files have rows that are deleted."""
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return False
+    return any(
+        batch.num_rows for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors())
+    )
+
+
 def _paths_and_sizes(table: DeltaTable) -> tuple[list[str], list[int]]:
     actions = pa.table(table.get_add_actions(flatten=True))
     return actions["path"].to_pylist(), actions["size_bytes"].to_pylist()

@@ -131,9 +131,13 @@ def _history(
 
 def delta_files(table: "DeltaLakeTable", batch: int) -> LakeFiles:
     """The files of a table after a batch; a later batch may be in it already."""
+    from pyspark_nsq.pipelines.lake.delta import has_deletion_vectors
+
     opened = table.opened()
     while opened is not None and table.newest_batch(opened) > batch:
         opened.load_as_version(opened.version() - 1)
+    if opened is not None and has_deletion_vectors(opened):
+        raise _merge_on_read(table.path)
     paths = () if opened is None else tuple(opened.file_uris())
     topics = {str(place["topic"]) for place in opened.partitions()} if opened else set()
     return LakeFiles(table.spark, table.path, paths, is_delta=True, topics=frozenset(topics))
@@ -141,13 +145,18 @@ def delta_files(table: "DeltaLakeTable", batch: int) -> LakeFiles:
 
 def iceberg_files(table: "IcebergLakeTable", batch: int) -> LakeFiles:
     """The files of a table after a batch; a later batch may be in it already."""
-    from pyspark_nsq.pipelines.lake.iceberg import snapshot_at
+    from pyspark_nsq.pipelines.lake.iceberg import has_equality_deletes, snapshot_at
 
     opened = table.opened()
     snapshot = snapshot_at(opened, batch) if opened else None
     if opened is None or snapshot is None:
         return LakeFiles(table.spark, table.name, ())
-    found = [task.file for task in opened.scan(snapshot_id=snapshot.snapshot_id).plan_files()]
+    if has_equality_deletes(snapshot):
+        raise _merge_on_read(table.name)
+    tasks = list(opened.scan(snapshot_id=snapshot.snapshot_id).plan_files())
+    if any(task.delete_files for task in tasks):
+        raise _merge_on_read(table.name)
+    found = [task.file for task in tasks]
     topics = frozenset(str(file.partition[0]) for file in found)
     paths = tuple(file.file_path for file in found)
     return LakeFiles(table.spark, table.name, paths, topics=topics)
@@ -158,6 +167,13 @@ def _quarantine_path(spark: SparkSession, path: str, settings: ArchiveSettings) 
     if named and Storage(spark, named).exists():
         return named
     return f"{path.rstrip('/')}-quarantine"  # both may have been moved
+
+
+def _merge_on_read(name: str) -> NsqError:
+    return NsqError(
+        f"{name} has rows that are deleted and still in its files (merge on read), where Spark "
+        "would find them: rewrite the files first, with the tool that deleted the rows"
+    )
 
 
 def _not_ours(path: str) -> NsqError:

@@ -171,11 +171,13 @@ class IcebergLakeTable:
         """Merge small files in some partitions, expire old snapshots, and delete what only those
         needed. Return how many files were replaced and deleted."""
         table = self.opened()
-        if table is None or table.current_snapshot() is None:
+        snapshot = table.current_snapshot() if table else None
+        if table is None or snapshot is None:
             return 0, 0
         groups: dict[str, list[DataFile]] = defaultdict(list)
-        for task in table.scan().plan_files():
-            groups[str(task.file.partition)].append(task.file)
+        for task in () if has_equality_deletes(snapshot) else table.scan().plan_files():
+            if not task.delete_files:  # or rows that others deleted would come back
+                groups[str(task.file.partition)].append(task.file)
         sizes = {
             key: [StoredFile(f.file_path, f.file_size_in_bytes, 0, 0, 0) for f in found]
             for key, found in groups.items()
@@ -245,6 +247,12 @@ def read(spark: SparkSession, paths: list[str]) -> DataFrame:
 def newest_batch(table: Table | None) -> int:
     """-1 if there is none."""
     return -1 if table is None else int(table.properties.get(BATCH, -1))
+
+
+def has_equality_deletes(snapshot: Snapshot) -> bool:
+    """Whether rows are deleted by their values, which pyiceberg does not know."""
+    told = snapshot.summary.additional_properties if snapshot.summary else {}
+    return told.get("total-equality-deletes", "0") != "0"
 
 
 def snapshot_at(table: Table, batch: int) -> Snapshot | None:

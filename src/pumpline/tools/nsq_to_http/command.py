@@ -25,7 +25,6 @@ async def work(options: ToHttpOptions, signals: Signals) -> None:
     ]
     await options.check_nsqds()
     requests = Requests(options)
-    requests.open()
     try:
         running = [
             asyncio.create_task(consumer.run(requests.send, concurrency=options.n))
@@ -38,7 +37,7 @@ async def work(options: ToHttpOptions, signals: Signals) -> None:
             consumer.stop_soon()
         await asyncio.gather(*running)
     finally:
-        await requests.close()
+        requests.close()
 
 
 NSQ_TO_HTTP = Tool(options=ToHttpOptions, examples=EXAMPLES, work=work)

@@ -12,23 +12,23 @@ import random
 import time
 from urllib.parse import quote_plus
 
-import aiohttp
 from yarl import URL
 
 from pumpline import NSQ_VERSION
 from pumpline.client import Message
 from pumpline.core.text.durations import NS_PER_S
 from pumpline.tools.host_pool import HostPool
+from pumpline.tools.nsq_to_http.kept_connections import KeptConnections
 from pumpline.tools.nsq_to_http.options import ToHttpOptions, statuses
 from pumpline.tools.status_lines import StatusLines
-from pumpline.tools.tool import log
+from pumpline.tools.tool import ToolFailure, log
 
 RETRY_AFTER_MAX_S = 3600.0
 OK = 200
 
 
 class Requests:
-    """Opened by `open`; concurrent calls of `send` are requests side by side."""
+    """Concurrent calls of `send` are requests side by side. ToolFailure if a URL is wrong."""
 
     def __init__(self, options: ToHttpOptions) -> None:
         self._is_post = bool(options.post)
@@ -38,29 +38,25 @@ class Requests:
         self._heeds_retry_after = options.retry_after
         self._pool = HostPool(options.urls, options.mode, now=time.monotonic, random=random.random)
         self._status = StatusLines(options.urls, options.status_every)
-        self._headers = {
+        headers = {
             "User-Agent": f"nsq_to_http v{NSQ_VERSION}",
             "Accept-Encoding": "gzip",
             **({"Content-Type": options.content_type} if self._is_post else {}),
             **options.headers,
         }
-        self._timeout = aiohttp.ClientTimeout(
-            total=options.http_client_request_timeout_ns / NS_PER_S,
-            connect=options.http_client_connect_timeout_ns / NS_PER_S,
+        self._client = KeptConnections(
+            headers,
+            requests_max=options.n,
+            connect_timeout_s=options.http_client_connect_timeout_ns / NS_PER_S,
+            timeout_s=options.http_client_request_timeout_ns / NS_PER_S,
         )
-        self._requests_max = options.n
-        self._session: aiohttp.ClientSession
+        try:
+            self._posts = {url: self._client.target("POST", URL(url)) for url in options.post}
+        except ValueError as error:
+            raise ToolFailure(f"--post: {error}") from None
 
-    def open(self) -> None:
-        self._session = aiohttp.ClientSession(
-            headers=self._headers,
-            timeout=self._timeout,
-            connector=aiohttp.TCPConnector(limit=self._requests_max),
-            skip_auto_headers=("Accept", "Content-Type"),
-        )
-
-    async def close(self) -> None:
-        await self._session.close()
+    def close(self) -> None:
+        self._client.close()
 
     async def send(self, message: Message) -> None:
         """Returns when the message is answered."""
@@ -71,7 +67,7 @@ class Requests:
         since_s = time.monotonic()
         try:
             status, retry_after_s = await self._ask(host.address, message.body)
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+        except (TimeoutError, OSError, ValueError) as error:
             self._pool.failed(host)
             log.error("ERROR: %s: %s", host.address, str(error) or type(error).__name__)
             message.requeue()
@@ -93,13 +89,11 @@ class Requests:
 
     async def _ask(self, address: str, body: bytes) -> tuple[int, float | None]:
         if self._is_post:
-            request = self._session.post(address, data=body)
+            answer = await self._client.ask(self._posts[address], body)
         else:
             url = URL(address.replace("%s", quote_plus(body)), encoded=True)
-            request = self._session.get(url)
-        async with request as response:
-            await response.read()
-            return response.status, _seconds(response.headers.get("Retry-After", ""))
+            answer = await self._client.ask(self._client.target("GET", url), None)
+        return answer.status, _seconds(answer.retry_after)
 
 
 def _seconds(text: str) -> float | None:

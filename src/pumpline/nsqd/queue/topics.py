@@ -181,10 +181,6 @@ class Topics(Mapping[str, Topic]):
         topic.awaits_channels = manifest.awaits_channels
         if manifest.settings is not None:
             topic.use(manifest.settings)
-        if manifest.pumped > log.end:
-            # A loss of power took unsynced messages. The next ones get their offsets: they must not
-            # count as given to channels after a restart.
-            topic.manifest.try_write()
         for name, state in cursors.items():
             channel = Channel(topic, name, state.delivery, paused=paused.get(name, False))
             path = self.disk.directory.cursor_path(entry.name, name)
@@ -202,4 +198,9 @@ class Topics(Mapping[str, Topic]):
                         due_ns=deferred.due_ns,
                         delay_ns=deferred.delay_ns,
                     )
+        if manifest.pumped > log.end:
+            # A loss of power took unsynced messages. The next ones get their offsets: they must not
+            # count as given to channels after a restart. Channels come first: on a full disk, what
+            # none of them needs is deleted for this.
+            topic.manifest.try_write()
         return topic

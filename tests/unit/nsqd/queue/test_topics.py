@@ -61,6 +61,31 @@ def test_settings_outlive_a_loss_of_power_that_took_messages(broker: FakeBroker)
     assert broker.load()["t"].attempts_max == 3
 
 
+def test_a_full_disk_at_the_start_costs_nothing_that_a_channel_has_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a loss of power the manifest is written anew, for which room is made."""
+    broker = FakeBroker(tmp_path, Options(max_bytes_per_file=100))
+    topic = broker.topic()
+    topic.channel("c")
+    for number in range(5):
+        broker.publish(topic, b"%d" % number + bytes(100))
+    topic.manifest.write()
+    segments = [segment.path for segment in log_of(topic).segments]
+    assert len(segments) == 5
+    os.truncate(segments[-1], 0)  # a loss of power took the last message
+    with monkeypatch.context() as broken:
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        broken.setattr(broker.disk.directory, "write_manifest", refuse)
+        loaded = broker.load()["t"]
+    assert [segment.path for segment in log_of(loaded).segments][:4] == segments[:4]
+    _, sink = broker.consume(loaded.channels["c"], rdy=10)
+    assert [body[:1] for _, _, body in sink.take()] == [b"0", b"1", b"2", b"3"]
+
+
 def names() -> Iterator[str]:
     for number in range(LOGS):
         yield f"t{number}"

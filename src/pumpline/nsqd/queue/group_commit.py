@@ -38,7 +38,7 @@ class CommittingTopic(Protocol):
         """All messages below `end` are on disk, and acknowledged."""
 
     def abandon(self) -> list[Ticket]:
-        """Drop the messages that are not appended yet; returns the ticket of their publishers."""
+        """Drop the messages that are not appended yet; returns the tickets of who waits."""
 
     def drop_if_unused(self) -> None:
         """Publishes were refused: if there is no other reason for the topic, delete it."""
@@ -117,7 +117,7 @@ class GroupCommit:
     def close(self) -> None:
         """The topic is deleted."""
         self._disk.fsyncs.forget(self)
-        for ticket in self._waiting:
+        for ticket in (*self._waiting, *self._topic.abandon()):
             ticket.settle(EXITING)
 
     def _take_back(self) -> list[Ticket]:

@@ -56,6 +56,7 @@ class PublishTokens:
         "_known",
         "_order",
         "_pending",
+        "_recovering",
         "_topic",
         "_unfiled",
         "_upto",
@@ -71,6 +72,8 @@ class PublishTokens:
         self._known: set[bytes] = set()
         self._order: deque[bytes] = deque()  # the known ones, oldest first
         self._pending: dict[bytes, Ticket] = {}  # published, with an outcome to come
+        # Of what a killed process left, perhaps unsynced, until it is synced. None: it is.
+        self._recovering: Ticket | None = None
         self._unfiled: deque[Entry] = deque(maxlen=max(count_max, 1))  # known, in the log only
         self._upto = 0  # what the file says
         self._file: PublishTokenFile | None = None
@@ -90,6 +93,8 @@ class PublishTokens:
                 self._unfiled.append((end, token))
         self.forgotten_count = 0
         self._upto, self._file = stored.upto, stored.file
+        if self._topic.disk.fsyncs.group_commit and self._topic.log.unsynced:
+            self._recovering = Ticket()
 
     def outcome(self, token: bytes) -> Ticket | None:
         """The outcome, perhaps to come, of the publish with this token; None if there was none.
@@ -98,8 +103,10 @@ class PublishTokens:
         """
         ticket = self._pending.get(token)
         if ticket is None and token in self._known:
-            ticket = Ticket()
-            ticket.settle(None)
+            ticket = self._recovering
+            if ticket is None:
+                ticket = Ticket()
+                ticket.settle(None)
         if ticket is not None:
             self.repeat_count += 1
         else:
@@ -138,12 +145,23 @@ class PublishTokens:
 
     def synced(self, end: int) -> None:
         """All messages below `end` are on disk, and acknowledged."""
+        recovering, self._recovering = self._recovering, None
+        if recovering is not None:
+            recovering.settle(None)
         if self._file is None:
             return
         segments = self._topic.log.segments
         rolled = bool(segments) and segments[-1].first > self._upto
         if rolled or len(self._unfiled) >= FILED_AT_ONCE:
             self._write(end)
+
+    def abandon(self) -> list[Ticket]:
+        """The fsync of what was there at the start failed, or the topic is deleted; returns the
+        ticket of those who wait for that. It is tried again."""
+        if self._recovering is None:
+            return []
+        ticket, self._recovering = self._recovering, Ticket()
+        return [ticket]
 
     def retiring(self, end: int) -> OSError | None:
         """All messages below `end`, every one of them acknowledged, are about to be deleted;

@@ -311,8 +311,8 @@ class Topic:
         self.tokens.synced(end)
 
     def abandon(self) -> list[Ticket]:
-        """Drop the messages that are not appended yet; returns the ticket of their publishers."""
-        tickets = [] if self._ticket is None else [self._ticket]
+        """Drop the messages that are not appended yet; returns the tickets of who waits."""
+        tickets = self.tokens.abandon() + ([] if self._ticket is None else [self._ticket])
         self._ticket = None
         self._builders = []
         self._deferred.clear()

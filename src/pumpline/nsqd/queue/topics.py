@@ -203,4 +203,6 @@ class Topics(Mapping[str, Topic]):
             # count as given to channels after a restart. Channels come first: on a full disk, what
             # none of them needs is deleted for this.
             topic.manifest.try_write()
+        if log.unsynced:
+            self.disk.fsyncs.appended(topic.group_commit)
         return topic

@@ -423,3 +423,50 @@ def test_the_older_file_goes_with_the_topic(tmp_path: Path) -> None:
     assert known(fresh, *names(30)) == []
     publish_all(broker, fresh, *names(30))
     assert fresh.message_count == 30
+
+
+def killed_before_the_fsync(grouped: FakeBroker) -> Topic:
+    """A topic of a new process, with a publish of the old one that was written and not synced."""
+    ticket = publish(grouped.topic(), "once")
+    grouped.run()
+    assert not ticket.done
+    grouped.threads.waiting.clear()
+    return grouped.load()["t"]
+
+
+def test_a_repeat_waits_until_what_a_killed_process_wrote_is_synced(grouped: FakeBroker) -> None:
+    """It was answered at once: a loss of power could take what was acknowledged."""
+    topic = killed_before_the_fsync(grouped)
+    ticket = publish(topic, "once")
+    assert not ticket.done
+    grouped.settle()
+    assert (ticket.done, ticket.error, topic.log.end) == (True, None, 1)
+    assert publish(topic, "once").done
+    assert topic.message_count == 0
+
+
+def test_a_repeat_fails_when_what_a_killed_process_wrote_cannot_be_synced(
+    grouped: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = killed_before_the_fsync(grouped)
+    ticket = publish(topic, "once")
+    with monkeypatch.context() as broken:
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        broken.setattr(os, "fsync", refuse)
+        grouped.settle()
+    assert (ticket.done, ticket.error) == (True, "input/output error")
+    ticket = publish(topic, "once")
+    assert not ticket.done
+    grouped.advance(2.5)  # more than --sync-timeout
+    grouped.settle()
+    assert (ticket.done, ticket.error, topic.log.end) == (True, None, 1)
+
+
+def test_a_repeat_fails_when_its_topic_is_deleted_first(grouped: FakeBroker) -> None:
+    topic = killed_before_the_fsync(grouped)
+    ticket = publish(topic, "once")
+    grouped.topics.delete("t")
+    assert (ticket.done, ticket.error) == (True, "exiting")

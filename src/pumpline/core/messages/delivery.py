@@ -371,11 +371,11 @@ class Delivery:
                 del self.attempts[offset]
 
 
-def restore(journals: Iterable[Journal], first: int = 0) -> Delivery:
-    """The state that a snapshot and the journals after it describe, with nothing leased. What is
-    below `first` is finished: the log does not have it any more."""
-    low, after = first, 0
-    spans: list[Span] = []
+def restore(journals: Iterable[Journal], gone: Iterable[Span] = ()) -> Delivery:
+    """The state that a snapshot and the journals after it describe, with nothing leased. What is in
+    `gone` is finished: the log does not have it any more."""
+    low = after = 0
+    spans = list(gone)
     pending: dict[int, Pending] = {}
     for journal in journals:
         low = max(low, journal.low)
@@ -383,9 +383,9 @@ def restore(journals: Iterable[Journal], first: int = 0) -> Delivery:
         spans += journal.finished
         pending.update((item.offset, item) for item in journal.pending)
     state = Delivery(low)
-    state.next = max(after, low)
     for start, end in joined(spans, low):
         state.finished.add(start, end)
+    state.next = max(after, state.low)
     ahead = outside(sorted(o for o in pending if o >= state.next), state.finished.spans())
     skips = [span for span in state.finished.spans() if span[1] > state.next]
     state.skips.extend(joined(skips + [(o, o + 1) for o in ahead], state.next))

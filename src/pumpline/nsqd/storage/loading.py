@@ -8,7 +8,8 @@ all prefer delivering twice to losing:
 - a cursor that is lost or cannot be read starts at the oldest message there is;
 - a cursor below the start of its log begins there: segments were deleted after its last checkpoint;
 - a cursor beyond the end of its log (the log lost unsynced messages to a power failure) keeps its
-  offsets: the log goes on after them, so that no new message takes an offset that was finished.
+  offsets: the log goes on after them, so that no new message takes an offset that was finished. To
+  all channels they are finished.
 """
 
 import logging
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from pumpline.core.messages.delivery import Delivery, restore
 from pumpline.core.messages.frame import ID_AT, ID_BYTES
 from pumpline.core.messages.ids import BASE_SEED_BYTES, new_base
+from pumpline.core.messages.spans import Span
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
 from pumpline.log.directory import Manifest, TopicMetadata
@@ -82,7 +84,10 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     holds = _load_holds(disk, entry.name, log)
     tokens = load_publish_tokens(entry.name, log, count_max=options.max_publish_tokens)
     known = [state.delivery.high for state in cursors.values()] + [hold.offset for hold in holds]
-    log.skip_to(max(known, default=0))
+    lost = log.end, max(known, default=0)
+    if lost[0] < lost[1]:
+        log.skip_to(lost[1])
+        cursors = {name: _without(state, lost) for name, state in cursors.items()}
     return StoredTopic(entry, manifest, log, cursors, holds, tokens)
 
 
@@ -132,7 +137,14 @@ def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:
             low,
             log.first,
         )
-    return StoredCursor(restore(journals, log.first), used if used == len(data) else 0)
+    delivery = restore(journals, [(0, log.first)])
+    return StoredCursor(delivery, used if used == len(data) else 0)
+
+
+def _without(state: StoredCursor, lost: Span) -> StoredCursor:
+    """A channel's state without offsets that are not in the log; to be written, as the log will not
+    tell that again."""
+    return StoredCursor(restore([state.delivery.snapshot()], [lost]), 0)
 
 
 def _load_holds(disk: Disk, topic: str, log: Log) -> list[StoredHold]:

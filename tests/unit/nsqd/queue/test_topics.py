@@ -61,6 +61,35 @@ def test_settings_outlive_a_loss_of_power_that_took_messages(broker: FakeBroker)
     assert broker.load()["t"].attempts_max == 3
 
 
+def test_a_channel_has_no_depth_of_what_a_loss_of_power_took(broker: FakeBroker) -> None:
+    """Its offsets are not given out again: those of another channel may be finished."""
+    topic = broker.topic()
+    consumer, _ = broker.consume(topic.channel("ahead"), rdy=2)
+    topic.channel("behind")
+    for body in (b"0", b"1", b"2", b"3"):
+        broker.publish(topic, body)
+    broker.finish(consumer, 1)
+    broker.publish(topic, b"4", delay_ns=10**9)
+    broker.checkpoint()
+    os.truncate(log_of(topic).segments[0].path, 0)
+    for _ in range(2):  # and a kill does not bring it back
+        channels = broker.load()["t"].channels
+        assert {name: channel.depth for name, channel in channels.items()} == {
+            "ahead": 0,
+            "behind": 0,
+        }
+        assert not any(channel.delivery.deferred_count for channel in channels.values())
+        broker.checkpoint()
+        broker.publish(broker.topics["t"], b"next")
+        assert {channel.depth for channel in channels.values()} == {1}
+        for channel in channels.values():
+            consumer, sink = broker.consume(channel, rdy=1)
+            [(offset, _, body)] = sink.take()
+            assert body == b"next"
+            broker.finish(consumer, offset)
+        broker.checkpoint()
+
+
 def test_a_full_disk_at_the_start_costs_nothing_that_a_channel_has_not_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ class TopicOwner(Protocol):
         """The topic of that name, created if need be; OSError when it cannot be."""
 
     def delete(self, name: str) -> None: ...
+    def drop(self, topic: "Topic") -> None: ...
 
     def drop_history(self) -> bool:
         """Delete consumed segments of topics, as many as a moment allows; return whether there were
@@ -249,9 +250,8 @@ class Topic:
     def drop_if_unused(self) -> None:
         """A publish is refused: delete the topic if nobody else has ever asked for it."""
         used = self.channels or self.paused or self.holds.by_name or self.settings != NO_SETTINGS
-        if self.provisional and not used and not self._builders:
-            with suppress(OSError):
-                self.owner.delete(self.name)
+        if self.provisional and not used and not self._builders and not self.exiting:
+            self.owner.drop(self)
 
     def show(self, end: int) -> None:
         """Messages below `end` may be delivered."""

@@ -29,6 +29,8 @@ from pumpline.nsqd.storage.loading import StoredTopic, stored_topics
 TAIL_BYTES_MAX = 4 << 20  # of one topic
 TAILS_BYTES_MAX = 64 << 20  # of all topics together
 
+_RETRY_S = 1.0
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -60,6 +62,7 @@ class Topics(Mapping[str, Topic]):
         self.discovery: ChannelDiscovery | None = None  # none: nobody is asked
         self._by_name: dict[str, Topic] = {}
         self._sweep = HistorySweep(self._by_name)
+        self._undropped: set[Topic] = set()  # nobody uses them, and they could not be deleted
 
     def __getitem__(self, name: str) -> Topic:
         return self._by_name[name]
@@ -93,6 +96,20 @@ class Topics(Mapping[str, Topic]):
         del self._by_name[name]
         self._share_memory()
         self.registration_changed(name, None)
+
+    def drop(self, topic: Topic) -> None:
+        """Delete a topic that nobody uses; if the disk does not let it go, later."""
+        try:
+            self.delete(topic.name)
+        except OSError:
+            if not self._undropped:
+                self.tick.later(_RETRY_S, self._drop_again)
+            self._undropped.add(topic)
+
+    def _drop_again(self) -> None:
+        undropped, self._undropped = self._undropped, set()
+        for topic in undropped:
+            topic.drop_if_unused()
 
     def drop_history(self) -> bool:
         """Delete consumed segments of topics, as many as a moment allows; return whether there were

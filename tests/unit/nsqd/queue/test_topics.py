@@ -279,6 +279,24 @@ def test_a_new_topic_that_cannot_remember_the_token_of_its_first_publish_goes(
     assert list(broker.topics) == []
 
 
+def test_a_new_topic_that_cannot_be_deleted_goes_once_the_disk_works(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, used = broker.topics.to_publish("new"), broker.topics.to_publish("used")
+    with monkeypatch.context() as broken:
+        fail(broken, "writev")
+        fail(broken, "rename")
+        for _ in range(3):
+            assert broker.publish(new, b"refused").error
+            assert broker.publish(used, b"refused").error
+        broker.advance(5)
+        assert list(broker.topics) == ["new", "used"]
+    used.channel("c")
+    assert len(broker.clock.waiting) < 5
+    broker.advance(1)
+    assert list(broker.topics) == ["used"]
+
+
 def test_a_publish_that_is_refused_takes_no_topic_that_another_publishes_to(
     broker: FakeBroker,
 ) -> None:

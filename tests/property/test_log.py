@@ -86,8 +86,8 @@ class LogMachine(RuleBasedStateMachine):
         written = data[: int(portion * (len(data) - 1))]
         writev = os.writev
 
-        def write_some(fd: int, _: object) -> int:
-            return writev(fd, [written])
+        def write_some(fd: int, parts: list[bytes]) -> int:
+            return writev(fd, [written[: sum(map(len, parts))]])  # an empty file stays empty
 
         fail = _failing(errno.ENOSPC)
         with mock.patch("os.writev", write_some), mock.patch("os.write", fail):

@@ -265,7 +265,7 @@ class Acts(Stage):
         self.machine.disk.faults = Faults(frozenset(kinds.split()), rate, error)
         self.ledger.disk_failing()
         self.ledger.cannot_cut = "ftruncate" in kinds or "unlink" in kinds
-        self.ledger.cannot_delete = "rename" in kinds
+        self.ledger.cannot_delete = "rename" in kinds or "mkdir" in kinds  # of the trash
         self.ledger.cannot_sync = "fsync" in kinds
 
     def do_heal_disk(self) -> None:

@@ -83,6 +83,7 @@ class Copy:
     due_wall_ns: int = 0
     waits_for: "list[Copy]" = field(default_factory=list)  # they go before it
     is_loose: bool = False  # a seek met it: nothing is certain about it
+    was_over: bool = False  # until a kill, which may have undone that or not
     before: tuple[Any, ...] = ()  # state, owner, due: before the last answer
 
     @property
@@ -164,6 +165,7 @@ class TopicBook:
         self.name = name
         self.is_certain = False  # it exists
         self.is_asked_for = False  # by others than publishers
+        self.may_be_made = False  # by a publish that was not answered
         self.paused: bool | None = False
         self.paused_at = 0  # by the ledger's count of events: it was paused by then
         self.pause_is_saved = True  # a kill does not undo it
@@ -244,7 +246,7 @@ class TopicBook:
                 met = message.arrived_at <= channel.since < message.taken_at
                 met = met or (message.may_be_given and message.arrived_at <= channel.since)
                 if copy.state is WAITING:
-                    copy.required = sure and not message.is_loose and not met
+                    copy.required = sure and not (message.is_loose or met or copy.was_over)
         if self.paused is False and any(each.is_certain for each in self.channels.values()):
             self.backlog = []
 

@@ -79,9 +79,16 @@ class Deliveries(Operations):
                     )
         topic = self.topic(messages[0].topic)
         used = topic.taken or topic.channels or topic.holds or topic.settings
-        used = used or topic.is_asked_for or self.cannot_delete or "backlog" in reason
-        if not topic.is_certain and not used:
+        used = used or topic.is_asked_for or topic.may_be_made or "backlog" in reason
+        if not topic.is_certain and not used and not self._is_published_to(topic.name):
             self.never_made.add(topic.name)
+            if self.cannot_delete:
+                self._not_gone_yet.add(topic.name)
+
+    def _is_published_to(self, topic: str) -> bool:
+        """Whether there are other publishes under way, which may have made it."""
+        sent = (each for each in self.messages.values() if each.outcome is Outcome.SENT)
+        return any(each.topic == topic and each.number for each in sent)
 
     def lost(self, messages: list[Message]) -> None:
         """Nobody will ever know what became of the publish."""
@@ -89,8 +96,10 @@ class Deliveries(Operations):
             if message.outcome is Outcome.SENT:
                 message.outcome = Outcome.UNKNOWN
                 message.is_loose = True
-                if message.number:
-                    self.never_made.discard(message.topic)
+                # The line of an MPUB makes its topic, before nsqd has read the rest.
+                self.never_made.discard(message.topic)
+                if message.topic in self.topics:
+                    self.topics[message.topic].may_be_made = True
 
     def token_repeated(self, messages: list[Message]) -> None:
         """A publish with a token of before was answered with OK."""
@@ -101,6 +110,7 @@ class Deliveries(Operations):
                 self.never_made.discard(topic.name)
                 message.outcome = Outcome.TAKEN
                 message.is_loose = not self._taken_late(topic, message)
+                message.is_durable = self._group_commit
 
     def _taken_late(self, topic: TopicBook, message: Message) -> bool:
         """A publish without an answer turns out to be taken: it is for the channels that were there

@@ -33,6 +33,7 @@ class LedgerState:
         self.life = 0
         self.now = 0  # counts events
         self.never_made: set[str] = set()  # topics that a refused publish may not leave behind
+        self._not_gone_yet: set[str] = set()  # of them: they go once the disk lets them
         # The disk fails so that what was refused cannot be cut off, or a topic not be deleted.
         self.cannot_cut = self.cannot_delete = self.cannot_sync = False
         self.letters: set[bytes] = set()  # bodies of dead letters that came
@@ -41,6 +42,7 @@ class LedgerState:
         self._mem_queue_size = mem_queue_size
         self._group_commit = group_commit
         self._numbers = 0
+        self._began_ns = 0  # the present life
         self._ids: dict[tuple[str, bytes], Message] = {}
         self._bad_from_ns = NEVER_NS  # the disk fails since then
         self._good_from_ns = 0
@@ -94,8 +96,10 @@ class LedgerState:
                     message.outcome, message.is_loose = Outcome.UNKNOWN, True
         # A topic that went with the refused publish that made it comes back if the disk forgets
         # that it went, or if nsqd.dat names it: an older topic of that name was only half deleted.
+        # One that the disk did not let go is there like any other.
         half_deleted = {name for name, channel in self._half_deleted if not channel}
-        self.never_made -= self.never_made if power else half_deleted
+        self.never_made -= self.never_made if power else half_deleted | self._not_gone_yet
+        self._not_gone_yet.clear()
         for topic in self.topics.values():
             if not topic.is_remembered:
                 self._forget_given(topic, safe_ns)
@@ -126,13 +130,18 @@ class LedgerState:
         self._begin_life(power=False)
 
     def _note_durable(self, until_ns: int) -> None:
-        """What was taken in this life, up to `until_ns`, was synced."""
+        """What was taken up to `until_ns` was synced, and so was what the last process left if this
+        one began by then."""
         for message in self.messages.values():
-            if message.outcome is Outcome.TAKEN and message.life == self.life:
-                message.is_durable = self._group_commit or message.taken_ns <= until_ns
+            if message.outcome is Outcome.TAKEN:
+                old = message.life < self.life
+                since_ns = self._began_ns if old else message.taken_ns
+                sure = since_ns <= until_ns or (self._group_commit and not old)
+                message.is_durable = message.is_durable or sure
 
     def _begin_life(self, *, power: bool) -> None:
         self.life += 1
+        self._began_ns = NEVER_NS  # it has not yet
         self.topics = {n: each for n, each in self.topics.items() if not each.is_ephemeral}
         self._after_power = self._after_power or power
         if power:
@@ -141,6 +150,10 @@ class LedgerState:
                 if message.outcome is Outcome.DELETED:  # its topic may be back
                     message.outcome, message.is_loose = Outcome.UNKNOWN, True
             self._ids.clear()
+
+    def began(self) -> None:
+        """The new process has read what is there."""
+        self._began_ns = self.steady_ns
 
     def _forget_given(self, topic: TopicBook, safe_ns: int) -> None:
         """No cursor says what the topic has given to channels: what it gave in the last moment may
@@ -160,10 +173,9 @@ class LedgerState:
         if copy.state is OWNED:
             copy.give_back()
         copy.waits_for = []
-        if copy.state is DONE and copy.answered_ns > safe_ns:
-            copy.state, copy.required = WAITING, False
-        if copy.state is DROPPED and power:
-            copy.state, copy.required = WAITING, False
+        undone = copy.state is DONE and copy.answered_ns > safe_ns
+        if undone or (copy.state is DROPPED and power):
+            copy.state, copy.required, copy.was_over = WAITING, False, True
         if copy.answered_ns > safe_ns:
             copy.due_steady_ns = min(copy.due_steady_ns, copy.message.due_steady_ns)
         if power and not copy.message.is_durable:

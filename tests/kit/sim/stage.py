@@ -91,6 +91,7 @@ class Stage:
                 machine.disk.kill_after, self.again = self.again, None
             try:
                 machine.start()
+                self.ledger.began()
                 machine.disk.kill_after = -1
                 self.audit()
                 if not machine.is_dead:

@@ -164,6 +164,8 @@ class Log:
         except OSError:
             self._undo(fd, segment)
             raise
+        if not segment.size_bytes:  # the file may be as new
+            self._dirty.add(self.directory)
         for batch in batches:
             segment.note(batch, segment.size_bytes)
             segment.size_bytes += batch.size_bytes
@@ -178,7 +180,6 @@ class Log:
         if offset > self.end:
             self.end = offset
             self.segments.append(Segment(self.directory, offset))
-            self._dirty.add(self.directory)
 
     def note_disorder(self) -> None:
         """Publish times so far say nothing about those of what is appended from now on. OSError if
@@ -239,7 +240,6 @@ class Log:
         self.files.get(segment.path)  # creates the file, or raises before anything changed
         if self.segments:
             self.files.forget(self.segments[-1].path)
-        self._dirty.add(self.directory)
         self.segments.append(segment)
         return segment
 
@@ -252,7 +252,6 @@ class Log:
             _LOG.error("LOG: cannot cut %s after a failed write: %s", segment.path, error)
             if segment.first < self.end:
                 self.segments.append(Segment(self.directory, self.end))
-                self._dirty.add(self.directory)
             else:
                 self._replace_empty(segment)
 

@@ -460,3 +460,15 @@ def test_what_a_killed_process_wrote_of_late_is_to_be_synced(disk: Disk) -> None
     assert log.take_dirty() == sorted([str(disk.path), *paths[1:]])
     log = disk.open(clean=mark)
     assert (log.unsynced, log.take_dirty()) == (0, [])
+
+
+def test_a_sync_before_the_first_batch_of_a_file_is_not_one_of_its_name(disk: Disk) -> None:
+    """After a gap the file is made with its first batch, which a loss of power took."""
+    log = disk.open()
+    append(log, b"a")
+    log.skip_to(5)
+    log.take_dirty()
+    append(log, b"b")
+    assert log.take_dirty() == sorted([str(disk.path), log.segments[-1].path])
+    append(log, b"c")
+    assert log.take_dirty() == [log.segments[-1].path]

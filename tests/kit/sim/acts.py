@@ -31,7 +31,14 @@ class Acts(Stage):
         return [b"m%d." % (first + i) + b"-" * size for i in range(count)]
 
     def do_post(self, topic: str, token: int | None, count: int) -> None:
-        """Over HTTP. A token stands for the same messages, however often it is used."""
+        """Over HTTP. A token stands for the same messages, however often it is used: who has one
+        and gets no answer tries again once nsqd is back."""
+        if not self._post(topic, token, count) and token is not None:
+            self.revive()
+            self._post(topic, token, count)
+
+    def _post(self, topic: str, token: int | None, count: int) -> bool:
+        """Return whether it was answered."""
         ledger = self.ledger
         if token is None:
             bodies = self._new_bodies(count)
@@ -54,6 +61,7 @@ class Acts(Stage):
             ledger.refused(messages, reply.body.decode())
         else:
             ledger.lost(messages)
+        return bool(reply.status)
 
     def do_subscribe(
         self, client: int, topic: str, channel: str, rdy: int, msg_timeout_ms: int

@@ -42,13 +42,14 @@ def seeds_of(arguments: list[str]) -> Iterable[int]:
 
 def main(arguments: list[str]) -> int:
     began_s = told_s = time.monotonic()
-    seeds = kills = deliveries = failed = 0
+    seeds = kills = deliveries = repeats = failed = 0
     try:
         for seed in seeds_of(arguments):
             history = generate(seed)
             played = play(history)
             seeds, kills = seeds + 1, kills + played.kills
             deliveries += played.deliveries
+            repeats += played.repeats
             if played.faults:
                 failed += 1
                 print(report(history, played), "\n", flush=True)
@@ -59,7 +60,8 @@ def main(arguments: list[str]) -> int:
         pass
     spent_s = time.monotonic() - began_s
     print(
-        f"{seeds} seeds, {kills} kills, {deliveries} deliveries in {spent_s:.0f} s; {failed} failed"
+        f"{seeds} seeds, {kills} kills, {deliveries} deliveries, {repeats} messages certain by a "
+        f"repeated publish in {spent_s:.0f} s; {failed} failed"
     )
     return 1 if failed else 0
 

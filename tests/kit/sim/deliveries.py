@@ -114,15 +114,20 @@ class Deliveries(Operations):
 
     def _taken_late(self, topic: TopicBook, message: Message) -> bool:
         """A publish without an answer turns out to be taken: it is for the channels that were there
-        when it arrived. Return whether that is certain."""
+        when it arrived, or for the first one. Return whether that is certain."""
         channels = [c for c in topic.channels.values() if c.is_certain and not c.is_ephemeral]
         old = [channel for channel in channels if channel.since < message.arrived_at]
-        if not old or topic.disturbed_at >= message.arrived_at or topic.paused is not False:
+        waits = not topic.channels and not topic.holds
+        sure = old or waits
+        if not sure or topic.disturbed_at >= message.arrived_at or topic.paused is not False:
             return False
         message.taken_at, message.taken_ns, message.is_late = self.now, self.steady_ns, True
         topic.taken[message.body] = message
         for channel in topic.channels.values():
             channel.give(message, required=channel in old)
+        if waits:
+            topic.backlog.append(message)
+        self.repeats += 1
         return True
 
     def _check_bound(self, topic: TopicBook, messages: list[Message]) -> None:

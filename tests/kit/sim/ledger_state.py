@@ -38,6 +38,7 @@ class LedgerState:
         self.cannot_cut = self.cannot_delete = self.cannot_sync = False
         self.letters: set[bytes] = set()  # bodies of dead letters that came
         self.deliveries = 0
+        self.repeats = 0  # publishes without an answer that turned out to be taken, for certain
         self._clock = clock
         self._mem_queue_size = mem_queue_size
         self._group_commit = group_commit

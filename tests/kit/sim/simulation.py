@@ -20,6 +20,7 @@ class Played(NamedTuple):
     at: int  # the action after which the first fault was seen
     kills: int
     deliveries: int
+    repeats: int = 0  # publishes without an answer, sent again, of which the outcome is certain
 
 
 def play(history: History) -> Played:
@@ -54,7 +55,7 @@ class Simulation(Acts):
         finally:
             log.removeHandler(machine.logged)
             log.propagate = propagate
-        return Played(ledger.faults, at, machine.kills - 1, ledger.deliveries)
+        return Played(ledger.faults, at, machine.kills - 1, ledger.deliveries, ledger.repeats)
 
     def _act(self, action: Action) -> None:
         self.chance.seed(action.salt)

@@ -204,6 +204,8 @@ class Topics(Mapping[str, Topic]):
             channel.cursor_file = CursorFile(path, sound_bytes=state.sound_bytes)
             if not state.sound_bytes:
                 channel.note_change()
+                # Before anything is appended: what the log has lost is seen by its end alone.
+                self.disk.checkpoints.write_now(channel)
             topic.adopt(channel)
         # A kill may have come before a checkpoint knew of the newest delays.
         for deferred in log.take_deferred():

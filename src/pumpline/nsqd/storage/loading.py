@@ -142,8 +142,7 @@ def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:
 
 
 def _without(state: StoredCursor, lost: Span) -> StoredCursor:
-    """A channel's state without offsets that are not in the log; to be written, as the log will not
-    tell that again."""
+    """A channel's state without offsets that are not in the log; to be written."""
     return StoredCursor(restore([state.delivery.snapshot()], [lost]), 0)
 
 

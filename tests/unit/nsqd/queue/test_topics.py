@@ -79,11 +79,12 @@ def test_a_channel_has_no_depth_of_what_a_loss_of_power_took(broker: FakeBroker)
             "behind": 0,
         }
         assert not any(channel.delivery.deferred_count for channel in channels.values())
-        broker.checkpoint()
         broker.publish(broker.topics["t"], b"next")
+        channels = broker.load()["t"].channels  # a kill, before a checkpoint
         assert {channel.depth for channel in channels.values()} == {1}
         for channel in channels.values():
             consumer, sink = broker.consume(channel, rdy=1)
+            broker.settle()
             [(offset, _, body)] = sink.take()
             assert body == b"next"
             broker.finish(consumer, offset)

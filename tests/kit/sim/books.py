@@ -61,6 +61,7 @@ class Message:
     may_be_given: bool = False  # to the channels there were when its topic was paused, or not
     may_return: bool = False  # if nsqd is killed before the disk works: it could not be cut off
     may_return_with_power: bool = False  # if power is lost: that it was cut off was not synced
+    may_be_damaged: bool = False  # a loss of power may have left its place in the log, and not it
     ids: set[bytes] = field(default_factory=set)
 
     def __str__(self) -> str:

@@ -94,6 +94,10 @@ class Ledger(Deliveries):
             ):
                 unsure = message.outcome in (Outcome.SENT, Outcome.UNKNOWN) or message.is_loose
                 most += unsure or message.arrived_at <= old_until
+            # Damage in older segments is found when they are read: until then its place counts,
+            # besides the message itself if it was published again.
+            again = message.may_be_damaged and message.outcome is Outcome.TAKEN
+            most += again and message.topic == topic.name
         there = found["depth"] + found["in_flight_count"]
         if there > most:
             self.fault(f"{channel} has {there} messages, and {most} are not finished")

@@ -24,7 +24,9 @@ NEVER_NS = 1 << 62
 
 
 class LedgerState:
-    def __init__(self, clock: VirtualClock, *, mem_queue_size: int, group_commit: bool) -> None:
+    def __init__(
+        self, clock: VirtualClock, *, mem_queue_size: int, group_commit: bool, rolls: bool
+    ) -> None:
         self.topics: dict[str, TopicBook] = {}
         self.messages: dict[bytes, Message] = {}
         self.faults: list[str] = []
@@ -42,6 +44,7 @@ class LedgerState:
         self._clock = clock
         self._mem_queue_size = mem_queue_size
         self._group_commit = group_commit
+        self._rolls = rolls  # logs have more than one segment
         self._numbers = 0
         self._began_ns = 0  # the present life
         self._ids: dict[tuple[str, bytes], Message] = {}
@@ -198,3 +201,4 @@ class LedgerState:
         for message in topic.taken.values():
             if not message.is_durable:
                 message.outcome, message.is_loose = Outcome.UNKNOWN, True
+                message.may_be_damaged = self._rolls

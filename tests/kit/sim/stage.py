@@ -28,6 +28,7 @@ class Stage:
             self.machine.clock,
             mem_queue_size=history.options["mem_queue_size"],
             group_commit=history.options["sync_every"] == 1,
+            rolls=history.options["max_bytes_per_file"] < 100 << 20,
         )
         self.publishers: list[Publisher | None] = [None] * PUBLISHERS
         self.consumers: list[Subscriber | None] = [None] * CONSUMERS

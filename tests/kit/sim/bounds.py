@@ -113,7 +113,7 @@ class Bounds:
         """Segments that nobody needs are within the bound of retention."""
         own = topic.settings.retention_bytes
         bytes_max = topic.options.retention_bytes if own is None else own
-        history = sum(segment.size_bytes for segment in log.consumed(topic.low))
+        history = sum(segment.size_bytes for segment in log.consumed(topic.history.low))
         if history > bytes_max:
             yield f"{topic.name} keeps {history} bytes of history, {bytes_max} allowed"
 
@@ -141,4 +141,4 @@ class Bounds:
 
 
 def _progress(topic: Topic) -> tuple[int, int]:
-    return topic.low, topic.log.end
+    return topic.history.low, topic.log.end

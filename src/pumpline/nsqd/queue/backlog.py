@@ -20,6 +20,7 @@ from pumpline.core.text.settings import DROP_OLDEST, TopicSettings
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.history import History
 
 BACKLOG_FULL = "backlog full"  # how a refusal begins
 
@@ -35,15 +36,13 @@ class BoundedTopic(Protocol):
     pumped: int
     refused_count: int
     overflow_count: int
+    history: History
 
     @property
     def channels(self) -> Mapping[str, Channel]: ...
 
     @property
     def visible_end(self) -> int: ...
-
-    @property
-    def low(self) -> int: ...
 
     def forget_below(self, end: int) -> int: ...
 
@@ -134,7 +133,7 @@ class Backlog:
 
     def _kept_from(self) -> int:
         """Without channels: what is kept for the first one, unless holds are all there is."""
-        return max(self._topic.pumped, self._topic.low)
+        return max(self._topic.pumped, self._topic.history.low)
 
     def _bytes_of(self, channel: Channel, end: int) -> int:
         """Exact for what was never delivered, by the mean size for the rest."""

@@ -89,7 +89,7 @@ class Retention:
         bytes_max = _first(settings.retention_bytes, options.retention_bytes)
         if topic.ttl_ns and (expired := _expire_segments(topic, now_ns)):
             _LOG.info("TOPIC(%s): passed over %d messages that are too old", topic.name, expired)
-        low = topic.low
+        low = topic.history.low
         if low >= log.end and log.segments:
             age_ns = _age_ns(log.segments[-1].path, now_ns)
             if age_ns >= idle_ns and (age_ns >= time_ns or log.size_bytes > bytes_max):
@@ -106,7 +106,7 @@ class Retention:
             count += 1
         if count:
             _LOG.info("TOPIC(%s): retiring %d consumed segments", topic.name, count)
-            topic.retire(count)
+            topic.history.retire(count)
 
 
 def _expire_segments(topic: Topic, now_ns: int) -> int:

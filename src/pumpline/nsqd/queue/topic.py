@@ -9,7 +9,6 @@ channels that it has on other nodes, as a new one does. Else `pumped` stands sti
 is the topic's own depth, kept for whichever channels there are when it moves on.
 """
 
-import errno
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +27,7 @@ from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.backlog import Backlog
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.group_commit import GroupCommit
+from pumpline.nsqd.queue.history import History
 from pumpline.nsqd.queue.holds import Holds
 from pumpline.nsqd.queue.outcome import EXITING, Ticket
 from pumpline.nsqd.queue.publish_tokens import PublishTokens
@@ -85,6 +85,7 @@ class Topic:
         self.provisional = False  # it goes if the first publish cannot be written
         self.channels: dict[str, Channel] = {}
         self.holds = Holds(self)
+        self.history = History(self)
         self.tokens = PublishTokens(self, count_max=owner.options.max_publish_tokens)
         self.pumped = pumped
         self.manifest = ManifestWriter(self)
@@ -344,7 +345,10 @@ class Topic:
         """Add a channel, new or from disk."""
         self.channels[channel.name] = channel
         if not self.paused and not self.awaits_channels:
-            self._pump() if self.pumped < self._visible else self.tick.share(channel)
+            if self.pumped < self._visible:
+                self._pump()
+            else:
+                self.tick.share(channel)
         channel.start()
 
     def delete_channel(self, name: str) -> OSError | None:
@@ -438,30 +442,6 @@ class Topic:
 
     # -- history ------------------------------------------------------------------------------
 
-    @property
-    def low(self) -> int:
-        """Everything below is finished by every channel with a cursor, and passed by every hold.
-
-        What no channel has been given is kept for the first one, unless holds are all there is:
-        what they have passed is history.
-        """
-        lows = [c.delivery.low for c in self.channels.values() if c.cursor_file is not None]
-        held = self.holds.low
-        if held is not None:
-            lows.append(held)
-        if not lows or (self.channels and lows == [held]):
-            lows.append(self.pumped)
-        return min(lows)
-
-    def retire(self, count: int) -> None:
-        """Delete the `count` oldest segments."""
-        end = self.log.segments[count].first
-        self.tokens.retiring(end)
-        self.log.retire(count)
-        self.tokens.retiring(end)  # a full disk may have had no room for them before
-        if self.pumped < self.log.first:
-            self.pumped = self.log.first
-
     def forget_below(self, end: int) -> int:
         """Without channels: drop what is kept below `end` for the first one; returns how many
         messages."""
@@ -477,24 +457,5 @@ class Topic:
         return self.drop_history(newest=True) or self.owner.drop_history()
 
     def drop_history(self, *, newest: bool) -> bool:
-        """Delete all consumed segments; return whether there were any. `newest`: the one that is
-        written to as well, if everything in it is consumed."""
-        dropped = self._drop_consumed()
-        if newest and self.low >= self.log.end and self._may_drop_newest():
-            with suppress(OSError):  # no file can be created
-                self.log.roll()
-            dropped += self._drop_consumed()
-        if dropped:
-            _LOG.warning("TOPIC(%s): dropped %d consumed segments to free disk", self.name, dropped)
-        return bool(dropped)
-
-    def _may_drop_newest(self) -> bool:
-        """Whether its publish tokens are filed, or can be as soon as it is gone."""
-        error = self.tokens.retiring(self.log.end)
-        return error is None or error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-    def _drop_consumed(self) -> int:
-        count = len(self.log.consumed(self.low))
-        if count:
-            self.retire(count)
-        return count
+        """Delete all consumed segments, as `History.drop`."""
+        return self.history.drop(newest=newest)

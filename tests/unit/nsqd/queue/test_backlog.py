@@ -119,7 +119,7 @@ def test_oldest_bytes_are_dropped(tmp_path: Path) -> None:
     assert channel.overflow_count == 50 - channel.depth
     log = topic.log
     assert isinstance(log, Log)
-    assert len(log.consumed(topic.low)) == len(log.segments) - 2
+    assert len(log.consumed(topic.history.low)) == len(log.segments) - 2
 
 
 def test_drops_without_channels_are_counted_with_the_topic(

@@ -237,7 +237,7 @@ def test_tokens_outlive_their_messages(tmp_path: Path, broker: FakeBroker) -> No
     topic = broker.topic()
     publish_all(broker, topic, *names(30))
     log = log_of(topic)
-    topic.retire(len(log.segments) - 1)
+    topic.history.retire(len(log.segments) - 1)
     assert log.first > 20
     _, again = restarted(tmp_path)
     assert known(again, *names(30)) == names(30)
@@ -247,7 +247,7 @@ def test_tokens_of_messages_that_are_not_synced_outlive_them(tmp_path: Path) -> 
     broker = FakeBroker(tmp_path, options(**NEVER))
     topic = broker.topic()
     publish_all(broker, topic, *names(30))
-    topic.retire(len(log_of(topic).segments) - 1)
+    topic.history.retire(len(log_of(topic).segments) - 1)
     _, again = restarted(tmp_path)
     assert known(again, *names(30)) == names(30)
 

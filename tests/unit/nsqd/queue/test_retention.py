@@ -113,7 +113,7 @@ def test_history_goes_first_when_the_disk_runs_low(
     fill(broker, topic, 4)
     consume_all(broker, topic, "c")
     fill(broker, topic, 2)
-    unread = topic.low
+    unread = topic.history.low
     monkeypatch.setattr(type(broker.disk.directory), "free_share", lambda self: 0.05)
     retire(broker, topic)
     assert 0 < log_of(topic).first <= unread

@@ -1,0 +1,88 @@
+"""A topic's history: what every channel and hold has passed, and what deletes it.
+
+Knows the log's segments and sees a topic as a small protocol; must not know when history goes
+(`queue.retention`, `queue.history_sweep`).
+"""
+
+import errno
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from pumpline.log.log import Log
+from pumpline.log.ring import Ring
+from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.holds import Holds
+from pumpline.nsqd.queue.publish_tokens import PublishTokens
+
+_LOG = logging.getLogger(__name__)
+
+
+class PassedTopic(Protocol):
+    """A topic, as seen from here."""
+
+    name: str
+    log: Log | Ring
+    pumped: int
+    holds: Holds
+    tokens: PublishTokens
+
+    @property
+    def channels(self) -> Mapping[str, Channel]: ...
+
+
+class History:
+    def __init__(self, topic: PassedTopic) -> None:
+        self._topic = topic
+
+    @property
+    def low(self) -> int:
+        """Everything below is finished by every channel with a cursor, and passed by every hold.
+
+        What no channel has been given is kept for the first one, unless holds are all there is:
+        what they have passed is history.
+        """
+        topic = self._topic
+        lows = [c.delivery.low for c in topic.channels.values() if c.cursor_file is not None]
+        held = topic.holds.low
+        if held is not None:
+            lows.append(held)
+        if not lows or (topic.channels and lows == [held]):
+            lows.append(topic.pumped)
+        return min(lows)
+
+    def retire(self, count: int) -> None:
+        """Delete the `count` oldest segments."""
+        topic = self._topic
+        end = topic.log.segments[count].first
+        topic.tokens.retiring(end)
+        topic.log.retire(count)
+        topic.tokens.retiring(end)  # a full disk may have had no room for them before
+        if topic.pumped < topic.log.first:
+            topic.pumped = topic.log.first
+
+    def drop(self, *, newest: bool) -> bool:
+        """Delete all consumed segments; return whether there were any. `newest`: the one that is
+        written to as well, if everything in it is consumed."""
+        log = self._topic.log
+        dropped = self._drop_consumed()
+        if newest and self.low >= log.end and self._may_drop_newest():
+            with suppress(OSError):  # no file can be created
+                log.roll()
+            dropped += self._drop_consumed()
+        if dropped:
+            name = self._topic.name
+            _LOG.warning("TOPIC(%s): dropped %d consumed segments to free disk", name, dropped)
+        return bool(dropped)
+
+    def _may_drop_newest(self) -> bool:
+        """Whether its publish tokens are filed, or can be as soon as it is gone."""
+        error = self._topic.tokens.retiring(self._topic.log.end)
+        return error is None or error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+    def _drop_consumed(self) -> int:
+        count = len(self._topic.log.consumed(self.low))
+        if count:
+            self.retire(count)
+        return count

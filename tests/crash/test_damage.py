@@ -36,7 +36,7 @@ def fill(nsqd: KillableNsqd, topics: list[str]) -> None:
     with nsqd.connect() as client:
         for topic in topics:
             for body in SENT:
-                client.publish(topic, body)
+                client.mpub(topic, [body])  # each a batch of the log
             assert len(nsqd.segments(topic)) >= 3
 
 

@@ -263,10 +263,10 @@ def test_one_topic_of_many_that_cannot_be_written_is_refused_at_its_place(
     # A file may have 50,000 bytes: one topic's log has more.
     with nsqd.limited(resource.RLIMIT_FSIZE, 50_000), nsqd.connect() as client:
         for topic in topics:
-            client.send_command(f"PUB {topic}", b"1")
+            client.send_command(f"DPUB {topic} 0", b"1")
         frames = [client.read_frame() for _ in range(6)]
         assert [data for _, data in frames[:5]] == [b"OK"] * 5
-        assert frames[5][1].startswith(f"E_PUB_FAILED PUB failed {EFBIG_REASON}".encode())
+        assert frames[5][1].startswith(f"E_DPUB_FAILED DPUB failed {EFBIG_REASON}".encode())
         with pytest.raises((EOFError, ConnectionResetError)):
             client.read_frame()
     kept = [message.body for message in drain(nsqd, full, "c", 2)]

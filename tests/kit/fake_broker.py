@@ -149,8 +149,8 @@ class FakeBroker:
 
     def publish(self, topic: Topic, *bodies: bytes, delay_ns: int = 0) -> Ticket:
         for body in bodies:
-            topic.put(body, 0, len(body), delay_ns=delay_ns)
-        ticket = topic.ticket()
+            topic.intake.put(body, 0, len(body), delay_ns=delay_ns)
+        ticket = topic.intake.ticket()
         self.run()
         return ticket
 

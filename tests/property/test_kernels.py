@@ -162,6 +162,63 @@ def test_a_run_of_pubs_becomes_frames(
     assert run.buf == before
 
 
+# -- pubs_by_line ---------------------------------------------------------------------------------
+
+OTHER = b"PUB " + b"o" * 64 + b"#ephemeral\n"  # the longest there is
+FULL = 120
+
+
+def expected_by_line(data: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    """Lines and bodies."""
+    found: list[tuple[bytes, bytes]] = []
+    sizes = {LINE: 0, OTHER: 0}
+    while True:
+        line = next((line for line in sizes if data.startswith(line)), None)
+        body = None if line is None else take_sized(data[len(line) :], limit)
+        if line is None or body is None or sizes[line] >= FULL:
+            return found
+        found.append((line, body))
+        sizes[line] += 34 + len(body)
+        data = data[len(line) + 4 + len(body) :]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    run=runs(pub_commands | sized.map(lambda each: OTHER + each)),
+    first_id=first_ids,
+    timestamp_ns=timestamps,
+    limit=limits,
+)
+@example(
+    run=Run(b"", (OTHER + b"\0\0\0\1a" + LINE + b"\0\0\0\1b") * 4, b""),
+    first_id=7,
+    timestamp_ns=1,
+    limit=9,
+)
+def test_a_run_of_pubs_to_many_topics_becomes_frames_of_each_and_of_all(
+    form: ModuleType, run: Run, first_id: int, timestamp_ns: int, limit: int
+) -> None:
+    batches = {LINE: (bytearray(), bytearray(), first_id), OTHER: (bytearray(), bytearray(), 3)}
+    frames, ends, lines = bytearray(b"earlier"), bytearray(), [b"before"]
+    before = bytes(run.buf)
+    arguments = (batches, frames, ends, lines, timestamp_ns, limit, FULL)
+    pos = form.pubs_by_line(run.buf, run.pos, run.end, *arguments)
+    found = expected_by_line(run.data, limit)
+    assert pos == run.pos + sum(len(line) + 4 + len(body) for line, body in found)
+    assert lines == [b"before", *(line for line, _ in found)]
+    for line, (its_frames, its_ends, its_id) in batches.items():
+        messages = [body for each, body in found if each == line]
+        assert (its_frames, its_ends) == frames_and_ends(b"", messages, its_id, timestamp_ns)
+    next_ids = {line: first for line, (_, _, first) in batches.items()}
+    expected, expected_ends = b"earlier", b""
+    for line, body in found:
+        expected += frame(next_ids[line], timestamp_ns, body)
+        expected_ends += pack(">I", len(expected))
+        next_ids[line] += 1
+    assert (frames, ends) == (expected, expected_ends)
+    assert run.buf == before
+
+
 # -- mpub -----------------------------------------------------------------------------------------
 
 

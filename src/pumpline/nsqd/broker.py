@@ -47,6 +47,7 @@ class Broker:
 
     async def close(self) -> None:
         """Everything to disk; connections and listeners are closed by now."""
+        self.topics.journaling.close()
         topics = self.topics.values()
         for topic in topics:
             for channel in topic.channels.values():

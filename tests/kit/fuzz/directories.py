@@ -147,9 +147,9 @@ async def _put_with_tokens(broker: Broker, name: str, bodies: list[bytes]) -> No
     for number, body in enumerate(bodies):
         token = digest_of(f"{name}:{number}")
         assert topic.tokens.outcome(token) is None
-        topic.put(body, 0, len(body))
+        topic.intake.put(body, 0, len(body))
         topic.tokens.put(token)
-        ticket = topic.ticket()
+        ticket = topic.intake.ticket()
         while not ticket.done:
             await asyncio.sleep(0)
         if number == len(bodies) // 2:

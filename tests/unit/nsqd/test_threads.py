@@ -94,8 +94,8 @@ def test_an_fsync_does_not_wait_for_names_that_are_looked_up(tmp_path: Path) -> 
         loop = asyncio.get_running_loop()
         lookups = [loop.run_in_executor(None, answered.wait) for _ in range(100)]
         topic = nsqd.broker.topics.topic("t")
-        topic.put(b"x", 0, 1)
-        ticket, synced = topic.ticket(), asyncio.Event()
+        topic.intake.put(b"x", 0, 1)
+        ticket, synced = topic.intake.ticket(), asyncio.Event()
         ticket.wait(synced.set)
         try:
             await asyncio.wait_for(synced.wait(), PATIENCE_S)

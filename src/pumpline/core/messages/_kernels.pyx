@@ -12,16 +12,17 @@ from cpython.bytearray cimport (
     PyByteArray_GET_SIZE,
     PyByteArray_Resize,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_Contains, PyDict_DelItem, PyDict_GetItem, PyDict_SetItem
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 cdef enum:
     FRAME_OVERHEAD = 34  # size, type, timestamp, attempts, id
     ID_BYTES = 16
     NO_DIGIT = 128
+    PUB_LINE_BYTES_MAX = 80  # with the longest name of a topic
     TOUCH_BYTES = 23  # `TOUCH <id>` and a newline
     SIZE_MAX = 0x7FFFFFFF  # sizes are signed on the wire
 
@@ -107,6 +108,52 @@ def pubs(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes line, bytearray fr
         put_u32(out_ends + 4 * i, frame_end)
         pos += head_len + 4 + n
     return pos, count
+
+
+def pubs_by_line(bytearray buf, Py_ssize_t pos, Py_ssize_t end, dict batches, bytearray frames,
+                 bytearray ends, list lines, uint64_t timestamp, Py_ssize_t limit, Py_ssize_t full):
+    cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
+    cdef const unsigned char* newline
+    cdef unsigned char* out
+    cdef Py_ssize_t head_len
+    cdef uint32_t n
+    cdef uint32_t size
+    cdef uint64_t first_id
+    cdef PyObject* found
+    cdef tuple batch
+    cdef bytearray its_frames
+    cdef bytearray its_ends
+    limit = min(limit, SIZE_MAX)
+    while pos < end:
+        newline = <const unsigned char*>memchr(p + pos, 10, min(end - pos, PUB_LINE_BYTES_MAX))
+        if newline is NULL:
+            break
+        head_len = newline - (p + pos) + 1
+        if end - pos - head_len < 4:
+            break
+        n = get_u32(newline + 1)
+        if n == 0 or <Py_ssize_t>n > limit or end - pos - head_len - 4 < <Py_ssize_t>n:
+            break
+        line = PyBytes_FromStringAndSize(<const char*>p + pos, head_len)
+        found = PyDict_GetItem(batches, line)
+        if found is NULL:
+            break
+        batch = <tuple?>(<object>found)
+        its_frames = <bytearray?>batch[0]
+        its_ends = <bytearray?>batch[1]
+        first_id = batch[2]
+        if PyByteArray_GET_SIZE(its_frames) >= full:
+            break
+        size = n + FRAME_OVERHEAD
+        out = grow(its_frames, size)
+        put_frame(out, first_id + <uint64_t>(PyByteArray_GET_SIZE(its_ends) >> 2), timestamp,
+                  newline + 5, n)
+        memcpy(grow(frames, size), out, size)
+        put_u32(grow(its_ends, 4), <uint32_t>PyByteArray_GET_SIZE(its_frames))
+        put_u32(grow(ends, 4), <uint32_t>PyByteArray_GET_SIZE(frames))
+        lines.append(line)
+        pos += head_len + 4 + n
+    return pos
 
 
 def skip_messages(bytearray buf, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t count,

@@ -12,6 +12,7 @@ _FRAME_HEAD = Struct(">IIQH")
 _FRAME_OVERHEAD_BYTES = 34
 _ATTEMPTS_AT = 16
 _ID_BYTES = 16
+_PUB_LINE_BYTES_MAX = 80
 _TOUCH_BYTES = 23
 _SIZE_MAX = 0x7FFFFFFF  # sizes are signed on the wire
 _ID_MASK = 0xFFFFFFFFFFFFFFFF
@@ -48,6 +49,44 @@ def pubs(
         ends += _U32.pack(len(frames))
         count += 1
     return pos, count
+
+
+def pubs_by_line(
+    buf: bytearray,
+    pos: int,
+    end: int,
+    batches: dict[bytes, tuple[bytearray, bytearray, int]],
+    frames: bytearray,
+    ends: bytearray,
+    lines: list[bytes],
+    timestamp: int,
+    limit: int,
+    full: int,
+) -> int:
+    limit = min(limit, _SIZE_MAX)
+    while pos < end:
+        newline = buf.find(b"\n", pos, min(end, pos + _PUB_LINE_BYTES_MAX))
+        body_at = newline + 5
+        if newline < 0 or body_at > end:
+            break
+        size = _U32.unpack_from(buf, newline + 1)[0]
+        line = bytes(buf[pos : newline + 1])
+        batch = batches.get(line)
+        if batch is None or size == 0 or size > limit or end - body_at < size:
+            break
+        its_frames, its_ends, first_id = batch
+        if len(its_frames) >= full:
+            break
+        pos = body_at + size
+        frame = _FRAME_HEAD.pack(size + 30, 2, timestamp, 1)
+        frame += b"%016x" % (first_id + (len(its_ends) >> 2) & _ID_MASK)
+        frame += buf[body_at:pos]
+        its_frames += frame
+        its_ends += _U32.pack(len(its_frames))
+        frames += frame
+        ends += _U32.pack(len(frames))
+        lines.append(line)
+    return pos
 
 
 def skip_messages(buf: bytearray, pos: int, end: int, count: int, limit: int) -> tuple[int, int]:

@@ -4,6 +4,7 @@
 |-----------------|-------------------------------------------|-----------------------------------|
 | `unfilled`      | a size                                    | a bytearray of whatever bytes     |
 | `pubs`          | a run of `PUB <topic>` commands           | message frames and their ends     |
+| `pubs_by_line`  | a run of PUBs to known topics             | the same, of each topic and all   |
 | `message`       | one message body                          | a message frame and its end       |
 | `skip_messages` | messages of an MPUB body                  | their number, and where they end  |
 | `mpub`          | the messages of one MPUB body             | message frames and their ends     |
@@ -21,6 +22,10 @@ the compiled form is missing) or `python` (use the plain form).
 * `pubs(buf, pos, end, line, frames, ends, first_id, timestamp, limit) -> (pos, count)`
   takes commands that begin with exactly `line` (`b"PUB topic\\n"`), whole and of 1..limit bytes;
   stops before the first that is not.
+* `pubs_by_line(buf, pos, end, batches, frames, ends, lines, timestamp, limit, full) -> pos` takes
+  commands that begin with any line of `batches`: a dict of lines to (frames, ends, first id). Each
+  message goes there and to `frames` and `ends` as well, and its line to `lines`. Stops as `pubs`
+  does, and before one whose batch has `full` bytes of frames or more.
 * `skip_messages(buf, pos, end, count, limit) -> (number, pos)` goes over at most `count` messages,
   whole and of 1..limit bytes, each with its size before it; stops before the first that is not.
 * `message(buf, pos, end, frames, ends, message_id, timestamp)` takes buf[pos:end], bytes or
@@ -53,6 +58,7 @@ _CHOICES = ("auto", "require", "python")
 _NAMES = (
     "unfilled",
     "pubs",
+    "pubs_by_line",
     "message",
     "skip_messages",
     "mpub",
@@ -88,6 +94,21 @@ unfilled: Callable[[int], bytearray] = _form.unfilled
 pubs: Callable[
     [bytearray, int, int, bytes, bytearray, bytearray, int, int, int], tuple[int, int]
 ] = _form.pubs
+pubs_by_line: Callable[
+    [
+        bytearray,
+        int,
+        int,
+        dict[bytes, tuple[bytearray, bytearray, int]],
+        bytearray,
+        bytearray,
+        list[bytes],
+        int,
+        int,
+        int,
+    ],
+    int,
+] = _form.pubs_by_line
 skip_messages: Callable[[bytearray, int, int, int, int], tuple[int, int]] = _form.skip_messages
 message: Callable[[bytes | bytearray, int, int, bytearray, bytearray, int, int], None] = (
     _form.message

@@ -56,9 +56,9 @@ class PublishEndpoints:
         """One message, unless its token was there before."""
         earlier = self._earlier(topic, token)
         if earlier is None:
-            topic.put(request.buffer, request.start, request.end, delay_ns=delay_ns)
+            topic.intake.put(request.buffer, request.start, request.end, delay_ns=delay_ns)
             topic.tokens.put(token)
-        return self.published(topic, earlier or topic.ticket())
+        return self.published(topic, earlier or topic.intake.ticket())
 
     def check_mpub(self, request: Request) -> None:
         """Before the body is there: is this a topic to publish to?"""
@@ -95,11 +95,11 @@ class PublishEndpoints:
         token = _token(query)
         earlier = self._earlier(topic, token)
         if earlier is None:
-            if topic.put_many(buffer, start, end, count) >= 0:
+            if topic.intake.put_many(buffer, start, end, count) >= 0:
                 raise HttpError(413, "BAD_MESSAGE")
             if token:
                 topic.tokens.put(token)
-        return self.published(topic, earlier or topic.ticket())
+        return self.published(topic, earlier or topic.intake.ticket())
 
     def topic(self, query: Mapping[str, str]) -> Topic:
         """The topic named, created if need be."""
@@ -155,8 +155,8 @@ class Publisher:
         topic = self._topic
         if self._token:
             return self._endpoints.put_once(topic, request, self._delay_ns, self._token)
-        topic.put(request.buffer, request.start, request.end, delay_ns=self._delay_ns)
-        return self._endpoints.published(topic, topic.ticket())
+        topic.intake.put(request.buffer, request.start, request.end, delay_ns=self._delay_ns)
+        return self._endpoints.published(topic, topic.intake.ticket())
 
 
 class Published(Settling):

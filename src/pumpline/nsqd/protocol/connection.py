@@ -16,6 +16,7 @@ begun (`upgrade`), the handshake is done, or the auth server has answered (`auth
 import asyncio
 import logging
 import ssl
+from collections import Counter
 from contextlib import suppress
 from typing import cast
 
@@ -52,6 +53,7 @@ from pumpline.nsqd.protocol.phase import (
 )
 from pumpline.nsqd.protocol.upgrade import Upgraded, new_layers
 from pumpline.nsqd.queue.consumer import ChannelConsumer
+from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.security.access import Answered, Authorities
 
@@ -77,7 +79,8 @@ class Connection(asyncio.BufferedProtocol):
         self.connected_at_s = 0
         self.heard_s = 0.0  # when the client last said something
         self.consumer: ChannelConsumer | None = None
-        self.pub_counts: dict[str, int] = {}
+        self._pub_counts: dict[str, int] = {}  # messages by topic
+        self._pub_lines: Counter[bytes] = Counter()  # more, by the lines of their PUBs
         self.protocol: Protocol
         self.outbox: Outbox
         self.packing: Upgraded | None = None  # what its bytes are wrapped in
@@ -386,8 +389,23 @@ class Connection(asyncio.BufferedProtocol):
 
         An MPUB gets one answer, a run of PUBs one each.
         """
-        self.outbox.reply_outcome(topic.ticket(), 1 if verb == "MPUB" else count, verb)
-        self.pub_counts[topic.name] = self.pub_counts.get(topic.name, 0) + count
+        self.outbox.reply_outcome(topic.intake.ticket(), 1 if verb == "MPUB" else count, verb)
+        self._pub_counts[topic.name] = self._pub_counts.get(topic.name, 0) + count
+
+    def reply_journaled(self, ticket: Ticket, lines: list[bytes]) -> None:
+        """Messages were published by PUBs with these lines: answer when the outcome is known."""
+        self.outbox.reply_outcome(ticket, len(lines), "PUB")
+        self._pub_lines.update(lines)
+
+    @property
+    def pub_counts(self) -> dict[str, int]:
+        """Messages published, by topic."""
+        counts = self._pub_counts
+        for line, count in self._pub_lines.items():
+            name = line[len(b"PUB ") : -1].decode()
+            counts[name] = counts.get(name, 0) + count
+        self._pub_lines.clear()
+        return counts
 
     def beat(self) -> None:
         if self.phase is not UPGRADING:  # its response must be the last before the upgrade

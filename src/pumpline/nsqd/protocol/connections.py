@@ -67,6 +67,7 @@ class Connections:
         """Refuse publishes and subscriptions from now on."""
         self.draining = True
         self.pub_topics.clear()
+        self.topics.journaling.stop()
         for connection in self:
             connection.protocol.forget_publish()
 

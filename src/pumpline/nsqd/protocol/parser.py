@@ -131,7 +131,10 @@ class Protocol:
                     if buf.startswith(b"FIN ", pos):
                         after = self._fin_run(buf, pos, end)
                 elif first == _P:
-                    if buf.startswith(self._pub_line, pos) or self._recall_pub(buf, pos, end):
+                    after = self._pub_quiet(buf, pos, end)
+                    if after == pos and (
+                        buf.startswith(self._pub_line, pos) or self._recall_pub(buf, pos, end)
+                    ):
                         after = self._pub_run(buf, pos, end)
                 elif first == _M:
                     if buf.startswith(self._mpub_line, pos):
@@ -252,11 +255,20 @@ class Protocol:
         self._pub_line, self._pub_topic = line, topic
         return True
 
+    def _pub_quiet(self, buf: bytearray, pos: int, end: int) -> int:
+        """A run of PUBs to any topics that nobody reads from at the moment."""
+        if self.access is not None or self.needs_tls:
+            return pos
+        after, lines = self.topics.journaling.put_run(buf, pos, end)
+        if lines:
+            self.connection.reply_journaled(self.topics.journaling.ticket(), lines)
+        return after
+
     def _pub_run(self, buf: bytearray, pos: int, end: int) -> int:
         topic = self._pub_topic
         if topic is None or topic.exiting:
             return pos
-        after, count = topic.put_run(buf, pos, end, self._pub_line)
+        after, count = topic.intake.put_run(buf, pos, end, self._pub_line)
         if count:
             self.connection.reply_published(topic, count, "PUB")
         return after
@@ -265,7 +277,7 @@ class Protocol:
         if self._delayed is None or self._delayed[0].exiting:
             return pos
         topic, delay_ns = self._delayed
-        after, count = topic.put_run(buf, pos, end, self._delayed_line, delay_ns=delay_ns)
+        after, count = topic.intake.put_run(buf, pos, end, self._delayed_line, delay_ns=delay_ns)
         if count:
             self.connection.reply_published(topic, count, "DPUB")
         return after
@@ -283,7 +295,7 @@ class Protocol:
         found, after = skip_messages(buf, start, body_at + size, count, self.options.max_msg_size)
         if found < count:
             return pos  # the long way says what is wrong, if anything is
-        topic.put_many(buf, start, after, count)
+        topic.intake.put_many(buf, start, after, count)
         self.connection.reply_published(topic, count, "MPUB")
         return after
 

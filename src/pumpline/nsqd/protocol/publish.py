@@ -29,9 +29,9 @@ def pub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     start, after = message_body(buf, pos, end, "PUB", protocol.options.max_msg_size)
     topic = _topic(protocol, name, "PUB")
     if protocol.owned is buf:
-        topic.put_owned(buf, start, after)
+        topic.intake.put_owned(buf, start, after)
     else:
-        topic.put(buf, start, after)
+        topic.intake.put(buf, start, after)
     protocol.connection.reply_published(topic, 1, "PUB")
     protocol.remember_publish(b"PUB " + params[1] + b"\n", topic)
     return after
@@ -50,7 +50,7 @@ def dpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, en
     start, after = message_body(buf, pos, end, "DPUB", options.max_msg_size)
     topic = _topic(protocol, name, "DPUB")
     delay_ns = delay_ms * _NS_PER_MS
-    topic.put(buf, start, after, delay_ns=delay_ns)
+    topic.intake.put(buf, start, after, delay_ns=delay_ns)
     protocol.connection.reply_published(topic, 1, "DPUB")
     protocol.remember_delayed(b" ".join(params) + b"\n", topic, delay_ns)
     return after
@@ -67,7 +67,7 @@ def mpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, en
     count = mpub_count(buf, pos, end, protocol.options.max_body_size)
     start = pos + 2 * SIZE.size
     after = protocol.mpub_progress.end_of(buf, start, end, count)
-    topic.put_many(buf, start, after, count)
+    topic.intake.put_many(buf, start, after, count)
     protocol.connection.reply_published(topic, count, "MPUB")
     protocol.remember_publish(b"MPUB " + params[1] + b"\n", topic)
     return after

@@ -20,7 +20,7 @@ from pumpline.core.text.settings import DROP_OLDEST, TopicSettings
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.queue.channel import Channel
-from pumpline.nsqd.queue.history import History
+from pumpline.nsqd.queue.history import TopicHistory
 
 BACKLOG_FULL = "backlog full"  # how a refusal begins
 
@@ -36,7 +36,7 @@ class BoundedTopic(Protocol):
     pumped: int
     refused_count: int
     overflow_count: int
-    history: History
+    history: TopicHistory
 
     @property
     def channels(self) -> Mapping[str, Channel]: ...

@@ -140,15 +140,21 @@ class Channel:
 
     def announce(self) -> None:
         """Schedule `share` if there are messages and consumers with credit."""
-        delivery = self.delivery
-        if self._line and not self.paused and (delivery.next < self.topic.pumped or delivery.ready):
+        if self._line and not self.paused and self._has_messages:
             self._announced = True
             self._tick.share(self)
+
+    @property
+    def _has_messages(self) -> bool:
+        delivery, topic = self.delivery, self.topic
+        return bool(delivery.next < topic.pumped or delivery.ready or topic.journaled is not None)
 
     # -- delivery -----------------------------------------------------------------------------
 
     def share(self) -> None:
-        limit = self.topic.pumped
+        if self._line and self.topic.journaled is not None:
+            self.topic.file()
+        limit = min(self.topic.pumped, self.topic.log.end)  # what is not filed is not there yet
         self._announced = False
         self.delivery.settle()
         if self.cursor_file is None:

@@ -32,7 +32,7 @@ class PassedTopic(Protocol):
     def channels(self) -> Mapping[str, Channel]: ...
 
 
-class History:
+class TopicHistory:
     def __init__(self, topic: PassedTopic) -> None:
         self._topic = topic
 

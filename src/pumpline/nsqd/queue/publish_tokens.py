@@ -22,6 +22,7 @@ from typing import Protocol
 from pumpline.log.log import Log
 from pumpline.log.publish_tokens import Entry, PublishTokenFile
 from pumpline.log.ring import Ring
+from pumpline.nsqd.queue.intake import TopicIntake
 from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.publish_tokens import StoredPublishTokens
@@ -36,15 +37,11 @@ class TokenTopic(Protocol):
     log: Log | Ring
     disk: Disk
     ephemeral: bool
+    intake: TopicIntake
     exiting: bool
 
     @property
     def visible_end(self) -> int: ...
-
-    def put_token(self, token: bytes) -> int:
-        """What was put last came with this token; returns the offset after it."""
-
-    def ticket(self) -> Ticket: ...
 
 
 class PublishTokens:
@@ -121,8 +118,8 @@ class PublishTokens:
     def put(self, token: bytes) -> None:
         """What was put in the topic last has this token."""
         if self._count_max:
-            end = self._topic.put_token(token)
-            ticket = self._pending[token] = self._topic.ticket()
+            end = self._topic.intake.put_token(token)
+            ticket = self._pending[token] = self._topic.intake.ticket()
             ticket.wait(partial(self._settled, token, end, ticket))
 
     def _settled(self, token: bytes, end: int, ticket: Ticket) -> None:

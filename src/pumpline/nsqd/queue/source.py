@@ -5,6 +5,7 @@ A topic makes its channels and a channel its parts, so neither can be imported f
 
 from typing import Protocol
 
+from pumpline.core.messages.batches import Builder
 from pumpline.core.messages.delivery import Delivery
 from pumpline.core.text.settings import TopicSettings
 from pumpline.log.log import Log
@@ -37,10 +38,14 @@ class Source(Protocol):
     ttl_ns: int  # 0: messages do not get too old
     attempts_max: int  # 0: no dead letters
     exiting: bool
+    journaled: Builder | None  # messages that are still to be filed in the log
 
     @property
     def visible_end(self) -> int:
         """Everything below was acknowledged, or is about to be."""
+
+    def file(self) -> None:
+        """Append what is journaled to the log."""
 
     def delete_channel(self, name: str) -> object: ...
 

@@ -1,8 +1,8 @@
 """A topic: a log, and the channels that read it.
 
-Publishing goes through three hands in a tick: a connection fills the topic's open builder
-(`builder`), the tick seals and appends it (`commit`), and the outcome is on the ticket that the
-connection was given. Nothing is pumped anywhere: channels see the log up to `pumped`.
+Publishing goes through three hands in a tick: a connection puts messages (`queue.intake`), the tick
+seals and appends them (`commit`), and the outcome is on the ticket that the connection was given.
+Nothing is pumped anywhere: channels see the log up to `pumped`.
 
 `pumped` follows the log's end while the topic has channels, is not paused, and does not wait for
 channels that it has on other nodes, as a new one does. Else `pumped` stands still: what lies beyond
@@ -11,24 +11,25 @@ is the topic's own depth, kept for whichever channels there are when it moves on
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol
 
-from pumpline.core.messages.batches import FULL_BYTES, Builder, LogBatch
+from pumpline.core.messages.batches import Builder, LogBatch
 from pumpline.core.messages.delivery import Delivery
-from pumpline.core.messages.kernels import message, mpub, pubs
 from pumpline.core.text.names import is_ephemeral
 from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
 from pumpline.log.cursor import CursorFile
 from pumpline.log.files import lacks_room
+from pumpline.log.journal import seal
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.backlog import Backlog
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.group_commit import GroupCommit
-from pumpline.nsqd.queue.history import History
+from pumpline.nsqd.queue.history import TopicHistory
 from pumpline.nsqd.queue.holds import Holds
+from pumpline.nsqd.queue.intake import TopicIntake
+from pumpline.nsqd.queue.journaling import SMALL_BYTES, Journaling
 from pumpline.nsqd.queue.outcome import EXITING, Ticket
 from pumpline.nsqd.queue.publish_tokens import PublishTokens
 from pumpline.nsqd.queue.tick import Tick
@@ -67,6 +68,10 @@ class TopicOwner(Protocol):
     def registration_changed(self, topic: str, channel: str | None) -> None:
         """A topic, or a channel of it, came or went."""
 
+    @property
+    def journaling(self) -> Journaling:
+        """Where small publishes to quiet topics are gathered."""
+
 
 class Topic:
     def __init__(
@@ -76,16 +81,18 @@ class Topic:
         self.options = owner.options
         self.tick = owner.tick
         self.disk = owner.disk
+        self.log = log
+        self.journaled: Builder | None = None  # what the journal has of it, and the log has not
+        self.intake = TopicIntake(self)
         self.name = name
         self.ephemeral = is_ephemeral(name)
-        self.log = log
         self.paused = paused
         self.awaits_channels = False
         self.exiting = False
         self.provisional = False  # it goes if the first publish cannot be written
         self.channels: dict[str, Channel] = {}
         self.holds = Holds(self)
-        self.history = History(self)
+        self.history = TopicHistory(self)
         self.tokens = PublishTokens(self, count_max=owner.options.max_publish_tokens)
         self.pumped = pumped
         self.manifest = ManifestWriter(self)
@@ -99,9 +106,7 @@ class Topic:
         self.attempts_max = 0  # 0: no dead letters
         self._backlog: Backlog | None = None  # none: no bound
         self._visible = log.end  # of the log; behind its end while a group commit is under way
-        self._builders: list[Builder] = []
         self._deferred: list[LogBatch] = []  # published with a delay, not pumped yet
-        self._ticket: Ticket | None = None
         self.group_commit = GroupCommit(self)
 
     @property
@@ -111,133 +116,84 @@ class Topic:
 
     @property
     def visible_end(self) -> int:
-        """Everything below was acknowledged, or is about to be."""
-        return self._visible
+        """Everything below is in the log, and was acknowledged or is about to be."""
+        return min(self._visible, self.log.end)
 
     # -- publishing ---------------------------------------------------------------------------
 
-    def builder(self, delay_ns: int = 0) -> Builder:
-        """The batch to add messages to; call `ticket` afterwards."""
-        builders = self._builders
-        if not builders:
-            self.tick.publish(self)  # from here on the clock stands still
-        due_ns = self.tick.wall_ns + delay_ns if delay_ns else 0
-        last = builders[-1] if builders else None
-        if last is not None and last.due_ns == due_ns and len(last.frames) < FULL_BYTES:
-            return last
-        first = self.log.end if last is None else last.end
-        builder = Builder(first=first, timestamp_ns=self.tick.wall_ns, due_ns=due_ns)
-        builders.append(builder)
-        return builder
-
-    def put(self, buf: bytes | bytearray, pos: int, end: int, *, delay_ns: int = 0) -> None:
-        """Put one message, buf[pos:end]; `ticket` has the outcome."""
-        builder = self.builder(delay_ns)
-        ends = builder.ends
-        message(
-            buf,
-            pos,
-            end,
-            builder.frames,
-            ends,
-            self.log.base_id + builder.first + (len(ends) >> 2),
-            builder.timestamp_ns,
-        )
-
-    def put_owned(self, buf: bytearray, pos: int, end: int) -> None:
-        """As `put`, without a copy: `buf` is the topic's, and has room for a head before `pos`."""
-        last = self.builder()
-        alone = Builder(first=last.end, timestamp_ns=last.timestamp_ns)
-        alone.adopt(buf, pos, end, self.log.base_id + alone.first)
-        self._builders += (alone, Builder(first=alone.end, timestamp_ns=last.timestamp_ns))
-
-    def put_run(
-        self, buf: bytearray, pos: int, end: int, line: bytes, *, delay_ns: int = 0
-    ) -> tuple[int, int]:
-        """Put the run of `PUB` or `DPUB` commands in buf[pos:end] that begin with exactly `line`.
-
-        Stops before the first that is not whole, is empty or is too large. Returns the position
-        after the run and the number of messages; `ticket` has the outcome.
-        """
-        builder = self.builder(delay_ns)
-        return pubs(
-            buf,
-            pos,
-            end,
-            line,
-            builder.frames,
-            builder.ends,
-            self.log.base_id + builder.first + (len(builder.ends) >> 2),
-            builder.timestamp_ns,
-            self.options.max_msg_size,
-        )
-
-    def put_many(self, buf: bytearray, pos: int, end: int, count: int) -> int:
-        """Put the `count` messages in buf[pos:end], each with its size before it: all or none.
-
-        Returns -1, or the index of the first message that is cut short, empty or too large;
-        `ticket` has the outcome.
-        """
-        builder = self.builder()
-        return mpub(
-            buf,
-            pos,
-            end,
-            count,
-            builder.frames,
-            builder.ends,
-            self.log.base_id + builder.end,
-            builder.timestamp_ns,
-            self.options.max_msg_size,
-        )
-
-    def put_token(self, token: bytes) -> int:
-        """Note that the last messages put came with this publish token; returns the offset after
-        them."""
-        builder = self._builders[-1]
-        builder.tokens += token
-        return builder.end
-
-    def letterbox(self) -> "Topic":
-        """The topic for dead letters, created if need be; OSError when it cannot be."""
-        return self.owner.topic(self.settings.dead_letters_of(self.name))
-
-    def ticket(self) -> Ticket:
-        """The outcome of what was put in this tick."""
-        if self._ticket is None:
-            self._ticket = Ticket()
-        return self._ticket
+    def letterbox(self) -> TopicIntake:
+        """Of the topic for dead letters, created if need be; OSError when it cannot be."""
+        return self.owner.topic(self.settings.dead_letters_of(self.name)).intake
 
     def commit(self) -> None:
-        builders, self._builders = self._builders, []
-        ticket, self._ticket = self._ticket or Ticket(), None
-        batches = [builder.seal() for builder in builders if builder.ends]
-        if not batches:
-            ticket.settle(None)
-            return
-        if self.exiting:
-            ticket.settle(EXITING)
-            return
-        if self.group_commit.closed is not None:
-            ticket.settle(self.group_commit.closed)
-            return
-        if self._backlog is not None and (refusal := self._backlog.refusal(batches)):
+        batches, ticket = self.intake.take()
+        refusal = self._refusal(batches) if batches else None
+        if refusal is not None or not batches:
             ticket.settle(refusal)
             return
+        reason = self._take(batches)
+        if reason is not None:
+            ticket.settle(reason)
+            self.drop_if_unused()
+            return
+        self.group_commit.appended(ticket)
+        if len(batches) == 1 and batches[0].size_bytes < SMALL_BYTES and self.is_quiet:
+            self.owner.journaling.accept(self)
+
+    def file(self) -> None:
+        """Append what the journal has of the topic to the log, where all can see it."""
+        self.owner.journaling.leave(self)
+        if self.journaled is not None and self._take([]) is None:
+            self.group_commit.appended(Ticket())
+
+    def unjournal(self) -> None:
+        """Messages are about to be put that do not go to the journal."""
+        self.owner.journaling.leave(self)
+
+    def restore_journaled(self, journaled: Builder) -> None:
+        """The journal has messages that could not be filed before."""
+        self.journaled = journaled
+        self.owner.journaling.stuck(self)
+        self.show(journaled.end)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits for what is published, and nothing has to be checked before."""
+        if self.watchers or self._backlog is not None or self.intake or self.exiting:
+            return False
+        return not any(channel.has_takers for channel in self.channels.values())
+
+    def _refusal(self, batches: list[LogBatch]) -> str | None:
+        if self.exiting:
+            return EXITING
+        if self.group_commit.closed is not None:
+            return self.group_commit.closed
+        return None if self._backlog is None else self._backlog.refusal(batches)
+
+    def _take(self, batches: list[LogBatch]) -> str | None:
+        """Append what the journal has, and then these; return why it failed, if it did."""
+        journaled = self.journaled
+        if journaled is not None:
+            batches = [seal(journaled), *batches]
         try:
             self._append(batches)
         except OSError as error:
             size_bytes = sum(batch.size_bytes for batch in batches)
             what = f"topic {self.name}"
-            ticket.settle(self.disk.health.failed(error, what, size_bytes=size_bytes))
-            self.drop_if_unused()
-            return
+            reason = self.disk.health.failed(error, what, size_bytes=size_bytes)
+            if journaled is not None:
+                self.owner.journaling.stuck(self)
+                if self._visible < journaled.end:
+                    self.show(journaled.end)  # acknowledged: it counts, and is delivered later
+            return reason
+        if journaled is not None:
+            self.owner.journaling.filed(self)
         for batch in batches:
             self.message_count += batch.count
             self.message_bytes += batch.body_bytes
             if batch.due_ns:
                 self._deferred.append(batch)
-        self.group_commit.appended(ticket)
+        return None
 
     def _append(self, batches: list[LogBatch]) -> None:
         """As `write_with_room`, which costs 0.35 µs for its arguments, once a tick and topic."""
@@ -251,7 +207,7 @@ class Topic:
     def drop_if_unused(self) -> None:
         """A publish is refused: delete the topic if nobody else has ever asked for it."""
         used = self.channels or self.paused or self.holds.by_name or self.settings != NO_SETTINGS
-        if self.provisional and not used and not self._builders and not self.exiting:
+        if self.provisional and not used and not self.intake and not self.exiting:
             self.owner.drop(self)
 
     def show(self, end: int) -> None:
@@ -313,11 +269,10 @@ class Topic:
 
     def abandon(self) -> list[Ticket]:
         """Drop the messages that are not appended yet; returns the tickets of who waits."""
-        tickets = self.tokens.abandon() + ([] if self._ticket is None else [self._ticket])
-        self._ticket = None
-        self._builders = []
+        tickets = self.tokens.abandon()
+        _, ticket = self.intake.take()
         self._deferred.clear()
-        return tickets
+        return [*tickets, ticket]
 
     # -- channels -----------------------------------------------------------------------------
 
@@ -435,6 +390,7 @@ class Topic:
             channel.close()
         self.disk.checkpoints.forget_all(self.channels.values())
         self.channels.clear()
+        self.owner.journaling.forget(self)
         self.group_commit.close()
         self.log.close()
         if removed:
@@ -457,5 +413,5 @@ class Topic:
         return self.drop_history(newest=True) or self.owner.drop_history()
 
     def drop_history(self, *, newest: bool) -> bool:
-        """Delete all consumed segments, as `History.drop`."""
+        """Delete all consumed segments, as `TopicHistory.drop`."""
         return self.history.drop(newest=newest)

@@ -1,8 +1,9 @@
 """The topics of an nsqd, by name: created, deleted, loaded from disk, and sharing its memory.
 
-`Topics` is a mapping of names to topics. Whoever keeps a record of which topics and channels there
-are (the nsqlookupds, nsqd.dat) is told of changes as an observer. Knows the disk; must not know
-connections, HTTP or the event loop.
+`Topics` is a mapping of names to topics; who takes one from it finds in its log all that was
+published to it, also what only the journal had (`journaling`). Whoever keeps a record of which
+topics and channels there are (the nsqlookupds, nsqd.dat) is told of changes as an observer. Knows
+the disk; must not know connections, HTTP or the event loop.
 """
 
 import logging
@@ -19,6 +20,7 @@ from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.history_sweep import HistorySweep
+from pumpline.nsqd.queue.journaling import Journaling
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.storage.disk import Disk
@@ -63,9 +65,10 @@ class Topics(Mapping[str, Topic]):
         self._by_name: dict[str, Topic] = {}
         self._sweep = HistorySweep(self._by_name)
         self._undropped: set[Topic] = set()  # nobody uses them, and they could not be deleted
+        self.journaling = Journaling(options, tick, disk, self.drop_history)
 
     def __getitem__(self, name: str) -> Topic:
-        return self._by_name[name]
+        return _filed(self._by_name[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_name)
@@ -73,11 +76,15 @@ class Topics(Mapping[str, Topic]):
     def __len__(self) -> int:
         return len(self._by_name)
 
+    def as_they_are(self) -> list[Topic]:
+        """All topics, without filing what the journal has of them."""
+        return list(self._by_name.values())
+
     def topic(self, name: str) -> Topic:
         """The topic of that name, created if need be; OSError when it cannot be."""
         topic = self._by_name.get(name) or self._create(name)
         topic.provisional = False
-        return topic
+        return _filed(topic)
 
     def to_publish(self, name: str) -> Topic:
         """As `topic`, to publish to: if it is created here, and what comes first cannot be written,
@@ -183,13 +190,14 @@ class Topics(Mapping[str, Topic]):
         self._share_memory()
 
     def _restored(self, stored: StoredTopic) -> Topic:
-        entry, manifest, log, cursors, holds, tokens = stored
+        entry, manifest, log, cursors, holds, tokens, journaled = stored
         paused = {c.name: c.paused for c in entry.channels or ()}
         for name in paused:
             if not is_valid_name(name):
                 _LOG.warning("skipping creation of invalid channel %s", name)
         still = entry.paused or manifest.awaits_channels or not cursors
-        pumped = min(manifest.pumped, log.end) if still else log.end
+        end = log.end if journaled is None else journaled.end
+        pumped = min(manifest.pumped, end) if still else log.end
         pumped = max(pumped, log.first)
         topic = Topic(self, entry.name, log, pumped=pumped, paused=entry.paused)
         topic.holds.restore(holds)
@@ -207,6 +215,8 @@ class Topics(Mapping[str, Topic]):
                 # Before anything is appended: what the log has lost is seen by its end alone.
                 self.disk.checkpoints.write_now(channel)
             topic.adopt(channel)
+        if journaled is not None:
+            topic.restore_journaled(journaled)
         # A kill may have come before a checkpoint knew of the newest delays.
         for deferred in log.take_deferred():
             if deferred.end <= topic.pumped:
@@ -217,7 +227,7 @@ class Topics(Mapping[str, Topic]):
                         due_ns=deferred.due_ns,
                         delay_ns=deferred.delay_ns,
                     )
-        if manifest.pumped > log.end:
+        if manifest.pumped > end:
             # A loss of power took unsynced messages. The next ones get their offsets: they must not
             # count as given to channels after a restart. Channels come first: on a full disk, what
             # none of them needs is deleted for this.
@@ -225,3 +235,10 @@ class Topics(Mapping[str, Topic]):
         if log.unsynced:
             self.disk.fsyncs.appended(topic.group_commit)
         return topic
+
+
+def _filed(topic: Topic) -> Topic:
+    """The topic with all that was published to it in its log."""
+    if topic.journaled is not None:
+        topic.file()
+    return topic

@@ -10,6 +10,7 @@ from typing import Protocol
 from pumpline.log.cursor import Clocks
 from pumpline.log.directory import Directory
 from pumpline.log.files import FilePool
+from pumpline.log.journal import PublishJournal
 from pumpline.log.log import Later, Log, Offload
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.storage.checkpoints import Checkpoints
@@ -41,6 +42,7 @@ class Disk:
         self.directory = directory
         self.clock = clock
         self.files = files or FilePool()
+        self.journal = PublishJournal(directory.path, self.files)
         self.offload = offload
         self.later = later
         self.delay_max_ns = options.max_req_timeout_ns  # of a message

@@ -122,6 +122,9 @@ class Importer:
             return
         stored = open_stored(self._disk, self._options, entry)
         manifest, log = stored.manifest, stored.log
+        if stored.journaled is not None:
+            log.close()
+            raise OSError(f"what the journal has of topic {entry.name} cannot be written before")
         states = {name: each.delivery for name, each in stored.cursors.items()}
         manifest.importing = Import(mark=log.mark(), files=fingerprints(files))
         manifest.clean = None

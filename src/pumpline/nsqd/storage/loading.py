@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from pumpline.core.messages.batches import Builder
 from pumpline.core.messages.delivery import Delivery, restore
 from pumpline.core.messages.frame import ID_AT, ID_BYTES
 from pumpline.core.messages.ids import BASE_SEED_BYTES, new_base
@@ -26,6 +27,7 @@ from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
 from pumpline.log.directory import Manifest, TopicMetadata
 from pumpline.log.holds import HoldsDamaged, StoredHold, read_holds
+from pumpline.log.journal import seal
 from pumpline.log.log import Log
 from pumpline.log.recovery import first_batch
 from pumpline.log.segment import first_of
@@ -52,6 +54,7 @@ class StoredTopic(NamedTuple):
     cursors: dict[str, StoredCursor]  # by channel
     holds: list[StoredHold]
     tokens: StoredPublishTokens
+    journaled: Builder | None = None  # messages of the journal that the log has no room for
 
 
 def stored_topics(disk: Disk, options: Options) -> Iterator[StoredTopic]:
@@ -62,10 +65,15 @@ def stored_topics(disk: Disk, options: Options) -> Iterator[StoredTopic]:
             named[entry.name] = entry
         else:
             _LOG.warning("skipping creation of invalid topic %s", entry.name)
+    all_filed = True
     for name in sorted({*named, *disk.directory.topic_names()}):
         if is_ephemeral(name) or (name not in named and disk.directory.drop_unfinished(name)):
             continue
-        yield open_stored(disk, options, named.get(name) or TopicMetadata(name))
+        stored = open_stored(disk, options, named.get(name) or TopicMetadata(name))
+        all_filed = all_filed and stored.journaled is None
+        yield stored
+    if all_filed:
+        disk.journal.forget_unfiled()
 
 
 def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTopic:
@@ -74,6 +82,7 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     manifest = directory.read_manifest(entry.name) or _new_manifest(disk, entry.name)
     log = disk.open_log(entry.name, manifest.base_id, manifest.clean)
     log.sync_also(directory.topics_path)
+    journaled = _file(disk, entry.name, log, disk.journal.unfiled.take(log))
     entry = _without_deleted(entry, directory.clean_up(entry.name))
     named = (channel.name for channel in entry.channels or () if is_valid_name(channel.name))
     cursors = {
@@ -85,10 +94,24 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     tokens = load_publish_tokens(entry.name, log, count_max=options.max_publish_tokens)
     known = [state.delivery.high for state in cursors.values()] + [hold.offset for hold in holds]
     lost = log.end, max(known, default=0)
-    if lost[0] < lost[1]:
+    if lost[0] < lost[1] and journaled is None:  # else its messages come next
         log.skip_to(lost[1])
         cursors = {name: _without(state, lost) for name, state in cursors.items()}
-    return StoredTopic(entry, manifest, log, cursors, holds, tokens)
+    return StoredTopic(entry, manifest, log, cursors, holds, tokens, journaled)
+
+
+def _file(disk: Disk, topic: str, log: Log, journaled: Builder | None) -> Builder | None:
+    """Append what the journal has of a topic, and a kill kept from its log. What is returned could
+    not be appended: a full disk must not keep consumers from draining it."""
+    if journaled is None:
+        return None
+    try:
+        log.append([seal(journaled)])
+    except OSError as error:
+        disk.health.failed(error, f"topic {topic}, from the journal")
+        return journaled
+    _LOG.info("TOPIC(%s): %d messages came from the journal", topic, journaled.count)
+    return None
 
 
 def _without_deleted(entry: TopicMetadata, deleted: set[str]) -> TopicMetadata:

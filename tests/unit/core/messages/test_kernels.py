@@ -9,7 +9,9 @@ from pumpline.core.messages import _kernels_py, kernels
 KERNELS = (
     "unfilled",
     "pubs",
+    "pubs_by_line",
     "message",
+    "skip_messages",
     "mpub",
     "answers",
     "touches",

@@ -12,7 +12,7 @@ from pumpline.nsqd.protocol import turns as turns_module
 from pumpline.nsqd.protocol.turns import TURN_COMMANDS, Turns
 from tests.kit.certificates import Authority, client_context
 from tests.kit.fuzz.inprocess import InProcess
-from tests.kit.wire.commands import MAGIC, identify, mpub, pub
+from tests.kit.wire.commands import MAGIC, dpub, identify, mpub, pub
 
 OK = b"\0\0\0\6\0\0\0\0OK"
 RUN = 60_000  # messages; a bufferful has half of them
@@ -138,8 +138,8 @@ def test_client_with_many_commands_lets_another_one_in(nsqd: InProcess, feature:
         await quick.receive(OK)
         if feature:
             await busy.upgrade(feature)
-        # Two topics in turn: no run of commands that are done with at once.
-        busy.send((pub(topics[0], b"x") + pub(topics[1], b"x")) * (RUN // 2))
+        # Two verbs in turn: no run of commands that are done with at once.
+        busy.send((pub(topics[0], b"x") + dpub(topics[1], 0, b"x")) * (RUN // 2))
         while not published(nsqd, *topics):
             await asyncio.sleep(0)
         quick.send(pub("quick", b"x"))

@@ -77,8 +77,8 @@ def test_what_was_put_when_the_log_is_cut_is_refused(broken: Broken) -> None:
     """Its offsets follow on those that are cut."""
     broken.heals("fsync")
     broken.heals("ftruncate")
-    broken.topic.put(b"in between", 0, 10)
-    ticket = broken.topic.ticket()
+    broken.topic.intake.put(b"in between", 0, 10)
+    ticket = broken.topic.intake.ticket()
     broken.broker.advance(1)
     broken.broker.settle()
     assert (ticket.done, ticket.error) == (True, EROFS)

@@ -39,9 +39,9 @@ def publish(topic: Topic, name: str, *, delay_ns: int = 0) -> Ticket:
     earlier = topic.tokens.outcome(token)
     if earlier is not None:
         return earlier
-    topic.put(name.encode(), 0, len(name), delay_ns=delay_ns)
+    topic.intake.put(name.encode(), 0, len(name), delay_ns=delay_ns)
     topic.tokens.put(token)
-    return topic.ticket()
+    return topic.intake.ticket()
 
 
 def publish_all(broker: FakeBroker, topic: Topic, *names: str) -> None:

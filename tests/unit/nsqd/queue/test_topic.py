@@ -36,20 +36,20 @@ def test_a_large_message_is_a_batch_of_its_own_in_its_place(broker: FakeBroker) 
     topic = broker.topic()
     _, sink = broker.consume(topic.channel("c"), rdy=9)
     large = [bytearray(b"PUB t\n\0\0\0\1".rjust(40) + body) for body in (b"2", b"3")]
-    topic.put(b"1", 0, 1)
+    topic.intake.put(b"1", 0, 1)
     for buf in large:
-        topic.put_owned(buf, 40, 41)
-    topic.put(b"late", 0, 4, delay_ns=NS_PER_S)
-    topic.put_owned(bytearray(b"5".rjust(35)), 34, 35)
-    topic.put(b"6", 0, 1)
-    topic.put(b"7", 0, 1)
+        topic.intake.put_owned(buf, 40, 41)
+    topic.intake.put(b"late", 0, 4, delay_ns=NS_PER_S)
+    topic.intake.put_owned(bytearray(b"5".rjust(35)), 34, 35)
+    topic.intake.put(b"6", 0, 1)
+    topic.intake.put(b"7", 0, 1)
     broker.run()
     sent = [(0, b"1"), (1, b"2"), (2, b"3"), (4, b"5"), (5, b"6"), (6, b"7")]
     assert sink.take() == [(offset, 1, body) for offset, body in sent]
     broker.advance(1)
     broker.settle()
     assert sink.take() == [(3, 1, b"late")]
-    topic.put_owned(bytearray(b"8".rjust(35)), 34, 35)
+    topic.intake.put_owned(bytearray(b"8".rjust(35)), 34, 35)
     broker.run()
     assert sink.take() == [(7, 1, b"8")]
 
@@ -57,10 +57,10 @@ def test_a_large_message_is_a_batch_of_its_own_in_its_place(broker: FakeBroker) 
 def test_all_of_a_tick_is_one_batch_and_delays_are_batches_of_their_own(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.channel("c")
-    topic.put(b"a", 0, 1)
-    topic.put(b"b", 0, 1)
-    topic.put(b"c", 0, 1, delay_ns=NS_PER_S)
-    topic.put(b"d", 0, 1)
+    topic.intake.put(b"a", 0, 1)
+    topic.intake.put(b"b", 0, 1)
+    topic.intake.put(b"c", 0, 1, delay_ns=NS_PER_S)
+    topic.intake.put(b"d", 0, 1)
     broker.run()
     assert [(batch.first, batch.count) for batch in log_of(topic).tail] == [(0, 2), (2, 1), (3, 1)]
 
@@ -70,9 +70,9 @@ def test_the_messages_of_one_body_are_put_all_or_none(broker: FakeBroker) -> Non
     _, sink = broker.consume(topic.channel("c"), rdy=5)
     body = bytearray(b"".join(SIZE.pack(len(each)) + each for each in (b"a", b"bc", b"")))
     whole = len(body) - SIZE.size
-    assert topic.put_many(body, 0, whole, 2) == -1
-    assert topic.put_many(body, 0, len(body), 3) == 2  # the index of the empty one
-    assert topic.put_many(body, 0, whole - 1, 2) == 1  # of the one cut short
+    assert topic.intake.put_many(body, 0, whole, 2) == -1
+    assert topic.intake.put_many(body, 0, len(body), 3) == 2  # the index of the empty one
+    assert topic.intake.put_many(body, 0, whole - 1, 2) == 1  # of the one cut short
     broker.run()
     assert [body for _, _, body in sink.take()] == [b"a", b"bc"]
 
@@ -83,8 +83,8 @@ def test_hundreds_of_different_delays_in_one_tick_are_all_taken(broker: FakeBrok
     _, sink = broker.consume(topic.channel("c"), rdy=500)
     for i in range(400):
         body = b"%d" % i
-        topic.put(body, 0, len(body), delay_ns=NS_PER_S + i)
-    ticket = topic.ticket()
+        topic.intake.put(body, 0, len(body), delay_ns=NS_PER_S + i)
+    ticket = topic.intake.ticket()
     broker.run()
     assert (ticket.done, ticket.error, log_of(topic).end) == (True, None, 400)
     broker.advance(2)
@@ -209,8 +209,8 @@ def test_what_was_put_before_a_failed_fsync_came_back_is_refused_with_the_rest(
     channel = topic.channel("c")
     _, sink = grouped.consume(channel, rdy=50)
     refused = grouped.publish(topic, b"x", b"y")
-    topic.put(b"new", 0, 3)
-    ticket = topic.ticket()
+    topic.intake.put(b"new", 0, 3)
+    ticket = topic.intake.ticket()
     with monkeypatch.context() as broken:
         refuse(broken, "fsync")
         grouped.threads.run()
@@ -340,8 +340,8 @@ def test_watchers_are_called_once_a_batch_when_it_may_be_seen(grouped: FakeBroke
     topic = grouped.topic()
     seen: list[int] = []
     topic.watchers.add(lambda: seen.append(topic.visible_end))
-    topic.put(b"a", 0, 1)
-    topic.put(b"b", 0, 1)
+    topic.intake.put(b"a", 0, 1)
+    topic.intake.put(b"b", 0, 1)
     grouped.tick.run()
     assert seen == []  # it is not on the disk yet
     grouped.settle()

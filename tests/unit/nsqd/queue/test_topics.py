@@ -302,9 +302,9 @@ def test_a_publish_that_is_refused_takes_no_topic_that_another_publishes_to(
     broker: FakeBroker,
 ) -> None:
     topic = broker.topics.to_publish("new")
-    topic.put(b"other", 0, 5)
+    topic.intake.put(b"other", 0, 5)
     topic.drop_if_unused()
-    ticket = topic.ticket()
+    ticket = topic.intake.ticket()
     broker.run()
     assert ticket.error is None
     assert list(broker.topics) == ["new"]

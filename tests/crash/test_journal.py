@@ -73,6 +73,19 @@ def test_a_kill_loses_nothing_that_only_the_journal_has(nsqd: KillableNsqd) -> N
         assert bodies_of(nsqd, topic, len(sent)) == sent
 
 
+def test_a_kill_loses_nothing_that_came_over_http(nsqd: KillableNsqd) -> None:
+    sent = publish_rounds(nsqd, 1)
+    for number in range(3):
+        for topic in TOPICS[:5]:
+            status, _ = nsqd.http("POST", f"/pub?topic={topic}", b"http %d" % number)
+            assert status == 200
+        sent.append(b"http %d" % number)
+    nsqd.kill()
+    nsqd.again()
+    for topic in TOPICS[:5]:
+        assert bodies_of(nsqd, topic, len(sent)) == sent
+
+
 def test_a_second_kill_right_after_the_start_brings_nothing_twice(nsqd: KillableNsqd) -> None:
     sent = kill_with_a_journal(nsqd)
     for _ in range(2):

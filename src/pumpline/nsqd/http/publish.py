@@ -36,6 +36,7 @@ _LOG = logging.getLogger(__name__)
 class PublishEndpoints:
     def __init__(self, broker: Broker) -> None:
         self.draining = broker.draining
+        self.journaling = broker.topics.journaling
         self._broker = broker
         self._last: Published | None = None
 
@@ -125,7 +126,7 @@ class PublishEndpoints:
         """The reply to a publish, once its outcome is known: in this tick, as a rule. Publishes of
         a tick to one topic have the same outcome, and so the same reply."""
         last = self._last
-        if last is not None and last.ticket is ticket and not ticket.done:
+        if last is not None and last.is_of(topic, ticket) and not ticket.done:
             return last
         if ticket.done:
             return publish_reply(topic, ticket)
@@ -136,13 +137,14 @@ class PublishEndpoints:
 class Publisher:
     """Publishes what comes with one head, which names a topic."""
 
-    __slots__ = ("_delay_ns", "_draining", "_endpoints", "_token", "_topic")
+    __slots__ = ("_delay_ns", "_draining", "_endpoints", "_journaling", "_token", "_topic")
 
     def __init__(
         self, endpoints: PublishEndpoints, topic: Topic, delay_ns: int, token: bytes
     ) -> None:
         self._endpoints = endpoints
         self._draining = endpoints.draining
+        self._journaling = endpoints.journaling
         self._topic = topic
         self._delay_ns = delay_ns
         self._token = token
@@ -155,7 +157,10 @@ class Publisher:
         topic = self._topic
         if self._token:
             return self._endpoints.put_once(topic, request, self._delay_ns, self._token)
-        topic.intake.put(request.buffer, request.start, request.end, delay_ns=self._delay_ns)
+        body = request.buffer, request.start, request.end
+        if not self._delay_ns and self._journaling.put(topic, *body):
+            return self._endpoints.published(topic, self._journaling.ticket())
+        topic.intake.put(*body, delay_ns=self._delay_ns)
         return self._endpoints.published(topic, topic.intake.ticket())
 
 
@@ -170,6 +175,9 @@ class Published(Settling):
         self._topic = topic
         self._tick = tick
         ticket.wait(self._on_done)
+
+    def is_of(self, topic: Topic, ticket: Ticket) -> bool:
+        return self.ticket is ticket and self._topic is topic
 
     def _on_done(self) -> None:
         for waiting in self.settle(publish_reply(self._topic, self.ticket)):

@@ -8,7 +8,8 @@ each stays open from tick to tick, and the tick writes what came to all of them 
 
 A topic is quiet if nothing waits for its messages, and its last batch was small. It leaves as soon
 as anybody asks for it (`Topics`), a consumer has credit (`Channel.share`), or a publish comes that
-is not a plain PUB; then it is filed at once. So nobody but the journal ever sees an open batch.
+is not of one small message to be delivered now; then it is filed at once. So nobody but the journal
+ever sees an open batch.
 
 A batch that cannot be filed, as on a full disk, is safe in the journal: its topic takes nothing new
 before it is. With --sync-every=1 nothing is gathered: an fsync of each log follows anyway.
@@ -17,7 +18,7 @@ before it is. With --sync-every=1 nothing is gathered: an fsync of each log foll
 from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import FULL_BYTES, Builder, LogBatch
-from pumpline.core.messages.kernels import pubs_by_line
+from pumpline.core.messages.kernels import message, pubs_by_line
 from pumpline.log.files import lacks_room
 from pumpline.log.log import Log
 from pumpline.nsqd.options import Options
@@ -86,6 +87,23 @@ class Journaling:
         if lines and not before:
             self._tick.publish(self)
         return after, lines[before:]
+
+    def put(self, topic: "Topic", buf: bytes | bytearray, pos: int, end: int) -> bool:
+        """Put one message, buf[pos:end], if it is small and the topic quiet; `ticket` has the
+        outcome."""
+        line = _line(topic)
+        batch = self._batches.get(line)
+        if batch is None or end - pos > RUN_BYTES or len(batch[0]) >= FULL_BYTES:
+            return False
+        if not self._lines:
+            self._tick.publish(self)
+        frames, ends, first_id = batch
+        message_id = first_id + (len(ends) >> 2)
+        wall_ns = self._tick.wall_ns
+        message(buf, pos, end, frames, ends, message_id, wall_ns)
+        message(buf, pos, end, self._frames, self._ends, message_id, wall_ns)
+        self._lines.append(line)
+        return True
 
     def ticket(self) -> Ticket:
         """The outcome of what was put in this tick."""

@@ -11,10 +11,10 @@ UI_JS := tests/ui/js
 PYTEST = $(BIN)/python -m pytest
 ORIGINAL = $(or $(PUMPLINE_TEST_NSQD),$(shell command -v nsqd))
 
-# The tests wait more than they compute, so there are two workers for each core. What shares a worker
+# The tests wait more than they compute, so there are three workers for each core. What shares a worker
 # is in tests/kit/groups.py.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-WORKERS ?= $(shell expr 2 '*' $(CORES))
+WORKERS ?= $(shell expr 3 '*' $(CORES))
 
 # Where this is set, every process compiles all it imports: the tests start thousands.
 export PYTHONDONTWRITEBYTECODE :=
@@ -33,7 +33,7 @@ test: check java interop-js interop-go ui-js ## all checks, and all tests but th
 	$(PYTEST) -n $(WORKERS) -m "not e2e and not soak" --ignore=tests/test_source.py
 
 test-e2e: $(INSTALLED) java ## the end-to-end tests: whole pipelines, clusters, several Sparks a test
-	$(PYTEST) -n $(CORES) -m "e2e and not soak"
+	PUMPLINE_TEST_SPARK_SESSIONS=2 $(PYTEST) -n $(CORES) -m "e2e and not soak"
 
 test-original: $(INSTALLED) ## the wire tests against NSQ's own nsqd, where there is one: NSQ checks "as NSQ does"
 	@if [ -n "$(ORIGINAL)" ] && "$(ORIGINAL)" --version | grep -q "built w/go"; then \

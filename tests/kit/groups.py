@@ -2,7 +2,7 @@
 
 | tests | group |
 |---|---|
-| with a Spark session | one of two: each session takes 10 s to start, and both have as much to do |
+| with a Spark session | one of PUMPLINE_TEST_SPARK_SESSIONS (1): each takes 10 s to start |
 | in CONNECT | one: Spark Connect listens on a fixed port |
 | in SINGLY, which share little and take seconds each | each its own |
 | all others | those of one file, which share daemons |
@@ -11,6 +11,7 @@ xdist's own `--dist loadgroup` writes the group into a test's id, which pytest 9
 """
 
 import functools
+import os
 import zlib
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 ROOT = Path(__file__).parents[2]
 SINGLY = ("tests/interop/", "tests/crash/", "tests/docs/", "tests/sim/")
 CONNECT = ("tests/spark/test_connect.py", "tests/spark/test_declarative.py")
-SPARK_SESSIONS = 2
+SPARK_SESSIONS = int(os.environ.get("PUMPLINE_TEST_SPARK_SESSIONS") or 1)
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]

@@ -54,9 +54,11 @@ class PublishJournal:
         if not other.size_bytes and not other.is_torn:
             self._files = [other, current]
 
-    def empty_other(self) -> None:
-        """All messages of the file that is not written to are in their logs."""
+    def empty(self, *, both: bool) -> None:
+        """All messages of the file that is not written to, or of both, are in their logs."""
         self._files[1].empty()
+        if both:
+            self._files[0].empty()
 
     def remove(self) -> None:
         """All messages are in their logs."""

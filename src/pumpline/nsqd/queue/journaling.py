@@ -243,7 +243,7 @@ class Journaling:
             self._tick.later(0, self._file_some)
             return
         if not self._stuck:
-            self._journal.empty_other()
+            self._journal.empty(both=not self._written)
         if self._stuck or self._journal.is_torn:
             self._set_timer(RETRY_S)
         elif self._written:

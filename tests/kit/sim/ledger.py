@@ -26,6 +26,8 @@ class Ledger(Deliveries):
         """Compare with /stats, asked for at event `since`; where the ledger was not sure it is
         afterwards."""
         there = {each["topic_name"]: each for each in stats["topics"] or ()}
+        if self.disk_is_sound:
+            self._still_named.clear()
         messages = self.messages.values()
         self._not_gone_yet = set() if self.disk_is_sound else self._not_gone_yet & set(there)
         for name in (self.never_made & set(there)) - self._not_gone_yet:
@@ -61,6 +63,8 @@ class Ledger(Deliveries):
                     self.fault(f"channel {channel} is gone")
                 del topic.channels[name]
                 self._half_deleted.discard((topic.name, name))
+                if not self.disk_is_sound:
+                    self._still_named.add((topic.name, name))
                 sound = self.disk_is_sound and not self._after_power
                 if not sound and not topic.is_remembered:
                     for copy in channel.copies.values():

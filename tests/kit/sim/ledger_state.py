@@ -52,6 +52,7 @@ class LedgerState:
         self._good_from_ns = 0
         self._after_power = False  # what was deleted may be there again
         self._half_deleted: set[tuple[str, str]] = set()  # so may these be: it was not written
+        self._still_named: set[tuple[str, str]] = set()  # deleted channels, perhaps in nsqd.dat
 
     def fault(self, text: str) -> None:
         at_s = self._clock.passed_ns / NS

@@ -49,6 +49,8 @@ class Operations(LedgerState):
         else:
             self._doubt(topic)
             self._half_deleted.add((name, ""))
+            # What says that these are deleted is gone with the topic's directory.
+            self._half_deleted |= {key for key in self._still_named if key[0] == name}
             for channel in topic.channels.values():
                 self._half_deleted.add((name, channel.name))
                 channel.is_certain = False

@@ -50,7 +50,7 @@ def content(path: Path, kind: str) -> pa.Table:
 
 
 def iceberg(path: Path) -> Table:
-    catalog = SqlCatalog("archive", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}")
+    catalog = SqlCatalog("archive", uri=f"sqlite:///{path}/_catalog.db", warehouse=f"file://{path}")
     return catalog.load_table(("archive", path.name))
 
 

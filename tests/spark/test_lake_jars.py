@@ -1,4 +1,4 @@
-"""Tables that archives wrote, read by Spark with Delta's and Iceberg's own jars.
+"""Tables that archives wrote, read and changed by Spark with Delta's and Iceberg's own jars.
 
 There is no release of the jars for our Spark, so an older Spark reads, in a virtual environment of
 its own, made by hand:
@@ -17,15 +17,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from pyspark_nsq.errors import NsqError
+from pyspark_nsq.pipelines import sql
 from tests.kit.daemons import Nsqd
 from tests.kit.spark.pipelines import orders
 from tests.kit.spark.topics import publish
-from tests.spark.test_lake import archived, iceberg
+from tests.spark.test_lake import FORMATS, archived, asked, run_maintain
 
 PYTHON = os.environ.get("PUMPLINE_LAKE_PYTHON", "")
 JARS = os.environ.get("PUMPLINE_LAKE_JARS", "")
 PACKAGES = (
-    "io.delta:delta-spark_4.1_2.13:4.3.0,org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
+    "io.delta:delta-spark_4.1_2.13:4.3.0,org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0,"
+    "org.xerial:sqlite-jdbc:3.46.1.3"
 )
 
 pytestmark = [
@@ -36,44 +39,93 @@ pytestmark = [
     ),
 ]
 
-READER = """
+ENGINE = """
 import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 
-kind, path, packages, jars = sys.argv[1:]
+kind, path, packages, jars, *statements = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.sql.shuffle.partitions", "1")
 if jars:
-    builder = builder.config("spark.jars", ",".join(str(jar) for jar in Path(jars).glob("*.jar")))
+    builder = builder.config("spark.jars", ",".join(map(str, Path(jars).glob("*.jar"))))
 else:
     builder = builder.config("spark.jars.packages", packages)
 if kind == "delta":
     extension = "io.delta.sql.DeltaSparkSessionExtension"
-    catalog = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-    builder = builder.config("spark.sql.extensions", extension)
-    builder = builder.config("spark.sql.catalog.spark_catalog", catalog)
+    catalogs = {"spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
+else:
+    extension = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    catalogs = {
+        "archive": "org.apache.iceberg.spark.SparkCatalog",
+        "archive.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "archive.uri": f"jdbc:sqlite:{path}/_catalog.db",
+        "archive.jdbc.schema-version": "V1",
+        "archive.warehouse": f"file://{path}",
+    }
+builder = builder.config("spark.sql.extensions", extension)
+for name, value in catalogs.items():
+    builder = builder.config(f"spark.sql.catalog.{name}", value)
 spark = builder.getOrCreate()
-rows = spark.read.format(kind).load(path)
-print(rows.selectExpr("count(*)", "sum(event.order_id)", "count(DISTINCT topic)").collect()[0])
+for statement in statements:
+    found = spark.sql(statement).collect()
+print(tuple(found[0]))
 """
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_spark_reads_the_table_by_the_format_s_own_jar(
-    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, kind: str
-) -> None:
-    path = work / "t"
-    publish(nsqd, topic, orders(range(60)))
-    archived(nsqd, topic, path, kind, "--max-rows", "6")  # ten batches: merged files, too
-    place = str(path) if kind == "delta" else iceberg(path).metadata_location
+def by_jar(kind: str, path: Path, *statements: str) -> str:
+    """What Spark with the format's own jar answers to the last of some statements on {t}."""
+    table = f"delta.`{path}`" if kind == "delta" else f"archive.archive.{path.name}"
+    texts = [statement.format(t=table) for statement in statements]
     own = {"JAVA_HOME", "PATH", "HOME", "LANG"}
     environment = {name: value for name, value in os.environ.items() if name in own}
     made = subprocess.run(
-        [PYTHON, "-c", READER, kind, place, PACKAGES, JARS],
+        [PYTHON, "-c", ENGINE, kind, str(path), PACKAGES, JARS, *texts],
         capture_output=True,
         text=True,
         env={**environment, "PYSPARK_PYTHON": PYTHON, "SPARK_LOCAL_IP": "127.0.0.1"},
         check=False,
     )
     assert made.returncode == 0, made.stderr[-3000:]
-    assert "=60," in made.stdout and "=1770.0," in made.stdout, made.stdout
+    return made.stdout.strip().splitlines()[-1]
+
+
+@FORMATS
+def test_spark_reads_the_table_by_the_format_s_own_jar(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, kind: str
+) -> None:
+    path = work / "t"
+    publish(nsqd, topic, orders(range(60)))
+    archived(nsqd, topic, path, kind, "--max-rows", "6")  # ten batches: merged files, too
+    totals = "SELECT count(*), sum(event.order_id), count(DISTINCT topic) FROM {t}"
+    assert by_jar(kind, path, totals) == "(60, 1770.0, 1)"
+
+
+MARKED = {
+    "delta": "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)",
+    "iceberg": "ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')",
+}
+REWRITTEN = {
+    "delta": "REORG TABLE {t} APPLY (PURGE)",
+    "iceberg": "CALL archive.system.rewrite_data_files("
+    "table => '{t}', options => map('rewrite-all', 'true'))",
+}
+
+
+@FORMATS
+def test_rows_that_spark_marked_as_deleted_do_not_come_back(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path, kind: str
+) -> None:
+    path = work / "t"
+    publish(nsqd, topic, orders(range(10)))
+    archived(nsqd, topic, path, kind)
+    counted = "SELECT count(*) FROM {t}"
+    assert by_jar(kind, path, MARKED[kind], "DELETE FROM {t} WHERE offset = 3", counted) == "(9,)"
+    count = f"SELECT count(*) AS n FROM {sql.view_name(topic)}"
+    with pytest.raises(NsqError, match="still in its files"):
+        asked(count, path)
+    publish(nsqd, topic, orders(range(10, 15)))
+    archived(nsqd, topic, path, kind, "--max-rows", "1")
+    run_maintain(path)
+    assert by_jar(kind, path, REWRITTEN[kind], counted) == "(14,)"
+    assert asked(count, path) == [{"n": 14}]

@@ -28,7 +28,7 @@ def offsets(path: Path, kind: str) -> list[int]:
     if kind == "delta":
         found = DeltaTable(str(path)).to_pyarrow_table(columns=["offset"])
     else:
-        catalog = SqlCatalog("archive", uri=f"sqlite:///{path}/catalog.db")
+        catalog = SqlCatalog("archive", uri=f"sqlite:///{path}/_catalog.db")
         table = catalog.load_table(("archive", path.name))
         found = table.scan(selected_fields=("offset",)).to_arrow()
     return sorted(found["offset"].to_pylist())

@@ -105,3 +105,56 @@ def test_a_quarantine_that_is_ahead_of_its_table_has_each_row_once_whoever_chang
     assert live[0]["n"] == live[0]["d"], live
     archived(nsqd, topic, path, kind)
     assert asked(view, path) == [{"n": 2, "d": 2}]
+
+
+def test_a_branch_of_an_iceberg_table_and_the_table_keep_their_files(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    """What the one has replaced, the other may have."""
+    path = work / "t"
+    publish(nsqd, topic, orders(range(9)))
+    archived(nsqd, topic, path, "iceberg", "--max-rows", "1")
+
+    def branch(name: str, condition: str) -> None:
+        snapshot = iceberg(path).current_snapshot()
+        assert snapshot is not None
+        with iceberg(path).manage_snapshots() as made:
+            made.create_branch(snapshot.snapshot_id, name)
+        iceberg(path).delete(condition, branch=name)
+
+    def forget(name: str) -> None:
+        with iceberg(path).manage_snapshots() as made:
+            made.remove_branch(name)
+        run_maintain(path)
+
+    branch("mine", "offset < 2")
+    publish(nsqd, topic, orders(range(9, 12)))
+    archived(nsqd, topic, path, "iceberg", "--max-rows", "1")  # the tenth batch merges files
+    run_maintain(path)
+    assert iceberg(path).scan().use_ref("mine").to_arrow().num_rows == 7
+    branch("other", "offset > 10")
+    forget("mine")
+    forget("other")
+    assert ids(path, "iceberg") == list(range(12))
+    table = iceberg(path)
+    (only,) = table.metadata.snapshots
+    named = {only.manifest_list, *(each.manifest_path for each in only.manifests(table.io))}
+    there = {f"file://{file}" for file in (path / "metadata").glob("*.avro")}
+    assert named <= there and len(there - named) <= 6, there - named  # of the branches alone
+
+
+def test_rows_that_were_deleted_and_brought_back_by_a_rollback_stay(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    path = work / "t"
+    publish(nsqd, topic, orders(range(6)))
+    archived(nsqd, topic, path, "iceberg", "--max-rows", "3")
+    before = iceberg(path).current_snapshot()
+    assert before is not None
+    iceberg(path).delete("offset < 3")
+    with iceberg(path).manage_snapshots() as made:
+        made.rollback_to_snapshot(before.snapshot_id)
+    publish(nsqd, topic, orders(range(6, 9)))
+    archived(nsqd, topic, path, "iceberg")
+    run_maintain(path)
+    assert ids(path, "iceberg") == list(range(9))

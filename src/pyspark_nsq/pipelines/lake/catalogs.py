@@ -1,8 +1,10 @@
 """Where Iceberg tables are: in a directory with a catalog of its own, or in the user's catalog.
 
-    TABLE/catalog.db     a SQLite catalog with this table only, named archive.TABLE
+    TABLE/_catalog.db    a SQLite catalog with this table only, named archive.TABLE
     TABLE/metadata/      Iceberg's own
     TABLE/data/          the files of batches
+
+Iceberg's remove_orphan_files deletes what the table does not name, but not what begins with `_`.
 
 With --catalog NAME, `--table` is the table's name in a catalog that pyiceberg knows by its own
 configuration (.pyiceberg.yaml, PYICEBERG_CATALOG__…).
@@ -18,7 +20,7 @@ from pyspark_nsq.errors import BadOption, NsqError
 from pyspark_nsq.pipelines.lake.files import url
 from pyspark_nsq.pipelines.table.storage import Storage
 
-CATALOG_FILE = "catalog.db"
+CATALOG_FILE = "_catalog.db"
 NAMESPACE = "archive"
 
 

@@ -8,6 +8,7 @@ of each, and has both columns in it. `catalogs` says where a table is.
 
 import json
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -18,7 +19,8 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.transforms import HourTransform, IdentityTransform
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -298,27 +300,49 @@ def event_schema_of(table: Table) -> StructType:
 
 
 def expire(table: Table, *, keep_s: float) -> int:
-    """Expire the oldest snapshots, and delete the data files that only they have; return how many
-    files. A kill in between leaves files that nobody reads."""
-    snapshots = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)
+    """Expire the oldest snapshots, and delete the files that only they have; return how many data
+    files. A kill in between leaves files that nobody reads. So does a branch that is no more: what
+    it replaced may be part of the table."""
+    snapshots = list(ancestors_of(table.current_snapshot(), table.metadata))[::-1]
     until_ms = datetime.now(UTC).timestamp() * 1000 - keep_s * 1000
-    referenced = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    referenced = _referenced(table)
     count = 0
     while count < len(snapshots) - 1 and (
         snapshots[count].timestamp_ms < until_ms or len(snapshots) - count > SNAPSHOTS_MAX
     ):
-        if snapshots[count].snapshot_id in referenced:  # a tag or a branch of the user's
+        if snapshots[count].snapshot_id in referenced:
             break
         count += 1
     if not count:
         return 0
     # What a snapshot replaced is needed only by those before it, which all go.
-    replaced = [path for each in snapshots[: count + 1] for path in _replaced(table, each)]
+    replaced = {path for each in snapshots[: count + 1] for path in _replaced(table, each)}
+    manifests = {path for each in snapshots[:count] for path in _manifests(table, each)}
+    manifests -= _manifests(table, snapshots[count])
     lists = [snapshot.manifest_list for snapshot in snapshots[:count]]
-    table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in snapshots[:count]]).commit()
-    for path in [*replaced, *lists]:
-        table.io.delete(path)
+    ids = {snapshot.snapshot_id for snapshot in snapshots}
+    gone = {s.snapshot_id for s in table.metadata.snapshots if s.timestamp_ms < until_ms} - ids
+    gone |= {snapshot.snapshot_id for snapshot in snapshots[:count]}
+    table.maintenance.expire_snapshots().by_ids(sorted(gone - referenced)).commit()
+    for path in [*replaced, *manifests, *lists]:
+        with suppress(FileNotFoundError):  # another tool may have deleted it
+            table.io.delete(path)
     return len(replaced)
+
+
+def _referenced(table: Table) -> set[int]:
+    """The snapshots that stay: the newest, and those that a tag or a branch of the user's is, or
+    was made from. Files that were replaced since then are still part of it."""
+    found: set[int] = set()
+    for name, ref in table.metadata.refs.items():
+        newest = table.snapshot_by_id(ref.snapshot_id)
+        line = (newest,) if name == MAIN_BRANCH else ancestors_of(newest, table.metadata)
+        found |= {snapshot.snapshot_id for snapshot in line if snapshot}
+    return found
+
+
+def _manifests(table: Table, snapshot: Snapshot) -> set[str]:
+    return {manifest.manifest_path for manifest in snapshot.manifests(table.io)}
 
 
 def _replaced(table: Table, snapshot: Snapshot) -> list[str]:

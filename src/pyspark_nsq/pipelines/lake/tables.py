@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark_nsq.pipelines.lake.iceberg import IcebergLakeTable
 
 _DELTA_LOG = "_delta_log"
-_CATALOG_FILE = "catalog.db"
+_CATALOG_FILE = "_catalog.db"
 
 
 def add_catalog(parser: ArgumentParser | _ArgumentGroup) -> None:

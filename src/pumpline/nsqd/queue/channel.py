@@ -257,8 +257,10 @@ class Channel:
     def _last_in_line(self) -> int:
         """What comes back now waits for the messages below this offset: those that are ready, but
         at most `--mem-queue-size` of them, as in NSQ's memory queue."""
-        pumped, end = self.topic.pumped, self.delivery.next + self._line_max
-        return pumped if pumped < end else end
+        topic = self.topic
+        ready = topic.pumped if topic.journaled is None else topic.journaled.end
+        end = self.delivery.next + self._line_max
+        return ready if ready < end else end
 
     def touch_one(self, consumer: ChannelConsumer, offset: int) -> None:
         self._check_owned(consumer, offset)

@@ -165,3 +165,25 @@ def test_a_stop_files_all_and_gathers_no_more(broker: FakeBroker, tmp_path: Path
     assert list(tmp_path.glob("journal-*")) == []
     broker.publish(topics[0], b"m")
     assert topics[0].journaled is None
+
+
+def test_what_comes_back_waits_for_what_the_journal_has(broker: FakeBroker) -> None:
+    topic = broker.topic()
+    consumer, sink = broker.consume(topic.channel("c"), rdy=1)
+    broker.publish(topic, b"first")
+    assert [body for _, _, body in sink.take()] == [b"first"]
+    broker.publish(topic, b"second")
+    assert topic.journaled is not None  # nobody has credit
+    for body in (b"third", b"fourth"):
+        pub(broker, topic, body)
+        broker.run()
+    assert log_of(topic).end == 2
+    consumer.channel.requeue_one(consumer, 0, 0)
+    broker.settle()
+    order = []
+    for _ in range(4):
+        [(offset, _, body)] = sink.take()
+        order.append(body)
+        broker.finish(consumer, offset)
+        broker.settle()
+    assert order == [b"second", b"third", b"fourth", b"first"]

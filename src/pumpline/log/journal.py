@@ -10,6 +10,7 @@ on the next start. An append that fails has written nothing, or the file takes n
 emptied (`is_torn`).
 """
 
+import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -119,6 +120,8 @@ class _File:
         self._files = files
 
     def append(self, parts: list[bytes | memoryview]) -> None:
+        if self.is_torn:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
         fd = self._files.get(self._path)
         try:
             write_all(fd, parts)

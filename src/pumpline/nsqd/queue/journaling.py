@@ -134,6 +134,8 @@ class Journaling:
             self._append(batch)
         except OSError as error:
             self._take_back(lines)
+            if self._journal.is_torn:
+                self._batches.clear()  # what comes next goes to the logs
             size_bytes = batch.size_bytes
             ticket.settle(self._disk.health.failed(error, "the journal", size_bytes=size_bytes))
         else:

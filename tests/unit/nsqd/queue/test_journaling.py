@@ -1,6 +1,8 @@
 """What is published to topics that nobody reads from: gathered in the journal, filed in time, and
 seen by whoever asks. Kills and failing disks are in the crash suite."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -187,3 +189,30 @@ def test_what_comes_back_waits_for_what_the_journal_has(broker: FakeBroker) -> N
         broker.finish(consumer, offset)
         broker.settle()
     assert order == [b"second", b"third", b"fourth", b"first"]
+
+
+def test_nothing_is_acknowledged_behind_a_torn_record(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = quiet_topic(broker)
+    writev = os.writev
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def tear(fd: int, parts: list[bytes]) -> int:
+        writev(fd, [b"".join(parts)[:10]])
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "writev", tear)
+        broken.setattr(os, "ftruncate", refuse)
+        ticket = pub(broker, topic, b"refused")
+        broker.run()
+        assert ticket.error
+    ticket = pub(broker, topic, b"taken")
+    broker.run()
+    assert ticket.succeeded
+    _, sink = broker.consume(broker.load()["t"].channel("c"), rdy=10)
+    broker.settle()
+    assert [body for _, _, body in sink.take()] == [b"first", b"taken"]

@@ -11,10 +11,10 @@ UI_JS := tests/ui/js
 PYTEST = $(BIN)/python -m pytest
 ORIGINAL = $(or $(PUMPLINE_TEST_NSQD),$(shell command -v nsqd))
 
-# The tests wait more than they compute, so there are three workers for each core. What shares a worker
+# The tests wait more than they compute, so there are two workers for each core. What shares a worker
 # is in tests/kit/groups.py.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-WORKERS ?= $(shell expr 3 '*' $(CORES))
+WORKERS ?= $(shell expr 2 '*' $(CORES))
 
 # Where this is set, every process compiles all it imports: the tests start thousands.
 export PYTHONDONTWRITEBYTECODE :=

@@ -83,7 +83,7 @@ def is_right(nsqlookupd: Nsqlookupd, nsqds: list[Nsqd]) -> bool:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.e2e
 def test_nothing_is_lost_while_an_nsqd_and_an_nsqlookupd_die_and_return(tmp_path: Path) -> None:
     for library in CONSUMERS:
         if reason := missing_requirement(library):

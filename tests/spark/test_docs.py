@@ -39,7 +39,7 @@ def test_the_example_in_the_docstring_prints_what_it_says(spark: SparkSession, n
     assert runner.tries == 2 and not runner.failures
 
 
-@pytest.mark.slow
+@pytest.mark.e2e
 def test_the_examples_of_the_page_run(
     spark: SparkSession, nsqd: Nsqd, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,7 +60,7 @@ def test_the_examples_of_the_page_run(
     assert spark.read.parquet(str(work / "table")).count() == 2
 
 
-@pytest.mark.slow
+@pytest.mark.e2e
 def test_the_example_runs_from_end_to_end(
     spark: SparkSession,
     nsqd: Nsqd,

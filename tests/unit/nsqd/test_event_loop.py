@@ -102,7 +102,7 @@ async def holds_s(path: Path) -> dict[str, float]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.e2e
 def test_no_walk_over_all_topics_holds_the_event_loop(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -375,7 +375,7 @@ def copy_of(example: Path, name: str) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.e2e
 def test_an_import_that_crashes_anywhere_is_completed_once(example: Path, faults: Faults) -> None:
     expected = outcome(copy_of(example, "undisturbed"))
     crashes = 0
@@ -397,7 +397,7 @@ def test_an_import_that_crashes_anywhere_is_completed_once(example: Path, faults
     assert crashes > 40
 
 
-@pytest.mark.slow
+@pytest.mark.e2e
 def test_a_write_that_fails_anywhere_stops_the_start_and_loses_nothing(
     example: Path, faults: Faults
 ) -> None:

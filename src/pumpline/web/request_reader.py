@@ -20,7 +20,7 @@ from http import HTTPStatus
 
 from pumpline.web.bodies import BodyBuffers, ChunkedBody, SizedBody
 from pumpline.web.exchange import NO_PLAN, Exchange
-from pumpline.web.head import CHUNKED, HEAD_END, BadRequest, HeadCheck, parse_head
+from pumpline.web.head import CHUNKED, HEAD_END, BadRequest, HeadCheck
 from pumpline.web.replies import bad_request_reply, error_reply
 from pumpline.web.request import HttpClient
 from pumpline.web.site import Site
@@ -128,7 +128,7 @@ class RequestReader:
             self._head_check.feed(data[at:end])
             return False
         raw = bytes(memoryview(data)[at : head_end + len(HEAD_END)])
-        self._plan = self._site.plan(parse_head(raw))
+        self._plan = self._site.plan_of(raw)
         self._head_bytes = raw
         return True
 

@@ -26,7 +26,7 @@ from pumpline.web.endpoint import (
     Settling,
     Work,
 )
-from pumpline.web.head import Head
+from pumpline.web.head import Head, parse_head
 from pumpline.web.origins import OwnHosts, is_foreign
 from pumpline.web.query import QueryError, unescape
 from pumpline.web.replies import HttpError, Reply, error_reply, redirect_reply
@@ -34,6 +34,8 @@ from pumpline.web.request import Request, printable
 from pumpline.web.routes import OPTIONS, Allowed, Found, Redirect, Routes
 
 _ALWAYS_LOGGED = (401, 403)  # somebody tries what they may not
+_PLANS_MAX = 1024
+_KEPT_BYTES = 512  # of a head: that of a longer one is not kept
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,6 +75,22 @@ class Site:
         self._refuse = None if refusal is None else Endpoint(lambda _: refusal())
         self._own_hosts = own_hosts
         self._log_soon = LogSoon(_LOG)
+        self._plans: dict[bytes, RequestPlan] = {}  # of heads that may well come again
+
+    def plan_of(self, raw: bytes) -> RequestPlan:
+        """What becomes of requests with the head `raw`; BadRequest if that is none.
+
+        Clients that publish send the same few heads again and again, one for each topic.
+        """
+        plan = self._plans.get(raw)
+        if plan is None:
+            plan = self.plan(parse_head(raw))
+            endpoint = plan.endpoint
+            if endpoint is not None and endpoint.bind and plan.is_open and len(raw) <= _KEPT_BYTES:
+                if len(self._plans) >= _PLANS_MAX:
+                    self._plans.clear()
+                self._plans[raw] = plan
+        return plan
 
     def plan(self, head: Head) -> RequestPlan:
         if self._refuse is not None:

@@ -201,3 +201,33 @@ def test_a_publisher_goes_on_after_its_topic_was_deleted(nsqd: Nsqd) -> None:
         assert ask_on(kept, "POST", "/pub?topic=remade", b"second").status == 200
         assert ask_on(kept, "POST", "/pub?topic=remade", b"third").status == 200
     assert topic_stats(nsqd, "remade")["message_count"] == 2
+
+
+def test_connections_with_the_same_head_publish_to_the_topic_there_is(
+    nsqd: Nsqd, connect: Connect, topic: str
+) -> None:
+    with nsqd_socket(nsqd) as first, nsqd_socket(nsqd) as second:
+        first.sendall(pub(topic, b"old"))
+        assert first.recv(4096).startswith(b"HTTP/1.1 200")
+        act(nsqd, "/topic/delete", topic=topic)
+        second.sendall(pub(topic, b"new"))
+        assert second.recv(4096).startswith(b"HTTP/1.1 200")
+        first.sendall(pub(topic, b"too"))
+        assert first.recv(4096).startswith(b"HTTP/1.1 200")
+    assert published(connect, topic, 2) == [b"new", b"too"]
+
+
+def test_thousands_of_heads_in_turn_are_each_taken_for_what_they_are(
+    nsqd: Nsqd, connect: Connect, topic: str
+) -> None:
+    names = [f"{topic}_{number % 3}" for number in range(3000)]
+    with nsqd_socket(nsqd) as raw:
+        for number, name in enumerate(names):
+            raw.sendall(pub(name, b"%d" % number, f"X-Number: {number % 1500}"))
+            if number % 100 == 99:
+                received = b""
+                while received.count(b"HTTP/1.1 200") < 100:
+                    received += raw.recv(1 << 16)
+    for each in range(3):
+        sent = [b"%d" % number for number in range(3000) if number % 3 == each]
+        assert published(connect, f"{topic}_{each}", len(sent)) == sent

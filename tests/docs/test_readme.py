@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import json
 import re
 from argparse import ArgumentParser
 from importlib import import_module
@@ -11,6 +12,7 @@ from typing import Any
 
 from pumpline.testing import LocalNsqd, LocalNsqlookupd
 from tests.docs.test_pipelines import commands
+from tests.kit.daemons import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "README.md").read_text()
@@ -36,6 +38,11 @@ async def run_until_done(program: str, nsqd: LocalNsqd, topic: str, channel: str
     await waiting
 
 
+def producers(lookup: LocalNsqlookupd, topic: str) -> list[object]:
+    nodes = json.loads(lookup.get("/nodes"))["producers"]
+    return [node for node in nodes if topic in node["topics"]]
+
+
 def test_the_program_publishes_and_consumes() -> None:
     (program,) = PROGRAMS
     with LocalNsqlookupd() as lookup:
@@ -44,6 +51,9 @@ def test_the_program_publishes_and_consumes() -> None:
             program = program.replace("127.0.0.1:4150", nsqd.tcp_address)
             program = program.replace("127.0.0.1:5150", other.tcp_address)
             program = program.replace("127.0.0.1:4161", lookup.http_address)
+            # A consumer that is quicker than the registration asks again after a minute only.
+            nsqd.post("/topic/create?topic=orders")
+            wait_until(lambda: producers(lookup, "orders"))
             asyncio.run(run_until_done(program, nsqd, "orders", "billing"))
             assert nsqd.stats("orders")["message_count"] == 1
             assert other.stats("orders") == {}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # a topic is given in
     from pumpline.nsqd.queue.topic import Topic
 
 FILE_S = 0.1  # after which what the journal has is in the logs, too
-FILE_REST = 10  # times as long as that took, it rests: 10,000 topics take 0.4 s
+FILE_REST = 10  # times as long as that took, it rests: with many topics it takes long
 RETRY_S = 0.5
 SMALL_BYTES = 4096  # of a batch: a larger one is worth a write of its own
 RUN_BYTES = 8192  # of PUBs at once: a larger message is no small one

@@ -17,10 +17,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from struct import Struct
 
-from pumpline.core.messages.batches import BadBatch, Builder, LogBatch, ShortBatch, read_batch
+from pumpline.core.messages.batches import Builder, LogBatch
 from pumpline.core.messages.frame import ID_AT, ID_BYTES
 from pumpline.log.files import FilePool, lacks_room, write_all, write_whole
 from pumpline.log.log import Log
+from pumpline.log.recovery import DAMAGED, parse
+from pumpline.log.segment import OFFSET_END
 
 NAMES = ("journal-0", "journal-1")
 
@@ -166,23 +168,16 @@ class _File:
             return []
         self.size_bytes = len(data)
         self.is_torn = bool(data)  # perhaps: nothing is appended before it is emptied
-        batches: list[LogBatch] = []
-        at = 0
-        while at < len(data):
-            try:
-                batch = read_batch(data, at)
-            except BadBatch as error:
-                self._set_aside(data, at, error)
-                break
-            batches.append(batch)
-            at += batch.size_bytes
+        batches, at, fault = parse(data, OFFSET_END)
+        if fault:
+            self._set_aside(data, at, is_torn=fault != DAMAGED)
         return batches
 
-    def _set_aside(self, data: memoryview, at: int, error: BadBatch) -> None:
+    def _set_aside(self, data: memoryview, at: int, *, is_torn: bool) -> None:
         """What follows is no record: one that was never acknowledged if it ends early, else perhaps
         damage, of which a copy is kept."""
         size_bytes = len(data) - at
-        if isinstance(error, ShortBatch):
+        if is_torn:
             what = (self._path, size_bytes, at)
             _LOG.warning("JOURNAL: %s: torn tail of %d bytes at %d cut off", *what)
             return
@@ -194,5 +189,5 @@ class _File:
                 raise
             kept = self._path
             self._is_kept = True
-        what_is_bad = (self._path, size_bytes, at, error, kept)
-        _LOG.error("JOURNAL: %s: %d bytes at %d damaged (%s), kept in %s", *what_is_bad)
+        what_is_bad = (self._path, size_bytes, at, kept)
+        _LOG.error("JOURNAL: %s: %d bytes at %d damaged, kept in %s", *what_is_bad)

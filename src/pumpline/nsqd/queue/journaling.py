@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import FULL_BYTES, Builder, LogBatch
 from pumpline.core.messages.kernels import message, pubs_by_line
-from pumpline.log.files import lacks_room
 from pumpline.log.log import Log
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.storage.disk import Disk
+from pumpline.nsqd.storage.disk_health import write_with_room
 
 if TYPE_CHECKING:  # a topic is given in
     from collections.abc import Callable
@@ -123,7 +123,7 @@ class Journaling:
         ends, self._ends = self._ends, bytearray()
         ticket, self._ticket = self.ticket(), None
         batch = LogBatch(
-            first=0,
+            first=self._journal.size_bytes,  # grows from record to record, as offsets do
             count=len(lines),
             timestamp_ns=self._tick.wall_ns,
             due_ns=0,
@@ -131,7 +131,7 @@ class Journaling:
             frames=memoryview(frames),
         )
         try:
-            self._append(batch)
+            write_with_room(self._make_room, self._journal.append, batch)
         except OSError as error:
             self._take_back(lines)
             if self._journal.is_torn:
@@ -145,14 +145,6 @@ class Journaling:
             self._begin_filing()
         else:
             self._set_timer(max(FILE_S, FILE_REST * self._filing_s))
-
-    def _append(self, batch: LogBatch) -> None:
-        try:
-            self._journal.append(batch)
-        except OSError as error:
-            if self._journal.is_torn or not lacks_room(error) or not self._make_room():
-                raise
-            self._journal.append(batch)
 
     def _take_back(self, lines: list[bytes]) -> None:
         """What was put is refused."""

@@ -2,6 +2,7 @@
 and damage cost none that was acknowledged, and bring none that was not."""
 
 import resource
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,20 @@ def test_a_kill_loses_nothing_that_came_over_http(nsqd: KillableNsqd) -> None:
     nsqd.again()
     for topic in TOPICS[:5]:
         assert bodies_of(nsqd, topic, len(sent)) == sent
+
+
+def test_a_kill_loses_nothing_that_waits_for_a_round(nsqd: KillableNsqd) -> None:
+    """Consumers wait on all topics, so what is published to them is delivered in rounds."""
+    with ExitStack() as stack:
+        consumers = [stack.enter_context(nsqd.connect()) for _ in TOPICS]
+        for topic, consumer in zip(TOPICS, consumers, strict=True):
+            consumer.sub(topic, "c")
+            consumer.rdy(100)
+        sent = publish_rounds(nsqd, 50)
+        nsqd.kill()
+    nsqd.again()
+    for topic in TOPICS:
+        assert sorted(bodies_of(nsqd, topic, len(sent))) == sorted(sent)
 
 
 def test_a_second_kill_right_after_the_start_brings_nothing_twice(nsqd: KillableNsqd) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 import pumpline.log
 import pumpline.nsqd
 import pumpline.web
+from pumpline.nsqd.queue import rounds
 from tests.kit.sim.disk import SimDisk, SimOs, SimShutil
 from tests.kit.sim.loop import VirtualClock, VirtualThreads
 
@@ -90,7 +91,10 @@ def _defaults() -> list[tuple[dict[str, Any], str, str]]:
 
 
 @contextmanager
-def simulated(disk: SimDisk, clock: VirtualClock, chance: random.Random) -> Iterator[None]:
+def simulated(
+    disk: SimDisk, clock: VirtualClock, chance: random.Random, *, crowd: int
+) -> Iterator[None]:
+    """`crowd`: with more topics than that at once, consumers are served in rounds."""
     sim_time = SimTime(clock)
     stands_for: dict[int, Any] = {
         id(time): sim_time,
@@ -108,6 +112,7 @@ def simulated(disk: SimDisk, clock: VirtualClock, chance: random.Random) -> Iter
         names[name] = value
 
     try:
+        put(vars(rounds), "CROWD", crowd)
         for module in _modules():
             names = vars(module)
             opens = module.__name__.startswith(_OPENS_FILES)

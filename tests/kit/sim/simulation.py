@@ -3,6 +3,7 @@
 import logging
 from typing import NamedTuple
 
+from pumpline.nsqd.queue.rounds import CROWD
 from tests.kit.sim.actions import Action, History
 from tests.kit.sim.acts import Acts
 from tests.kit.sim.loop import Stuck
@@ -36,7 +37,8 @@ class Simulation(Acts):
         log.addHandler(machine.logged)
         at = -1
         try:
-            with simulated(machine.disk, machine.clock, self.chance):
+            crowd = self.history.seed % 2 * CROWD  # there are two topics: with 0 they are many
+            with simulated(machine.disk, machine.clock, self.chance, crowd=crowd):
                 try:
                     self.start()
                     for action in self.history.actions:

@@ -153,7 +153,7 @@ class Channel:
 
     def share(self) -> None:
         if self._line and self.topic.journaled is not None:
-            self.topic.file()
+            self.topic.deliver_journaled()
         limit = min(self.topic.pumped, self.topic.log.end)  # what is not filed is not there yet
         self._announced = False
         self.delivery.settle()

@@ -9,7 +9,8 @@ are thousands of topics, the batches are *filed*: appended to their logs, where 
 A topic is quiet if nothing waits for its messages, and its last batch was small. It leaves as soon
 as anybody asks for it (`Topics`), a consumer has credit (`Channel.share`), or a publish comes that
 is not of one small message to be delivered now; then it is filed at once. So nobody but the journal
-ever sees an open batch.
+ever sees an open batch. Where consumers wait for many topics at once, these are gathered as well,
+and filed much sooner (`rounds`).
 
 A batch that cannot be filed, as on a full disk, is safe in the journal: its topic takes nothing new
 before it is. With --sync-every=1 nothing is gathered: an fsync of each log follows anyway.
@@ -23,6 +24,7 @@ from pumpline.core.messages.kernels import message, pubs_by_line
 from pumpline.log.log import Log
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.queue.rounds import TOPICS_AT_ONCE, Rounds
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.disk_health import write_with_room
@@ -38,7 +40,6 @@ RETRY_S = 0.5
 SMALL_BYTES = 4096  # of a batch: a larger one is worth a write of its own
 RUN_BYTES = 8192  # of PUBs at once: a larger message is no small one
 JOURNAL_BYTES_MAX = 16 << 20  # then its messages are filed at once
-TOPICS_AT_ONCE = 200  # filed before others have their turn: each takes 25 us
 
 
 class Journaling:
@@ -61,6 +62,7 @@ class Journaling:
         self._written: set[bytes] = set()  # lines of what is in the file that is written to
         self._filing: list[bytes] = []  # of what is in the other one
         self._stuck: dict[Topic, None] = {}  # whose batches could not be filed
+        self._rounds: Rounds[Topic] = Rounds(tick, self._gather)
         self._timer_set = False
         self._filing_s = 0.0  # how long the last filing took, so far
 
@@ -155,15 +157,35 @@ class Journaling:
 
     # -- topics -------------------------------------------------------------------------------
 
-    def accept(self, topic: "Topic") -> None:
-        """The topic is quiet: gather what is published to it."""
+    def offer(self, topic: "Topic") -> None:
+        """The topic's last batch was small, and is in its log: gather what comes next, unless a
+        consumer waits for it, and not for many others."""
+        if not topic.may_gather:
+            return
+        if not topic.is_awaited:
+            self._gather(topic)
+        elif self._rounds.is_crowded and self._gather(topic):
+            self._rounds.add(topic)
+
+    def deliver(self, topic: "Topic") -> None:
+        """A consumer waits for what the journal has of the topic: file it, with many others if
+        there are."""
+        if topic in self._rounds:
+            return
+        if topic.journaled is not None and topic.journaled.ends and self._rounds.is_crowded:
+            self._rounds.add(topic)
+        else:
+            topic.file()
+
+    def _gather(self, topic: "Topic") -> bool:
         log = topic.log
         if self._stuck or self._journal.is_torn or not self._is_open or not isinstance(log, Log):
-            return
+            return False
         topic.journaled = builder = Builder(first=log.end, timestamp_ns=0)
         line = _line(topic)
         self._batches[line] = (builder.frames, builder.ends, log.base_id + log.end)
         self._topics[line] = topic
+        return True
 
     def leave(self, topic: "Topic") -> None:
         """Gather no more for the topic; what was gathered has its outcome from here on."""
@@ -177,6 +199,7 @@ class Journaling:
         """The topic's log has all that the journal has of it."""
         topic.journaled = None
         self._topics.pop(_line(topic), None)
+        self._rounds.discard(topic)
         self._stuck.pop(topic, None)
 
     def stuck(self, topic: "Topic") -> None:
@@ -184,6 +207,7 @@ class Journaling:
         journal cannot be emptied, and must not grow."""
         self._stuck[topic] = None
         self._topics[_line(topic)] = topic
+        self._rounds.discard(topic)
         if self._lines:
             self.commit()
         self._batches.clear()
@@ -235,8 +259,7 @@ class Journaling:
             topic = self._topics.get(line)
             if topic is not None:
                 topic.file()
-                if topic.is_quiet:
-                    self.accept(topic)
+                self.offer(topic)
         del self._filing[:TOPICS_AT_ONCE]
         self._filing_s += time.monotonic() - started_s
         if self._filing:

@@ -44,8 +44,8 @@ class Source(Protocol):
     def visible_end(self) -> int:
         """Everything below was acknowledged, or is about to be."""
 
-    def file(self) -> None:
-        """Append what is journaled to the log."""
+    def deliver_journaled(self) -> None:
+        """A consumer waits for what is journaled: append it to the log, now or soon."""
 
     def delete_channel(self, name: str) -> object: ...
 

@@ -50,6 +50,7 @@ class Tick:
         "_wall_ns",
         "_writing",
         "later",
+        "number",
     )
 
     def __init__(
@@ -62,6 +63,7 @@ class Tick:
     ) -> None:
         """`later` calls back after a delay, in seconds, and between ticks."""
         self.later = later
+        self.number = 0  # of ticks so far
         self._call_soon = call_soon
         self._steady_clock = steady_clock
         self._wall_clock = wall_clock
@@ -118,6 +120,7 @@ class Tick:
     def run(self) -> None:
         """One tick. What its steps announce is done in the same tick if its step is still to come,
         else in the next. A step that fails, which none should, must not stop the others."""
+        self.number += 1
         publishing, self._publishing = self._publishing, {}
         for topic in publishing:
             try:

@@ -137,8 +137,8 @@ class Topic:
             self.drop_if_unused()
             return
         self.group_commit.appended(ticket)
-        if len(batches) == 1 and batches[0].size_bytes < SMALL_BYTES and self.is_quiet:
-            self.owner.journaling.accept(self)
+        if len(batches) == 1 and batches[0].size_bytes < SMALL_BYTES:
+            self.owner.journaling.offer(self)
 
     def file(self) -> None:
         """Append what the journal has of the topic to the log, where all can see it."""
@@ -156,12 +156,20 @@ class Topic:
         self.owner.journaling.stuck(self)
         self.show(journaled.end)
 
+    def deliver_journaled(self) -> None:
+        """A consumer waits for what the journal has of the topic."""
+        self.owner.journaling.deliver(self)
+
     @property
-    def is_quiet(self) -> bool:
-        """Whether nothing waits for what is published, and nothing has to be checked before."""
-        if self.watchers or self._backlog is not None or self.intake or self.exiting:
-            return False
-        return not any(channel.has_takers for channel in self.channels.values())
+    def may_gather(self) -> bool:
+        """Whether what is published may go to the journal first: nobody follows the log, and
+        nothing has to be checked before."""
+        return not (self.watchers or self._backlog is not None or self.intake or self.exiting)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a consumer waits for what is published."""
+        return any(channel.has_takers for channel in self.channels.values())
 
     def _refusal(self, batches: list[LogBatch]) -> str | None:
         if self.exiting:

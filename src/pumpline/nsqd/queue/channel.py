@@ -153,7 +153,8 @@ class Channel:
 
     def share(self) -> None:
         if self._line and self.topic.journaled is not None:
-            self.topic.deliver_journaled()
+            # What came back waits for what the journal has, which must not wait for a round then.
+            self.topic.deliver_journaled(at_once=bool(self.delivery.behind))
         limit = min(self.topic.pumped, self.topic.log.end)  # what is not filed is not there yet
         self._announced = False
         self.delivery.settle()

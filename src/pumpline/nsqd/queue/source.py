@@ -44,8 +44,8 @@ class Source(Protocol):
     def visible_end(self) -> int:
         """Everything below was acknowledged, or is about to be."""
 
-    def deliver_journaled(self) -> None:
-        """A consumer waits for what is journaled: append it to the log, now or soon."""
+    def deliver_journaled(self, *, at_once: bool) -> None:
+        """A consumer waits for what is journaled: append it to the log, at once or soon."""
 
     def delete_channel(self, name: str) -> object: ...
 

@@ -156,9 +156,12 @@ class Topic:
         self.owner.journaling.stuck(self)
         self.show(journaled.end)
 
-    def deliver_journaled(self) -> None:
+    def deliver_journaled(self, *, at_once: bool) -> None:
         """A consumer waits for what the journal has of the topic."""
-        self.owner.journaling.deliver(self)
+        if at_once:
+            self.file()
+        else:
+            self.owner.journaling.deliver(self)
 
     @property
     def may_gather(self) -> bool:

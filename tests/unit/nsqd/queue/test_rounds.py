@@ -109,6 +109,15 @@ def test_a_consumer_that_finishes_one_by_one_gets_them_all(broker: FakeBroker) -
     assert all(got == bodies for got in received.values())
 
 
+def test_what_comes_back_waits_for_what_waits_for_a_round(broker: FakeBroker) -> None:
+    topics = busy_topics(broker)
+    publish(broker, topics, b"second")
+    again = topics[-1]
+    again.consumer.channel.requeue_one(again.consumer, 0, 0)
+    broker.run()
+    assert again.bodies() == [b"second", b"first"]
+
+
 def test_what_waits_for_a_round_is_there_for_whoever_asks(broker: FakeBroker) -> None:
     topics = busy_topics(broker)
     publish(broker, topics, b"second")

@@ -84,7 +84,7 @@ class Copy:
     due_wall_ns: int = 0
     waits_for: "list[Copy]" = field(default_factory=list)  # they go before it
     is_loose: bool = False  # a seek met it: nothing is certain about it
-    was_over: bool = False  # until a kill, which may have undone that or not
+    was_over: bool = False  # perhaps: a kill may have undone that, or an empty may have met it
     before: tuple[Any, ...] = ()  # state, owner, due: before the last answer
 
     @property

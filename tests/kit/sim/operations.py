@@ -119,8 +119,11 @@ class Operations(LedgerState):
             return
         channel = book.channels.get(name)
         for copy in channel.copies.values() if channel else ():
-            # What the topic may not have given to the channel yet is not the channel's.
-            sure = certain and copy.message not in book.backlog
+            # What the topic may not have given to the channel yet is not the channel's. One that it
+            # may have given, as a pause was not answered yet when it came, may be gone by this.
+            kept_back = copy.message in book.backlog
+            copy.was_over = copy.was_over or (kept_back and copy.message.may_be_given)
+            sure = certain and not kept_back
             if sure or not copy.is_over:  # what is over does not come back by this
                 self._drop(copy, certain=sure)
 

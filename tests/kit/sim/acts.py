@@ -281,6 +281,7 @@ class Acts(Stage):
 
     def do_set_clock(self, by_s: int) -> None:
         self.machine.clock.wall_set_ns += by_s * 10**9
+        self.ledger.clock_set()
 
     def do_slow_disk(self, by_ms: int) -> None:
         self.set_thread_delay(by_ms)

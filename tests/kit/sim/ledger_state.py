@@ -78,6 +78,19 @@ class LedgerState:
         if self._bad_from_ns < NEVER_NS:
             self._good_from_ns = min(self._good_from_ns, self.steady_ns)
 
+    def clock_set(self) -> None:
+        """What was published with a delay is due at a date until a channel reads it, and from then
+        on after a time: by any wall clock that there was before it came."""
+        ahead_ns = self.steady_ns - self._clock.wall_ns()
+        for message in self.messages.values():
+            if message.delay_ns:
+                due_ns = message.due_wall_ns + ahead_ns
+                message.due_steady_ns = min(message.due_steady_ns, due_ns)
+                for channel in self._channels(message.topic):
+                    copy = channel.copies.get(message.body)
+                    if copy is not None and not copy.attempts:
+                        copy.due_steady_ns = min(copy.due_steady_ns, due_ns)
+
     def safe_ns(self) -> int:
         """What channels did before then survives a kill now."""
         since_good_ns = self.steady_ns - self._good_from_ns

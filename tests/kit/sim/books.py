@@ -38,7 +38,7 @@ class Outcome(Enum):
     TAKEN = auto()
     REFUSED = auto()
     UNKNOWN = auto()
-    DELETED = auto()  # with its topic, which was answered
+    DELETED = auto()  # with its topic: that, or that it came too late for it, was answered
 
 
 @dataclass(eq=False)

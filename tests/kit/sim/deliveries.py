@@ -67,8 +67,10 @@ class Deliveries(Operations):
     def refused(self, messages: list[Message], reason: str) -> None:
         """nsqd has answered with an error."""
         self.now += 1
+        # With the topic it was for, a loss of power may bring it back.
+        gone = "exiting" in reason.lower()
         for message in messages:
-            message.outcome = Outcome.REFUSED
+            message.outcome = Outcome.DELETED if gone else Outcome.REFUSED
             message.may_return = self.cannot_cut
             message.may_return_with_power = self.cannot_sync
             for channel in self._channels(message.topic):

@@ -364,3 +364,20 @@ def test_fsync_that_failed_is_tried_again_without_a_further_publish(
     run.mend_fsync()
     wait_until(lambda: run.nsqd.http("GET", "/ping")[0] == 200)
     run.power.await_synced(run.nsqd.segments("t")[0])
+
+
+def test_what_a_stop_could_not_sync_is_synced_by_the_next_start(
+    bench: Callable[..., Bench],
+) -> None:
+    run = bench("--sync-every=1000000", "--sync-timeout=100ms")
+    create_channel(run.nsqd, "t", "c")
+    run.break_fsync()
+    with run.nsqd.connect() as client:
+        client.publish("t", b"x")
+    run.nsqd.stop()
+    run.mend_fsync()
+    run.nsqd.again()
+    run.power.await_synced(run.nsqd.segments("t")[0])
+    run.power.cut(cursors="kept")
+    run.nsqd.again()
+    assert [message.body for message in drain(run.nsqd, "t", "c", 1)] == [b"x"]

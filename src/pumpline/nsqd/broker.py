@@ -5,6 +5,7 @@ Servers are around it (`nsqd.server`), topics and the disk below it (`nsqd.queue
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from pumpline.log.log import sync_paths
 from pumpline.nsqd.discovery.lookupds import Lookups
@@ -13,6 +14,7 @@ from pumpline.nsqd.options import Options
 from pumpline.nsqd.protocol.connections import Connections
 from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.tick import Tick
+from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.queue.topics import Topics
 from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.metadata import MetadataWriter
@@ -53,13 +55,33 @@ class Broker:
             for channel in topic.channels.values():
                 channel.close()
         self.disk.checkpoints.write_all_now()
-        dirty = {path for topic in topics for path in topic.group_commit.take_dirty()}
         try:
             await self.metadata.close()
-            await asyncio.to_thread(sync_paths, sorted(dirty))
         except OSError as error:
             # Logs and cursors are in their files; what is missing is found again on start.
             _LOG.error("failed to persist metadata - %s", error)
+        await self._sync(topics)
         for topic in topics:
             topic.close()
         self.disk.files.close()
+
+    async def _sync(self, topics: Iterable[Topic]) -> None:
+        """Sync all logs. One that cannot be is not marked as closed cleanly: the next start checks
+        and syncs it."""
+        dirty = {topic: set(topic.group_commit.take_all_dirty()) for topic in topics}
+        failed = await asyncio.to_thread(_unsyncable, set().union(*dirty.values()))
+        for topic, paths in dirty.items():
+            if paths & failed:
+                topic.log.sync_failed(sorted(paths))
+
+
+def _unsyncable(paths: set[str]) -> set[str]:
+    """Sync files and directories; returns those that could not be. For a thread."""
+    failed = set()
+    for path in sorted(paths):
+        try:
+            sync_paths([path])
+        except OSError as error:
+            failed.add(path)
+            _LOG.error("failed to sync %s - %s", path, error)
+    return failed

@@ -55,6 +55,7 @@ class GroupCommit:
         self.closed: str | None = None  # why the log takes nothing, if so
         self._mark = self._log.mark()  # all before was synced
         self._under_way = self._mark, self._log.end, self._waiting  # what an fsync covers
+        self._syncing: list[str] = []  # paths, likewise
 
     @property
     def unsynced(self) -> int:
@@ -79,10 +80,17 @@ class GroupCommit:
             return []
         self._under_way = self._log.mark(), self._log.end, self._waiting
         self._waiting = []
-        return self._log.take_dirty()
+        self._syncing = self._log.take_dirty()
+        return self._syncing
+
+    def take_all_dirty(self) -> list[str]:
+        """As `take_dirty`, for a stop: with what an fsync covers that is under way, and may fail
+        when it is too late."""
+        return [] if self.closed is not None else [*self._syncing, *self._log.take_dirty()]
 
     def sync_done(self, paths: list[str], error: OSError | None) -> None:
         topic = self._topic
+        self._syncing = []
         mark, end, tickets = self._under_way
         if topic.exiting:
             reason: str | None = EXITING

@@ -388,7 +388,8 @@ class Topic:
         self.exiting = True
         self._wake_watchers()
         if not self.ephemeral and self.log.mark() != self.manifest.clean_mark:
-            self.manifest.try_write(clean=self.group_commit.cut() and self.tokens.close())
+            clean = self.group_commit.cut() and self.tokens.close() and not self.log.unsynced
+            self.manifest.try_write(clean=clean)
         self.log.close()
 
     def delete(self) -> None:

@@ -112,3 +112,20 @@ def test_a_topic_whose_log_cannot_be_cut_can_be_deleted(broken: Broken) -> None:
     broken.broker.advance(5)
     broken.broker.settle()
     assert broken.broker.publish(broken.broker.topic(), b"new").error is None
+
+
+def test_a_stop_syncs_what_an_fsync_under_way_may_fail_to_sync(tmp_path: Path) -> None:
+    broker = FakeBroker(tmp_path, Options(sync_every=1))
+    topic = broker.topic()
+    broker.publish(topic, b"x")
+    assert broker.threads.waiting  # it has begun
+    assert log_of(topic).segments[-1].path in topic.group_commit.take_all_dirty()
+
+
+def test_a_log_that_a_stop_could_not_sync_is_synced_on_the_next_start(tmp_path: Path) -> None:
+    broker = FakeBroker(tmp_path)
+    topic = broker.topic()
+    broker.publish(topic, b"x")
+    log_of(topic).sync_failed(topic.group_commit.take_all_dirty())
+    topic.close()
+    assert FakeBroker(tmp_path).load()["t"].group_commit.unsynced

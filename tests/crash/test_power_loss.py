@@ -20,6 +20,7 @@ from tests.kit.crash.killable_nsqd import (
     await_checkpoint,
     create_channel,
     drain,
+    drain_all,
     refusal,
     until_barrier,
 )
@@ -381,3 +382,27 @@ def test_what_a_stop_could_not_sync_is_synced_by_the_next_start(
     run.power.cut(cursors="kept")
     run.nsqd.again()
     assert [message.body for message in drain(run.nsqd, "t", "c", 1)] == [b"x"]
+
+
+def test_a_dead_letter_is_on_the_disk_before_its_channel_has_finished_with_it(
+    bench: Callable[..., Bench],
+) -> None:
+    run = bench("--sync-every=1000000", "--sync-timeout=1h")
+    nsqd = run.nsqd
+    create_channel(nsqd, "t", "c")
+    assert nsqd.http("POST", "/topic/settings?topic=t", b'{"max_attempts":1}')[0] == 200
+    with nsqd.connect() as client:
+        client.publish("t", b"x")
+    nsqd.restart()  # which syncs it
+    with nsqd.connect() as client:
+        client.sub("t", "c")
+        client.rdy(1)
+        client.req(client.read_message().id)
+        shown = "/topic/settings?topic=t"
+        wait_until(lambda: b'"dead_letters":1' in nsqd.http("GET", shown)[1])
+    await_checkpoint(nsqd, "t", "c")
+    run.power.cut(cursors="kept")
+    nsqd.again()
+    letters = [json.loads(message.body)["body"] for message in drain_all(nsqd, "t.dlq", "c")]
+    left = [message.body.decode() for message in drain_all(nsqd, "t", "c")]
+    assert {*letters, *left} == {"x"}

@@ -1,10 +1,10 @@
 """Dead letters: messages of a channel that were delivered as often as they may be.
 
 A message that comes back after its last attempt (requeued, timed out, its consumer gone) is written
-to the dead-letter topic and only then, when that topic says it has it, finished in the channel. A
-crash in between brings it again with its attempts, so it is at worst twice among the dead letters,
-never in neither place. Until it is written it is neither waiting nor in flight; a failed write is
-tried again every second.
+to the dead-letter topic and only then, when that topic has synced it, finished in the channel: the
+channel's cursor may reach the disk sooner than the letter does. A crash in between brings it again
+with its attempts, so it is at worst twice among the dead letters, never in neither place. Until
+then it is neither waiting nor in flight; a failed write or fsync is tried again every second.
 
 Form `json` (the default) says where the message came from, and keeps the body readable:
 
@@ -33,7 +33,8 @@ from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.core.text.settings import FORM_BODY
 from pumpline.log.reader import Reader
 from pumpline.log.ring import RingReader
-from pumpline.nsqd.queue.source import SourceReader
+from pumpline.nsqd.queue.outcome import EXITING
+from pumpline.nsqd.queue.source import Letterbox, SourceReader
 
 LETTERS_PER_TICK = 256
 LETTERS_BYTES_PER_TICK = 4 << 20
@@ -67,7 +68,7 @@ class DeadLetters:
 
     @property
     def pending(self) -> int:
-        """Messages that are not in the dead-letter topic yet."""
+        """Messages that are not safe in the dead-letter topic yet."""
         return len(self._waiting) + len(self._writing)
 
     def claim(self, offset: int) -> bool:
@@ -118,23 +119,42 @@ class DeadLetters:
             self._again(offsets, str(error))
             return
         for letter in letters:
-            target.put(letter, 0, len(letter))
-        ticket = target.ticket()
+            target.intake.put(letter, 0, len(letter))
+        ticket = target.intake.ticket()
         self._writing.update(offsets)
-        ticket.wait(lambda: self._written(offsets, ticket.error))
+        ticket.wait(lambda: self._written(offsets, target, ticket.error))
 
-    def _written(self, offsets: list[int], error: str | None) -> None:
-        mine = [offset for offset in offsets if offset in self._writing]
-        self._writing.difference_update(mine)
+    def _written(self, offsets: list[int], target: Letterbox, error: str | None) -> None:
         if self._channel.exiting:
             return
         if error is not None:
-            self._again(mine, error)
+            self._again(self._take(offsets), error)
             return
-        self.count += len(mine)
-        self._finish(mine)
+        self.count += len(self._writing.intersection(offsets))
+        self._sync(offsets, target)
         if self._waiting:
             self._announce()
+
+    def _sync(self, offsets: list[int], target: Letterbox) -> None:
+        ticket = target.group_commit.sync()
+        if ticket.done:
+            self._synced(offsets, target, ticket.error)
+        else:
+            ticket.wait(lambda: self._synced(offsets, target, ticket.error))
+
+    def _synced(self, offsets: list[int], target: Letterbox, error: str | None) -> None:
+        if self._channel.exiting:
+            return
+        if error is None or error == EXITING:  # the letters are deleted with their topic
+            self._finish(self._take(offsets))
+        else:
+            self._channel.topic.tick.later(RETRY_S, lambda: self._sync(offsets, target))
+
+    def _take(self, offsets: list[int]) -> list[int]:
+        """Those that are still being written: the channel was not emptied or moved meanwhile."""
+        mine = [offset for offset in offsets if offset in self._writing]
+        self._writing.difference_update(mine)
+        return mine
 
     def _again(self, offsets: list[int], reason: str) -> None:
         topic = self._channel.topic

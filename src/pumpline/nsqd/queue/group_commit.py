@@ -75,6 +75,20 @@ class GroupCommit:
             ticket.settle(None)
         disk.fsyncs.appended(self)
 
+    def sync(self) -> Ticket:
+        """Sync all that was appended and acknowledged so far, soon; the outcome."""
+        ticket = Ticket()
+        if self._topic.exiting:
+            ticket.settle(EXITING)
+        elif self._disk.fsyncs.group_commit or not (self._log.unsynced or self._syncing):
+            ticket.settle(None)
+        elif self._log.unsynced:
+            self._waiting.append(ticket)
+            self._disk.fsyncs.hurry(self)
+        else:
+            self._under_way[2].append(ticket)
+        return ticket
+
     def take_dirty(self) -> list[str]:
         if self._topic.exiting or self.closed is not None:
             return []

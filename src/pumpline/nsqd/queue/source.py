@@ -11,7 +11,8 @@ from pumpline.core.text.settings import TopicSettings
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.queue.group_commit import GroupCommit
+from pumpline.nsqd.queue.intake import TopicIntake
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.storage.disk import Disk
 
@@ -19,10 +20,11 @@ from pumpline.nsqd.storage.disk import Disk
 class Letterbox(Protocol):
     """A topic that dead letters are published to."""
 
-    def put(self, buf: bytes | bytearray, pos: int, end: int) -> None: ...
+    @property
+    def intake(self) -> TopicIntake: ...
 
-    def ticket(self) -> Ticket:
-        """The outcome of what was put in this tick."""
+    @property
+    def group_commit(self) -> GroupCommit: ...
 
 
 class Source(Protocol):

@@ -121,9 +121,9 @@ class Topic:
 
     # -- publishing ---------------------------------------------------------------------------
 
-    def letterbox(self) -> TopicIntake:
-        """Of the topic for dead letters, created if need be; OSError when it cannot be."""
-        return self.owner.topic(self.settings.dead_letters_of(self.name)).intake
+    def letterbox(self) -> "Topic":
+        """The topic for dead letters, created if need be; OSError when it cannot be."""
+        return self.owner.topic(self.settings.dead_letters_of(self.name))
 
     def commit(self) -> None:
         batches, ticket = self.intake.take()

@@ -41,6 +41,7 @@ class Fsyncs:
         self._waiting: dict[Synced, None] = {}
         self._running: set[Synced] = set()
         self._resting: set[Synced] = set()
+        self._hurried: set[Synced] = set()  # somebody waits for their next fsync
         self._timer_set = False
 
     def appended(self, topic: Synced) -> None:
@@ -50,6 +51,11 @@ class Fsyncs:
         else:
             self._wait(topic)
 
+    def hurry(self, topic: Synced) -> None:
+        """Sync a topic, whose log grew, as soon as it may be."""
+        self._hurried.add(topic)
+        self._start(topic)
+
     def _wait(self, topic: Synced) -> None:
         self._waiting[topic] = None
         if not self._timer_set:
@@ -58,6 +64,7 @@ class Fsyncs:
 
     def forget(self, topic: Synced) -> None:
         self._waiting.pop(topic, None)
+        self._hurried.discard(topic)
 
     def _on_timer(self) -> None:
         self._timer_set = False
@@ -68,6 +75,7 @@ class Fsyncs:
     def _start(self, topic: Synced) -> None:
         if topic in self._running or topic in self._resting:
             return
+        self._hurried.discard(topic)
         paths = topic.take_dirty()
         if not paths:
             return
@@ -105,5 +113,7 @@ class Fsyncs:
         self._go_on(topic)
 
     def _go_on(self, topic: Synced) -> None:
-        if topic.unsynced:
+        if topic in self._hurried:
+            self._start(topic)
+        elif topic.unsynced:
             self.appended(topic)

@@ -53,6 +53,7 @@ def test_requeued_once_too_often(broker: FakeBroker) -> None:
             "body": "bad é",
         }
     ]
+    broker.settle()
     assert (channel.dead_letters.count, channel.dead_letters.pending) == (1, 0)
     assert (channel.delivery.low, channel.depth, channel.in_flight_count) == (2, 0, 0)
 
@@ -161,8 +162,68 @@ def test_failed_write_is_tried_again_and_nothing_is_finished_before(
         )  # killed here, it comes again
         assert list(again.ready) == [0]
     broker.advance(1)
+    broker.settle()
     assert offsets(broker) == [0]
     assert channel.delivery.low == 1
+
+
+def give_up(broker: FakeBroker) -> Channel:
+    """A channel with a message that is a dead letter now, and not synced yet."""
+    topic, channel = make(broker, TopicSettings(max_attempts=1))
+    broker.publish(topic, b"x")
+    consumer, _ = broker.consume(channel, rdy=1)
+    channel.requeue_one(consumer, 0, 0)
+    broker.run()
+    assert (channel.dead_letters.count, channel.dead_letters.pending) == (1, 1)
+    assert channel.delivery.low == 0
+    return channel
+
+
+def test_finished_as_soon_as_the_letter_is_synced(broker: FakeBroker) -> None:
+    """Not after --sync-timeout: until then a kill would bring it again."""
+    channel = give_up(broker)
+    broker.settle()
+    assert (channel.delivery.low, channel.dead_letters.pending) == (1, 0)
+
+
+def test_finished_with_the_next_fsync_while_one_is_under_way(broker: FakeBroker) -> None:
+    target = broker.topic("t.dlq")
+    broker.publish(target, b"other")
+    target.group_commit.sync()
+    channel = give_up(broker)
+    broker.settle()
+    assert channel.delivery.low == 0
+    broker.advance(0.02)
+    broker.settle()
+    assert channel.delivery.low == 1
+
+
+def test_not_finished_while_fsyncs_fail(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    channel = give_up(broker)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", refuse)
+        for _ in range(3):
+            broker.settle()
+            broker.advance(1)
+        assert (channel.delivery.low, channel.dead_letters.pending) == (0, 1)
+    broker.settle()
+    broker.advance(1)
+    broker.settle()
+    assert (channel.delivery.low, channel.dead_letters.pending) == (1, 0)
+    assert offsets(broker) == [0]
+
+
+def test_finished_when_the_letters_are_deleted(broker: FakeBroker) -> None:
+    channel = give_up(broker)
+    broker.topics.delete("t.dlq")
+    broker.settle()
+    assert (channel.delivery.low, channel.dead_letters.pending) == (1, 0)
+    assert "t.dlq" not in broker.topics
 
 
 def test_killed_between_writing_and_finishing_it_is_there_twice(

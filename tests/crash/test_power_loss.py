@@ -31,6 +31,7 @@ from tests.kit.crash.repeats import Repeater, check_once
 from tests.kit.daemons import COMMAND_VARIABLE, ErrorFrame, wait_until
 
 SEEDS = (1,)
+LARGE = bytes(10_000)
 GROUP_COMMIT = "--sync-every=1"
 SYNC_S = 0.02
 CHANNELS = (("t", "a"), ("t", "b"), ("u", "a"))
@@ -302,7 +303,7 @@ def test_publish_that_can_be_neither_synced_nor_cut_off_is_never_delivered(
     nsqd = run.nsqd
     create_channel(nsqd, "t", "c")
     with nsqd.connect() as client:
-        client.publish("t", b"before")
+        client.publish("t", LARGE)  # the next one does not go to the journal
     run.break_fsync()
     run.break_ftruncate()
     with nsqd.connect() as client:
@@ -314,7 +315,7 @@ def test_publish_that_can_be_neither_synced_nor_cut_off_is_never_delivered(
         with nsqd.connect() as client:
             assert refusal(client, "PUB t", b"refused") == f"E_PUB_FAILED PUB failed {EROFS_TEXT}"
     assert nsqd.http("GET", "/ping")[0] == 500
-    assert [message.body for message in drain(nsqd, "t", "c", 1)] == [b"before"]
+    assert [message.body for message in drain(nsqd, "t", "c", 1)] == [LARGE]
     run.mend_ftruncate()
     wait_until(lambda: nsqd.http("POST", "/pub?topic=t", b"after") == (200, b"OK"))
     wait_until(lambda: nsqd.http("GET", "/ping")[0] == 200)
@@ -323,6 +324,32 @@ def test_publish_that_can_be_neither_synced_nor_cut_off_is_never_delivered(
     nsqd.kill()
     nsqd.again()
     assert drain(nsqd, "t", "c", 0) == []
+
+
+def test_publish_that_the_journal_can_neither_sync_nor_cut_off_is_never_delivered(
+    bench: Callable[..., Bench],
+) -> None:
+    run = bench(GROUP_COMMIT, "--sync-timeout=10ms")
+    nsqd = run.nsqd
+    for topic in ("t", "other"):
+        create_channel(nsqd, topic, "c")
+        with nsqd.connect() as client:
+            client.publish(topic, b"before")
+    run.break_fsync()
+    run.break_ftruncate()
+    for topic in ("t", "other"):
+        with nsqd.connect() as client:
+            answer = refusal(client, f"PUB {topic}", b"refused")
+            assert answer == f"E_PUB_FAILED PUB failed {EIO_TEXT}"
+    run.mend_fsync()
+    run.mend_ftruncate()
+    wait_until(lambda: not any(path.stat().st_size for path in nsqd.data_path.glob("journal-*")))
+    with nsqd.connect() as client:
+        client.publish("t", b"after")
+    nsqd.kill()
+    nsqd.again()
+    assert [message.body for message in drain(nsqd, "t", "c", 2)] == [b"before", b"after"]
+    assert [message.body for message in drain(nsqd, "other", "c", 1)] == [b"before"]
 
 
 def test_consumer_that_lags_behind_gets_what_replaced_a_refused_publish(

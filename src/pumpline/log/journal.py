@@ -7,12 +7,14 @@ says which log it belongs to, and where in it (id = the log's base id + offset).
 Two files take turns: while the messages of one are filed in their logs, the other is written to;
 when all are, the first is emptied. A kill leaves messages that their logs lack: `unfiled` has them
 on the next start. An append that fails has written nothing, or the file takes no more until it is
-emptied (`is_torn`).
+emptied (`is_torn`). An fsync is somebody else's: `take_dirty` says of which files, and `synced` or
+`cut_back` what came of it.
 """
 
 import errno
 import logging
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from struct import Struct
@@ -50,6 +52,20 @@ class PublishJournal:
     def append(self, batch: LogBatch) -> None:
         """Write `batch`, or raise OSError having written nothing that counts."""
         self._files[0].append(batch.parts())
+
+    def take_dirty(self) -> list[str]:
+        """The paths that an fsync has to cover from now on, so that all so far is on the disk."""
+        return [path for file in self._files for path in file.take_dirty()]
+
+    def synced(self) -> None:
+        """The fsync of what `take_dirty` returned last has succeeded."""
+        for file in self._files:
+            file.synced()
+
+    def cut_back(self) -> None:
+        """Take back everything that was appended and is not synced."""
+        for file in self._files:
+            file.cut_back()
 
     def turn(self) -> None:
         """Write to the other file from now on, if it is empty."""
@@ -90,6 +106,27 @@ class Unfiled:
 
     def __init__(self, frames: dict[int, memoryview]) -> None:
         self._frames = frames
+        self._ids = sorted(frames)
+
+    def has_any_of(self, log: Log) -> bool:
+        """Whether the journal has messages that are in the log, or follow on it."""
+        return bool(self._ids_of(log))
+
+    def mend(self, log: Log) -> None:
+        """Cut the log off where it lacks messages that are here. A loss of power may have taken
+        some that were not synced and spared later ones; all of these are here as well."""
+        ids = self._ids_of(log)
+        if ids and ids[0] < log.base_id + log.end:
+            gap = log.first_gap(ids[0] - log.base_id)
+            if gap is not None and self._has_all(log.base_id + gap[2], log.base_id + log.end):
+                log.cut_back(gap)
+
+    def _has_all(self, first_id: int, end_id: int) -> bool:
+        return all(message_id in self._frames for message_id in range(first_id, end_id))
+
+    def _ids_of(self, log: Log) -> list[int]:
+        start = bisect_left(self._ids, log.base_id)
+        return self._ids[start : bisect_right(self._ids, log.base_id + log.end, lo=start)]
 
     def take(self, log: Log) -> Builder | None:
         """Those that follow on the end of the log, if any."""
@@ -117,6 +154,9 @@ class _File:
     def __init__(self, path: str, files: FilePool) -> None:
         self.size_bytes = 0
         self.is_torn = False
+        self._synced_bytes = 0
+        self._syncing_bytes = 0  # what an fsync that is under way covers
+        self._is_new = True  # its name is not synced
         self._is_kept = False  # it is damaged, and there was no room for a copy
         self._path = path
         self._files = files
@@ -132,6 +172,21 @@ class _File:
             raise
         self.size_bytes += sum(map(len, parts))
 
+    def take_dirty(self) -> list[str]:
+        self._syncing_bytes = self.size_bytes
+        if self.size_bytes == self._synced_bytes:
+            return []
+        return [self._path, os.path.dirname(self._path)] if self._is_new else [self._path]
+
+    def synced(self) -> None:
+        if self._syncing_bytes:
+            self._is_new = False
+        self._synced_bytes = self._syncing_bytes
+
+    def cut_back(self) -> None:
+        if self.size_bytes > self._synced_bytes:
+            self._cut(self._synced_bytes)
+
     def empty(self) -> None:
         if (self.size_bytes or self.is_torn) and not self._is_kept:
             self._cut(0)
@@ -144,8 +199,14 @@ class _File:
             _LOG.error("JOURNAL: cannot cut %s: %s", self._path, error)
             self.is_torn = True
         else:
-            self.size_bytes = size_bytes
-            self.is_torn = False
+            self._has(size_bytes)
+
+    def _has(self, size_bytes: int) -> None:
+        """The file is sound up to here, and ends here."""
+        self.size_bytes = size_bytes
+        self._synced_bytes = min(self._synced_bytes, size_bytes)
+        self._syncing_bytes = min(self._syncing_bytes, size_bytes)
+        self.is_torn = False
 
     def remove(self) -> None:
         self._files.forget(self._path)
@@ -157,8 +218,8 @@ class _File:
         except OSError as error:  # what is in it is in the logs, and will be found there
             _LOG.error("JOURNAL: cannot remove %s: %s", self._path, error)
             return
-        self.size_bytes = 0
-        self.is_torn = False
+        self._is_new = True
+        self._has(0)
 
     def read(self) -> list[LogBatch]:
         try:

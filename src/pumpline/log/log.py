@@ -23,7 +23,7 @@ from weakref import WeakSet, WeakValueDictionary
 from pumpline.core.messages.batches import LogBatch
 from pumpline.log.files import FilePool, sync_file, write_all, write_whole
 from pumpline.log.reader import Block, Reader
-from pumpline.log.recovery import Damage, recover, survey
+from pumpline.log.recovery import Damage, parse, recover, survey
 from pumpline.log.segment import OFFSET_END, SUFFIX, DeferredSpan, Segment, offset_in
 
 _LOG = logging.getLogger(__name__)
@@ -335,6 +335,25 @@ class Log:
     def report_read_error(self, error: BaseException, retry: Callable[[], None]) -> None:
         _LOG.error("LOG: cannot read %s: %s (will try again)", self.directory, error)
         self._later(_RETRY_S, retry)
+
+    def first_gap(self, offset: int) -> tuple[int, int, int] | None:
+        """The first place after `offset` at which the log lacks an offset below its end, as
+        `cut_back` takes it: segment, position, offset. Reads all there is from there on."""
+        for segment in self.segments[max(bisect_right(self.segments, offset, key=_FIRST) - 1, 0) :]:
+            with open(segment.path, "rb") as file:
+                data = memoryview(file.read())
+            limit = self.limit_of(segment)
+            batches, position, _ = parse(data, limit)
+            end = segment.first
+            at = 0
+            for batch in batches:
+                if batch.first > end:
+                    return segment.first, at, end
+                end = batch.end
+                at += batch.size_bytes
+            if end < min(limit, self.end):
+                return segment.first, position, end
+        return None
 
     # -- the end of segments ------------------------------------------------------------------
 

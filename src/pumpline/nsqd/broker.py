@@ -49,7 +49,7 @@ class Broker:
 
     async def close(self) -> None:
         """Everything to disk; connections and listeners are closed by now."""
-        self.topics.journaling.close()
+        self.topics.journaling.stop()
         topics = self.topics.values()
         for topic in topics:
             for channel in topic.channels.values():
@@ -61,6 +61,7 @@ class Broker:
             # Logs and cursors are in their files; what is missing is found again on start.
             _LOG.error("failed to persist metadata - %s", error)
         await self._sync(topics)
+        self.topics.journaling.close()
         for topic in topics:
             topic.close()
         self.disk.files.close()

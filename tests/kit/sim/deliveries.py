@@ -46,8 +46,12 @@ class Deliveries(Operations):
     def taken(self, messages: list[Message]) -> None:
         """nsqd has written its OK."""
         self.now += 1
+        is_known = messages[0].topic in self.topics
         topic = self.topic(messages[0].topic)
-        topic.is_certain = True
+        if not all(message.is_loose for message in messages):
+            topic.is_certain = True
+        elif not is_known:
+            topic.is_certain = False  # it was deleted meanwhile, and the OK waited for others
         self.never_made.discard(topic.name)
         self._check_bound(topic, messages)
         for message in messages:

@@ -73,6 +73,32 @@ class Builder:
         self.frames += frame
         self.ends += _U32.pack(len(self.frames))
 
+    def extend(self, ends: bytearray | memoryview, frames: bytearray | memoryview) -> None:
+        """Add the messages of another batch, whose frames end there."""
+        start = len(self.frames)
+        self.frames += frames
+        self.ends += b"".join(_U32.pack(start + end) for (end,) in _U32.iter_unpack(ends))
+
+    def head(self, count: int) -> "Builder":
+        """A batch of the first `count` messages."""
+        head = Builder(first=self.first, timestamp_ns=self.timestamp_ns, due_ns=self.due_ns)
+        head.extend(self.ends[: 4 * count], self.frames[: self._position(count)])
+        return head
+
+    def without(self, count: int) -> "Builder":
+        """A batch of the others."""
+        at = self._position(count)
+        first = self.first + count
+        rest = Builder(first=first, timestamp_ns=self.timestamp_ns, due_ns=self.due_ns)
+        rest.frames += self.frames[at:]
+        ends = _U32.iter_unpack(self.ends[4 * count :])
+        rest.ends += b"".join(_U32.pack(end - at) for (end,) in ends)
+        return rest
+
+    def _position(self, count: int) -> int:
+        """Where the first `count` messages end."""
+        return int(_U32.unpack_from(self.ends, 4 * count - 4)[0]) if count else 0
+
     def seal(self) -> "LogBatch":
         batch = LogBatch(
             first=self.first,

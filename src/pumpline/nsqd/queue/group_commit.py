@@ -44,6 +44,9 @@ class CommittingTopic(Protocol):
         """Publishes were refused: if there is no other reason for the topic, delete it."""
 
 
+_UnderWay = tuple[tuple[int, int, int] | None, int, list[Ticket], list[Ticket]]
+
+
 class GroupCommit:
     """`storage.fsync` sees a topic as this."""
 
@@ -52,9 +55,11 @@ class GroupCommit:
         self._log = topic.log
         self._disk = topic.disk
         self._waiting: list[Ticket] = []  # for an fsync
+        self._filed: list[Ticket] = []  # likewise, of what the journal has as well
         self.closed: str | None = None  # why the log takes nothing, if so
         self._mark = self._log.mark()  # all before was synced
-        self._under_way = self._mark, self._log.end, self._waiting  # what an fsync covers
+        # What an fsync covers.
+        self._under_way: _UnderWay = self._mark, self._log.end, [], []
         self._syncing: list[str] = []  # paths, likewise
 
     @property
@@ -75,6 +80,24 @@ class GroupCommit:
             ticket.settle(None)
         disk.fsyncs.appended(self)
 
+    def filed(self, ticket: Ticket) -> None:
+        """The log grew by what the journal has. That was acknowledged, so it is shown at once; the
+        ticket says when the journal need not have it any more, or that the log has it no more."""
+        self._topic.show(self._log.end)
+        if not self._log.unsynced:
+            ticket.settle(None)
+            return
+        if self._disk.fsyncs.group_commit:
+            self._filed.append(ticket)
+        else:
+            ticket.settle(None)
+        self._disk.fsyncs.appended(self)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody waits for the outcome of a publish."""
+        return not self._waiting and not self._under_way[2]
+
     def sync(self) -> Ticket:
         """Sync all that was appended and acknowledged so far, soon; the outcome."""
         ticket = Ticket()
@@ -92,8 +115,8 @@ class GroupCommit:
     def take_dirty(self) -> list[str]:
         if self._topic.exiting or self.closed is not None:
             return []
-        self._under_way = self._log.mark(), self._log.end, self._waiting
-        self._waiting = []
+        self._under_way = self._log.mark(), self._log.end, self._waiting, self._filed
+        self._waiting, self._filed = [], []
         self._syncing = self._log.take_dirty()
         return self._syncing
 
@@ -105,7 +128,9 @@ class GroupCommit:
     def sync_done(self, paths: list[str], error: OSError | None) -> None:
         topic = self._topic
         self._syncing = []
-        mark, end, tickets = self._under_way
+        mark, end, publishes, filed = self._under_way
+        self._under_way = mark, end, [], []
+        tickets = [*publishes, *filed]
         if topic.exiting:
             reason: str | None = EXITING
         elif error is None:
@@ -139,17 +164,18 @@ class GroupCommit:
     def close(self) -> None:
         """The topic is deleted."""
         self._disk.fsyncs.forget(self)
-        for ticket in (*self._waiting, *self._topic.abandon()):
+        for ticket in (*self._waiting, *self._filed, *self._topic.abandon()):
             ticket.settle(EXITING)
 
     def _take_back(self) -> list[Ticket]:
         """The fsync failed: truncate the log to the last synced mark; return the tickets of all
         publishes since, to be failed.
 
-        None of them was acknowledged or delivered. What is being put goes, too: its offsets follow
-        on those that are taken back.
+        None of them was acknowledged or delivered, but for what the journal has, which is filed
+        again. What is being put goes, too: its offsets follow on those that are taken back.
         """
-        tickets, self._waiting = self._waiting, []
+        tickets = [*self._waiting, *self._filed]
+        self._waiting, self._filed = [], []
         tickets += self._topic.abandon()
         self._cut_back()
         return tickets

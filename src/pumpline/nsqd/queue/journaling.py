@@ -13,17 +13,26 @@ ever sees an open batch. Where consumers wait for many topics at once, these are
 and filed much sooner (`rounds`).
 
 A batch that cannot be filed, as on a full disk, is safe in the journal: its topic takes nothing new
-before it is. With --sync-every=1 nothing is gathered: an fsync of each log follows anyway.
+before it is.
+
+With --sync-every=1 a message is acknowledged when the journal is synced (`journal_sync`), and only
+then filed; the journal is emptied when the logs are synced, too. Until then other publishes to the
+topic wait: they must not be in the log after what a loss of power might take from it. Should the
+log's fsync fail, it is cut back, and what the journal has is filed again. Nothing that consumers
+wait for goes to the journal then: each round would be an fsync of every log.
 """
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import FULL_BYTES, Builder, LogBatch
 from pumpline.core.messages.kernels import message, pubs_by_line
+from pumpline.log.journal import seal
 from pumpline.log.log import Log
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.queue.journal_sync import JournalSync
+from pumpline.nsqd.queue.outcome import EXITING, Ticket
 from pumpline.nsqd.queue.rounds import TOPICS_AT_ONCE, Rounds
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.storage.disk import Disk
@@ -35,6 +44,7 @@ if TYPE_CHECKING:  # a topic is given in
     from pumpline.nsqd.queue.topic import Topic
 
 FILE_S = 0.1  # after which what the journal has is in the logs, too
+SYNCED_FILE_S = 1.0  # likewise with --sync-every=1: each log is an fsync
 FILE_REST = 10  # times as long as that took, it rests: with many topics it takes long
 RETRY_S = 0.5
 SMALL_BYTES = 4096  # of a batch: a larger one is worth a write of its own
@@ -51,7 +61,11 @@ class Journaling:
         self._journal = disk.journal
         self._make_room = make_room
         self._message_bytes_max = options.max_msg_size
-        self._is_open = not disk.fsyncs.group_commit
+        self._is_open = True
+        self._syncs = disk.fsyncs.group_commit
+        self._sync = JournalSync(
+            disk.journal, disk, acknowledged=self._acknowledged, refused=self._refused
+        )
         # Of each quiet topic, by the line of its PUBs: frames, ends and first id of its batch.
         self._batches: dict[bytes, tuple[bytearray, bytearray, int]] = {}
         self._topics: dict[bytes, Topic] = {}  # these, and those that left and are not filed
@@ -61,10 +75,18 @@ class Journaling:
         self._lines: list[bytes] = []  # of these
         self._written: set[bytes] = set()  # lines of what is in the file that is written to
         self._filing: list[bytes] = []  # of what is in the other one
+        self._is_filing = False  # until that one is emptied
         self._stuck: dict[Topic, None] = {}  # whose batches could not be filed
+        # With --sync-every=1: how much of a topic's batch was acknowledged; the batches that its
+        # log has, and has not synced.
+        self._synced_counts: dict[Topic, int] = {}
+        self._unsynced: dict[Topic, list[LogBatch]] = {}
+        self._to_sync: set[Topic] = set()  # of these, before the other file is emptied
+        self._files_after = 0  # tickets: as many must be settled before it is filed
         self._rounds: Rounds[Topic] = Rounds(tick, self._gather)
         self._timer_set = False
-        self._filing_s = 0.0  # how long the last filing took, so far
+        self._begun_s = 0.0  # when the last filing began
+        self._filing_s = 0.0  # how long it took
 
     # -- publishing ---------------------------------------------------------------------------
 
@@ -142,29 +164,56 @@ class Journaling:
             ticket.settle(self._disk.health.failed(error, "the journal", size_bytes=size_bytes))
         else:
             self._written.update(lines)
-            ticket.settle(None)
+            self._sync.written(ticket, lines)
         if self._journal.size_bytes > JOURNAL_BYTES_MAX:
             self._begin_filing()
+            if self._journal.size_bytes > 2 * JOURNAL_BYTES_MAX:
+                self._batches.clear()  # the other file takes long: the journal must not grow
         else:
-            self._set_timer(max(FILE_S, FILE_REST * self._filing_s))
+            self._set_timer(self._rest_s)
 
     def _take_back(self, lines: list[bytes]) -> None:
-        """What was put is refused."""
+        """What was put last is refused."""
         for line in lines:
-            frames, ends, _ = self._batches[line]
-            del ends[-4:]
-            del frames[int.from_bytes(ends[-4:], "big") :]
+            builder = self._topics[line].journaled
+            if builder is not None:
+                del builder.ends[-4:]
+                del builder.frames[int.from_bytes(builder.ends[-4:], "big") :]
+
+    def _acknowledged(self, lines: list[bytes]) -> None:
+        """With --sync-every=1: these are synced."""
+        for line, count in Counter(lines).items():
+            topic = self._topics[line]
+            self._synced_counts[topic] = self._synced_counts.get(topic, 0) + count
+            if line not in self._batches:  # it left, and this is what it waited for
+                topic.file()
+                self._go_on(topic)
+        self._file_some()
+
+    def _refused(self, lines: list[bytes], reason: str) -> None:
+        """With --sync-every=1: these could not be synced, and are not in the journal any more."""
+        self._take_back(lines)
+        if self._journal.is_torn:
+            self._batches.clear()  # what comes next goes to the logs
+            self._set_timer(RETRY_S)
+        for line in dict.fromkeys(lines):
+            if line not in self._batches:
+                topic = self._topics[line]
+                _, ticket = topic.intake.take()  # its offsets follow on those that were taken back
+                self.leave(topic)
+                ticket.settle(reason)
+        self._file_some()
 
     # -- topics -------------------------------------------------------------------------------
 
     def offer(self, topic: "Topic") -> None:
         """The topic's last batch was small, and is in its log: gather what comes next, unless a
         consumer waits for it, and not for many others."""
-        if not topic.may_gather:
+        if not topic.may_gather or _line(topic) in self._batches:
             return
         if not topic.is_awaited:
             self._gather(topic)
-        elif self._rounds.is_crowded and self._gather(topic):
+        elif not self._syncs and self._rounds.is_crowded and self._gather(topic):
             self._rounds.add(topic)
 
     def deliver(self, topic: "Topic") -> None:
@@ -172,7 +221,8 @@ class Journaling:
         there are."""
         if topic in self._rounds:
             return
-        if topic.journaled is not None and topic.journaled.ends and self._rounds.is_crowded:
+        has_news = topic.journaled is not None and bool(topic.journaled.ends)
+        if has_news and not self._syncs and self._rounds.is_crowded:
             self._rounds.add(topic)
         else:
             topic.file()
@@ -181,26 +231,99 @@ class Journaling:
         log = topic.log
         if self._stuck or self._journal.is_torn or not self._is_open or not isinstance(log, Log):
             return False
-        topic.journaled = builder = Builder(first=log.end, timestamp_ns=0)
+        if not topic.group_commit.is_settled or topic.group_commit.closed is not None:
+            return False  # should that be cut off, the next offsets are others
+        builder = topic.journaled or Builder(first=log.end, timestamp_ns=0)
+        topic.journaled = builder
         line = _line(topic)
-        self._batches[line] = (builder.frames, builder.ends, log.base_id + log.end)
+        self._batches[line] = (builder.frames, builder.ends, log.base_id + builder.first)
         self._topics[line] = topic
         return True
 
     def leave(self, topic: "Topic") -> None:
-        """Gather no more for the topic; what was gathered has its outcome from here on."""
+        """Gather no more for the topic."""
         if self._lines:
             self.commit()
         self._batches.pop(_line(topic), None)
         if topic.journaled is not None and not topic.journaled.ends:
-            self.filed(topic)
+            self._drop(topic)
 
-    def filed(self, topic: "Topic") -> None:
-        """The topic's log has all that the journal has of it."""
+    def batch_of(self, topic: "Topic") -> LogBatch | None:
+        """What the journal has of a topic that left, and was acknowledged."""
+        builder = topic.journaled
+        if builder is None or not self._syncs:
+            return None if builder is None else seal(builder)
+        count = self._synced_counts.get(topic, 0)
+        if not count:
+            return None
+        return seal(builder if count == builder.count else builder.head(count))
+
+    def filed(self, topic: "Topic", batch: LogBatch) -> Ticket:
+        """The topic's log has the batch; the ticket is to be settled when it is synced, if that is
+        waited for."""
+        builder = topic.journaled
+        if builder is None or builder.count == batch.count:
+            self._drop(topic)
+        else:
+            topic.journaled = builder.without(batch.count)
+            self._stuck.pop(topic, None)
+        self._synced_counts.pop(topic, None)
+        ticket = Ticket()
+        if self._syncs:
+            self._unsynced.setdefault(topic, []).append(batch)
+            ticket.wait(lambda: self._log_synced(topic, batch, ticket.error))
+        return ticket
+
+    def _log_synced(self, topic: "Topic", batch: LogBatch, error: str | None) -> None:
+        batches = self._unsynced.get(topic, [])
+        if batch not in batches:
+            return
+        if error is None and len(batches) > 1:
+            batches.remove(batch)
+            return
+        del self._unsynced[topic]
+        self._to_sync.discard(topic)
+        if error is not None and not topic.exiting:
+            self._file_again(topic, batches)
+        else:
+            self._go_on(topic)
+        self._end_filing()
+
+    def _file_again(self, topic: "Topic", batches: list[LogBatch]) -> None:
+        """The log could not be synced, and is cut back to before these."""
+        self.leave(topic)
+        builder = Builder(first=batches[0].first, timestamp_ns=0)
+        count = sum(batch.count for batch in batches) + self._synced_counts.get(topic, 0)
+        for batch in batches:
+            builder.extend(batch.ends, batch.frames)
+            topic.uncount(batch)
+        if topic.journaled is not None:
+            builder.extend(topic.journaled.ends, topic.journaled.frames)
+        topic.journaled = builder
+        self._synced_counts[topic] = count
+        self.stuck(topic)
+
+    def delays(self, topic: "Topic") -> bool:
+        """Whether other publishes to the topic have to wait for what the journal has of it."""
+        return self._syncs and (topic.journaled is not None or topic in self._unsynced)
+
+    def _go_on(self, topic: "Topic") -> None:
+        if topic.intake and not self.delays(topic):
+            self._tick.publish(topic)
+
+    def _drop(self, topic: "Topic") -> None:
+        """The journal has nothing of the topic that its log lacks."""
         topic.journaled = None
         self._topics.pop(_line(topic), None)
         self._rounds.discard(topic)
         self._stuck.pop(topic, None)
+        self._synced_counts.pop(topic, None)
+
+    def restore(self, topic: "Topic", journaled: Builder) -> None:
+        """The journal has messages of the topic that could not be filed before."""
+        topic.journaled = journaled
+        self._synced_counts[topic] = journaled.count
+        self.stuck(topic)
 
     def stuck(self, topic: "Topic") -> None:
         """What the journal has of the topic cannot be filed. Until it can, nothing is gathered: the
@@ -216,7 +339,11 @@ class Journaling:
     def forget(self, topic: "Topic") -> None:
         """The topic is deleted."""
         self.leave(topic)
-        self.filed(topic)
+        self._sync.forget(_line(topic))
+        self._drop(topic)
+        self._unsynced.pop(topic, None)
+        self._to_sync.discard(topic)
+        self._end_filing()
 
     def stop(self) -> None:
         """Gather nothing any more, and file what there is."""
@@ -225,9 +352,10 @@ class Journaling:
             topic.file()
 
     def close(self) -> None:
-        """Everything is in the logs, or stays in the journal for the next start."""
-        self.stop()
-        if not self._stuck:
+        """Everything is in the logs and synced, or stays in the journal for the next start."""
+        if self._syncs:
+            self._sync.refuse(EXITING)
+        if not self._stuck and not any(topic.log.unsynced for topic in self._unsynced):
             self._journal.remove()
 
     # -- filing -------------------------------------------------------------------------------
@@ -237,6 +365,11 @@ class Journaling:
             self._timer_set = True
             self._tick.later(delay_s, self._on_timer)
 
+    @property
+    def _rest_s(self) -> float:
+        """Until the next filing."""
+        return max(SYNCED_FILE_S if self._syncs else FILE_S, FILE_REST * self._filing_s)
+
     def _on_timer(self) -> None:
         self._timer_set = False
         for topic in list(self._stuck):
@@ -244,33 +377,45 @@ class Journaling:
         self._begin_filing()
 
     def _begin_filing(self) -> None:
-        """File what is in the journal so far."""
-        if self._filing:
+        """File what is in the journal so far, as soon as it was acknowledged."""
+        if self._is_filing:
             return
+        self._is_filing = True
+        self._begun_s = time.monotonic()
         self._journal.turn()
         self._filing = list(self._written)
         self._written.clear()
-        self._filing_s = 0.0
+        self._files_after = self._sync.written_count
         self._file_some()
 
     def _file_some(self) -> None:
-        started_s = time.monotonic()
+        if not self._is_filing or self._sync.settled_count < self._files_after:
+            return
         for line in self._filing[:TOPICS_AT_ONCE]:
             topic = self._topics.get(line)
             if topic is not None:
                 topic.file()
                 self.offer(topic)
         del self._filing[:TOPICS_AT_ONCE]
-        self._filing_s += time.monotonic() - started_s
         if self._filing:
             self._tick.later(0, self._file_some)
             return
+        self._to_sync = set(self._unsynced)
+        self._end_filing()
+
+    def _end_filing(self) -> None:
+        """All messages of the file that is not written to are in their logs: empty it, once these
+        are synced."""
+        if not self._is_filing or self._filing or self._to_sync:
+            return
+        self._is_filing = False
+        self._filing_s = time.monotonic() - self._begun_s
         if not self._stuck:
             self._journal.empty(both=not self._written)
         if self._stuck or self._journal.is_torn:
             self._set_timer(RETRY_S)
         elif self._written:
-            self._set_timer(max(FILE_S, FILE_REST * self._filing_s))
+            self._set_timer(self._rest_s)
 
 
 def _line(topic: "Topic") -> bytes:

@@ -30,7 +30,7 @@ class Awaited(Protocol):
 
     journaled: Builder | None  # what the journal has of it, and the log has not
 
-    def file(self) -> None:
+    def file(self) -> object:
         """Append what the journal has of it to its log, and show it to channels."""
 
 

@@ -19,7 +19,6 @@ from pumpline.core.text.names import is_ephemeral
 from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
 from pumpline.log.cursor import CursorFile
 from pumpline.log.files import lacks_room
-from pumpline.log.journal import seal
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
@@ -105,6 +104,7 @@ class Topic:
         self.ttl_ns = 0  # 0: messages do not get too old
         self.attempts_max = 0  # 0: no dead letters
         self._backlog: Backlog | None = None  # none: no bound
+        self._is_small = False  # the last batch that did not come from the journal
         self._visible = log.end  # of the log; behind its end while a group commit is under way
         self._deferred: list[LogBatch] = []  # published with a delay, not pumped yet
         self.group_commit = GroupCommit(self)
@@ -126,25 +126,45 @@ class Topic:
         return self.owner.topic(self.settings.dead_letters_of(self.name))
 
     def commit(self) -> None:
+        reason = None
+        if self.journaled is not None and not self.exiting:
+            reason = self.file()
+        if reason is None and self.owner.journaling.delays(self) and not self.exiting:
+            return  # it is called again
         batches, ticket = self.intake.take()
-        refusal = self._refusal(batches) if batches else None
-        if refusal is not None or not batches:
-            ticket.settle(refusal)
+        if reason is None and batches:
+            reason = self._refusal(batches)
+        if reason is not None or not batches:
+            ticket.settle(reason)
             return
         reason = self._take(batches)
         if reason is not None:
             ticket.settle(reason)
             self.drop_if_unused()
             return
+        self._is_small = len(batches) == 1 and batches[0].size_bytes < SMALL_BYTES
         self.group_commit.appended(ticket)
-        if len(batches) == 1 and batches[0].size_bytes < SMALL_BYTES:
+        if self._is_small:
             self.owner.journaling.offer(self)
 
-    def file(self) -> None:
-        """Append what the journal has of the topic to the log, where all can see it."""
-        self.owner.journaling.leave(self)
-        if self.journaled is not None and self._take([]) is None:
-            self.group_commit.appended(Ticket())
+    def file(self) -> str | None:
+        """Append what the journal has of the topic, and was acknowledged, to the log, where all can
+        see it; return why it failed, if it did."""
+        journaling = self.owner.journaling
+        journaling.leave(self)
+        batch = journaling.batch_of(self)
+        if batch is None:
+            return None
+        reason = self.group_commit.closed
+        if reason is None:
+            reason = self._take([batch])
+        if reason is None:
+            self.group_commit.filed(journaling.filed(self, batch))
+            return None
+        journaling.stuck(self)
+        if self._visible < batch.end:
+            self.show(batch.end)  # acknowledged: it counts, and is delivered later
+        return reason
 
     def unjournal(self) -> None:
         """Messages are about to be put that do not go to the journal."""
@@ -152,8 +172,7 @@ class Topic:
 
     def restore_journaled(self, journaled: Builder) -> None:
         """The journal has messages that could not be filed before."""
-        self.journaled = journaled
-        self.owner.journaling.stuck(self)
+        self.owner.journaling.restore(self, journaled)
         self.show(journaled.end)
 
     def deliver_journaled(self, *, at_once: bool) -> None:
@@ -182,29 +201,24 @@ class Topic:
         return None if self._backlog is None else self._backlog.refusal(batches)
 
     def _take(self, batches: list[LogBatch]) -> str | None:
-        """Append what the journal has, and then these; return why it failed, if it did."""
-        journaled = self.journaled
-        if journaled is not None:
-            batches = [seal(journaled), *batches]
+        """Append these; return why it failed, if it did."""
         try:
             self._append(batches)
         except OSError as error:
             size_bytes = sum(batch.size_bytes for batch in batches)
             what = f"topic {self.name}"
-            reason = self.disk.health.failed(error, what, size_bytes=size_bytes)
-            if journaled is not None:
-                self.owner.journaling.stuck(self)
-                if self._visible < journaled.end:
-                    self.show(journaled.end)  # acknowledged: it counts, and is delivered later
-            return reason
-        if journaled is not None:
-            self.owner.journaling.filed(self)
+            return self.disk.health.failed(error, what, size_bytes=size_bytes)
         for batch in batches:
             self.message_count += batch.count
             self.message_bytes += batch.body_bytes
             if batch.due_ns:
                 self._deferred.append(batch)
         return None
+
+    def uncount(self, batch: LogBatch) -> None:
+        """The log has this one no more: it will be appended again."""
+        self.message_count -= batch.count
+        self.message_bytes -= batch.body_bytes
 
     def _append(self, batches: list[LogBatch]) -> None:
         """As `write_with_room`, which costs 0.35 µs for its arguments, once a tick and topic."""
@@ -224,7 +238,7 @@ class Topic:
     def show(self, end: int) -> None:
         """Messages below `end` may be delivered."""
         self.provisional = self.provisional and end <= self._visible
-        self._visible = end
+        self._visible = max(end, self._visible)  # what the journal has may have been shown before
         if self.watchers:
             self._wake_watchers()
         if self.channels and not self.paused and not self.awaits_channels:
@@ -277,6 +291,8 @@ class Topic:
     def synced(self, end: int) -> None:
         """All messages below `end` are on disk, and acknowledged."""
         self.tokens.synced(end)
+        if self._is_small:
+            self.owner.journaling.offer(self)
 
     def abandon(self) -> list[Ticket]:
         """Drop the messages that are not appended yet; returns the tickets of who waits."""

@@ -28,7 +28,7 @@ from pumpline.log import cursor
 from pumpline.log.directory import Manifest, TopicMetadata
 from pumpline.log.holds import HoldsDamaged, StoredHold, read_holds
 from pumpline.log.journal import seal
-from pumpline.log.log import Log
+from pumpline.log.log import Log, sync_paths
 from pumpline.log.recovery import first_batch
 from pumpline.log.segment import first_of
 from pumpline.nsqd.options import Options
@@ -66,14 +66,30 @@ def stored_topics(disk: Disk, options: Options) -> Iterator[StoredTopic]:
         else:
             _LOG.warning("skipping creation of invalid topic %s", entry.name)
     all_filed = True
+    logs: list[Log] = []
     for name in sorted({*named, *disk.directory.topic_names()}):
         if is_ephemeral(name) or (name not in named and disk.directory.drop_unfinished(name)):
             continue
         stored = open_stored(disk, options, named.get(name) or TopicMetadata(name))
         all_filed = all_filed and stored.journaled is None
+        if disk.fsyncs.group_commit and disk.journal.unfiled.has_any_of(stored.log):
+            logs.append(stored.log)
         yield stored
-    if all_filed:
+    if all_filed and _synced(disk, logs):
         disk.journal.forget_unfiled()
+
+
+def _synced(disk: Disk, logs: list[Log]) -> bool:
+    """Sync logs that got messages from the journal; return whether they are."""
+    for log in logs:
+        paths = log.take_dirty()
+        try:
+            sync_paths(paths)
+        except OSError as error:
+            log.sync_failed(paths)
+            disk.health.failed(error, "what came from the journal")
+            return False
+    return True
 
 
 def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTopic:
@@ -82,6 +98,7 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     manifest = directory.read_manifest(entry.name) or _new_manifest(disk, entry.name)
     log = disk.open_log(entry.name, manifest.base_id, manifest.clean)
     log.sync_also(directory.topics_path)
+    disk.journal.unfiled.mend(log)
     journaled = _file(disk, entry.name, log, disk.journal.unfiled.take(log))
     entry = _without_deleted(entry, directory.clean_up(entry.name))
     named = (channel.name for channel in entry.channels or () if is_valid_name(channel.name))

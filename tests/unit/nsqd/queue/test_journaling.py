@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from pumpline.core.text.settings import TopicSettings
-from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue import journaling as module
 from pumpline.nsqd.queue.journaling import FILE_S, RUN_BYTES, SMALL_BYTES
 from pumpline.nsqd.queue.outcome import Ticket
@@ -121,14 +120,6 @@ def test_what_has_to_be_checked_first_does_not_go_to_the_journal(broker: FakeBro
     assert ephemeral.journaled is None
 
 
-def test_with_sync_every_1_nothing_goes_to_the_journal(tmp_path: Path) -> None:
-    broker = FakeBroker(tmp_path, Options(sync_every=1))
-    topic = broker.topic()
-    broker.publish(topic, b"m")
-    broker.settle()
-    assert topic.journaled is None
-
-
 def test_many_topics_are_filed_a_few_at_a_time(broker: FakeBroker, tmp_path: Path) -> None:
     topics = [quiet_topic(broker, f"t{number}") for number in range(450)]
     for topic in topics:
@@ -161,12 +152,34 @@ def test_a_large_journal_is_filed_before_its_time(
 def test_a_stop_files_all_and_gathers_no_more(broker: FakeBroker, tmp_path: Path) -> None:
     topics = [quiet_topic(broker, name) for name in ("a", "b")]
     tickets = [pub(broker, topic) for topic in topics]
+    broker.topics.journaling.stop()
     broker.topics.journaling.close()
     assert all(ticket.succeeded for ticket in tickets)
     assert [log_of(topic).end for topic in topics] == [2, 2]
     assert list(tmp_path.glob("journal-*")) == []
     broker.publish(topics[0], b"m")
     assert topics[0].journaled is None
+
+
+def test_a_stop_leaves_in_the_journal_what_cannot_be_filed(
+    broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = quiet_topic(broker)
+    ticket = pub(broker, topic, b"second")
+    broker.run()
+    assert ticket.succeeded
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "writev", refuse)
+        broker.topics.journaling.stop()
+        broker.topics.journaling.close()
+    assert journal_bytes(tmp_path) > 0
+    _, sink = broker.consume(broker.load()["t"].channel("c"), rdy=10)
+    broker.settle()
+    assert [body for _, _, body in sink.take()] == [b"first", b"second"]
 
 
 def test_what_comes_back_waits_for_what_the_journal_has(broker: FakeBroker) -> None:

@@ -23,6 +23,7 @@ class Notification(msgspec.Struct, kw_only=True, omit_defaults=True):
     topic: str
     channel: str = ""
     node: str = ""
+    client: str = ""
     timestamp: int
     user: str = ""
     remote_ip: str
@@ -41,7 +42,14 @@ class Notifier:
         self._task: asyncio.Task[None] | None = None
 
     def tell(
-        self, request: Request, action: str, *, topic: str, channel: str = "", node: str = ""
+        self,
+        request: Request,
+        action: str,
+        *,
+        topic: str,
+        channel: str = "",
+        node: str = "",
+        client: str = "",
     ) -> None:
         if not self._endpoint:
             return
@@ -50,6 +58,7 @@ class Notifier:
             topic=topic,
             channel=channel,
             node=node,
+            client=client,
             timestamp=int(time.time()),
             user=self._users.name(request),
             remote_ip=request.client.address,

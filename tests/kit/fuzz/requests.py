@@ -37,6 +37,7 @@ ROUTES = (
     (b"GET", b"/log/raw"),
     (b"GET", b"/log/files"),
     (b"POST", b"/channel/seek"),
+    (b"POST", b"/channel/disconnect"),
     (b"POST", b"/hold/create"),
     (b"POST", b"/hold/commit"),
     (b"POST", b"/hold/delete"),

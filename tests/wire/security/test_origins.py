@@ -34,6 +34,7 @@ CHANGING = [
     ("POST", "/channel/pause?topic=t&channel=c"),
     ("POST", "/channel/unpause?topic=t&channel=c"),
     ("POST", "/channel/seek?topic=t&channel=c&to=end"),
+    ("POST", "/channel/disconnect?topic=t&channel=c&client=127.0.0.1:1"),
     ("POST", "/hold/create?topic=t&hold=h"),
     ("POST", "/hold/commit?topic=t&hold=h&offset=0"),
     ("POST", "/hold/delete?topic=t&hold=h"),

@@ -21,7 +21,13 @@ from pumpline.web.request import Request
 TARGETS_MAX = 1000
 AT_ONCE_MAX = 16  # targets
 ON_NODES = ("pause", "unpause", "empty")
-ACTIONS = (*ON_NODES, "create", "delete", "tombstone", "delete_hold")
+ON_ONE_NODE = ("tombstone", "disconnect")
+ACTIONS = (*ON_NODES, *ON_ONE_NODE, "create", "delete", "delete_hold")
+OTHER_NAMES = {  # in notifications
+    "tombstone": "tombstone_topic_producer",
+    "delete_hold": "delete_hold",
+    "disconnect": "disconnect_client",
+}
 PLACES = ("beginning", "end")
 NS_PER_MS = 1_000_000
 
@@ -30,6 +36,7 @@ class ActionTarget(msgspec.Struct, omit_defaults=True):
     topic: str
     channel: str = ""
     hold: str = ""
+    client: str = ""  # the address of a consumer
 
 
 class ActionRequest(msgspec.Struct):
@@ -91,7 +98,9 @@ class ActionEndpoints:
                 if not target.hold:
                     raise HttpError(400, "INVALID_TARGETS")
                 check_channel(target.hold)
-        if asked.action == "tombstone" and not asked.node:
+            if asked.action == "disconnect" and not (target.channel and target.client):
+                raise HttpError(400, "INVALID_TARGETS")
+        if asked.action in ON_ONE_NODE and not asked.node:
             raise HttpError(400, "NODE_REQUIRED")
         if asked.node:
             self._nodes.known(asked.node)
@@ -107,6 +116,8 @@ class ActionEndpoints:
             doing = self._changes.delete(topic, channel, node)
         elif action == "tombstone":
             doing = self._changes.tombstone(topic, node)
+        elif action == "disconnect":
+            doing = self._changes.disconnect(topic, channel, target.client, node)
         else:
             doing = self._changes.delete_hold(topic, target.hold, node)
         try:
@@ -115,11 +126,15 @@ class ActionEndpoints:
             return Change(warnings=[str(error)], failed=True)
 
     def _notify(self, request: Request, asked: ActionRequest, target: ActionTarget) -> None:
-        names = {"tombstone": "tombstone_topic_producer", "delete_hold": "delete_hold"}
         kind = "channel" if target.channel else "topic"
-        action = names.get(asked.action, f"{asked.action}_{kind}")
-        channel = target.channel or target.hold
-        self._notifier.tell(request, action, topic=target.topic, channel=channel, node=asked.node)
+        self._notifier.tell(
+            request,
+            OTHER_NAMES.get(asked.action, f"{asked.action}_{kind}"),
+            topic=target.topic,
+            channel=target.channel or target.hold,
+            node=asked.node,
+            client=target.client,
+        )
 
     # -- to another place ---------------------------------------------------------------------
 

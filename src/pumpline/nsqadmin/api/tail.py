@@ -12,7 +12,8 @@ import msgspec
 from pumpline.nsqadmin.api.bodies import check_topic
 from pumpline.nsqadmin.api.events import EVENT_HEADERS, event
 from pumpline.nsqadmin.api.messages import BODY_MAX, LogMessage
-from pumpline.nsqadmin.api.topic_nodes import STOCK_NSQD, TopicNodes, in_words
+from pumpline.nsqadmin.api.topic_nodes import TopicNodes, in_words
+from pumpline.nsqadmin.cluster.changes import STOCK_NSQD
 from pumpline.nsqadmin.cluster.upstream import UpstreamError
 from pumpline.web.event_stream import EventStream
 from pumpline.web.replies import HttpError, Reply, stream_reply

@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from pumpline.nsqadmin.api.nsq import upstream_error
+from pumpline.nsqadmin.cluster.changes import STOCK_NSQD, is_unknown_path
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory, Failed, warning_message
 from pumpline.nsqadmin.cluster.upstream import Outcome, UpstreamError
 from pumpline.nsqadmin.live.state import ClusterState
 from pumpline.web.replies import HttpError, Reply, json_reply
-
-STOCK_NSQD = "a Go nsqd cannot do this"
 
 T = TypeVar("T")
 
@@ -52,9 +51,7 @@ class TopicNodes:
 
 
 def in_words(error: UpstreamError) -> str:
-    if error.status == 404 and error.code in ("NOT_FOUND", ""):
-        return STOCK_NSQD
-    return error.words()
+    return STOCK_NSQD if is_unknown_path(error) else error.words()
 
 
 def failures(errors: Mapping[str, UpstreamError]) -> list[dict[str, Any]]:

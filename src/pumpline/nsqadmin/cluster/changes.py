@@ -1,4 +1,5 @@
-"""Changes of a cluster: create, delete, pause, unpause, empty, tombstone, on nodes and nsqlookupds.
+"""Changes of a cluster: create, delete, pause, unpause, empty, tombstone, on nodes and nsqlookupds;
+and of one consumer, which is sent away.
 
 Each change is done side by side on all it concerns, and what every one of them said is kept, so
 that a person can be told. Knows who must be asked for what; must not know who wants it.
@@ -9,7 +10,9 @@ from collections.abc import Iterable
 import msgspec
 
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory, Failed
-from pumpline.nsqadmin.cluster.upstream import Outcome, UpstreamError
+from pumpline.nsqadmin.cluster.upstream import Outcome, UpstreamError, decoded
+
+STOCK_NSQD = "a Go nsqd cannot do this"
 
 
 class ChangeResult(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -20,10 +23,16 @@ class ChangeResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     ok: bool
     error: str  # in words, for people
     text: str = ""  # in NSQ's words
+    in_flight: int | None = None  # messages that a consumer had, which was sent away
 
     def shown(self) -> dict[str, object]:
         who = {"lookupd": self.lookupd} if self.lookupd else {"node": self.node}
-        return {**who, "ok": self.ok, "error": self.error}
+        had = {} if self.in_flight is None else {"in_flight": self.in_flight}
+        return {**who, "ok": self.ok, "error": self.error, **had}
+
+
+class DisconnectAnswer(msgspec.Struct):
+    in_flight: int = 0
 
 
 class Change(msgspec.Struct):
@@ -98,7 +107,20 @@ class Changes:
     async def delete_hold(self, topic: str, hold: str, node: str = "") -> Change:
         change = Change()
         nodes = [node] if node else await self._having(change, topic)
-        return await self._nsqds(change, nodes, "/hold/delete", {"topic": topic, "hold": hold})
+        found = await self._post(nodes, "/hold/delete", {"topic": topic, "hold": hold})
+        for each in nodes:
+            change.told.append(_told_of_ours(found.errors.get(each), each))
+        return change
+
+    async def disconnect(self, topic: str, channel: str, client: str, node: str) -> Change:
+        """Send a consumer away from a node; `client` is its address there."""
+        query = {**_names(topic, channel), "client": client}
+        try:
+            answer = await self._directory.upstream.post(node, "/channel/disconnect", query)
+            in_flight = decoded(answer, DisconnectAnswer).in_flight
+        except UpstreamError as error:
+            return Change(told=[_told_of_ours(error, node)])
+        return Change(told=[ChangeResult(node=node, ok=True, error="", in_flight=in_flight)])
 
     async def _having(self, change: Change, topic: str, *, required: bool = True) -> list[str]:
         """The nodes with the topic; Failed if nobody knows."""
@@ -141,6 +163,19 @@ def _told(error: UpstreamError | None, *, node: str = "", lookupd: str = "") -> 
     if error is None:
         return ChangeResult(node=node, lookupd=lookupd, ok=True, error="")
     return ChangeResult(node=node, lookupd=lookupd, ok=False, error=error.words(), text=str(error))
+
+
+def _told_of_ours(error: UpstreamError | None, node: str) -> ChangeResult:
+    """Of a change that only our nsqds know."""
+    if error is not None and is_unknown_path(error):
+        text = f"{node}: {STOCK_NSQD}"
+        return ChangeResult(node=node, ok=False, error=STOCK_NSQD, text=text)
+    return _told(error, node=node)
+
+
+def is_unknown_path(error: UpstreamError) -> bool:
+    """Whether the node knows no such path: all of ours do, so it is a Go nsqd."""
+    return error.status == 404 and error.code in ("NOT_FOUND", "")
 
 
 def _path(action: str, channel: str) -> str:

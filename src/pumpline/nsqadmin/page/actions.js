@@ -66,6 +66,28 @@ export async function remove(rows, options = {}) {
   return ok && act("delete", rows, options);
 }
 
+/** Send a consumer away, after the question; `row` is one of the table of consumers. */
+export async function disconnect(topic, channel, row) {
+  const { node, remote_address: client } = row;
+  const who = [row.client_id, row.hostname].filter((text, index, all) => text && all.indexOf(text) === index).join(" @ ");
+  const held = row.in_flight ? `What it has in flight, ${many(row.in_flight, "message")}, goes back to ${channel} at once, for other consumers` : "It has nothing in flight";
+  const text = [
+    `This closes the connection of ${client}${who ? ` (${who})` : ""} to ${node}.`,
+    `${held}.`,
+    "A client that still runs may connect again, as a rule within seconds. To keep it away, stop it.",
+  ];
+  if (!(await confirm({ title: `Disconnect a consumer of ${nameOf({ topic, channel })}?`, text, verb: "Disconnect" }))) return;
+  try {
+    const answer = await post("/api/v1/actions", { action: "disconnect", targets: [{ topic, channel, client }], node });
+    const back = answer.results[0].nodes[0].in_flight;
+    toast(`Disconnected ${client}. ${back ? `${many(back, "message")} went back to ${channel}` : "It had nothing in flight"}.`);
+  } catch (error) {
+    const gone = error.body?.results?.[0].nodes[0]?.error === "404 CLIENT_NOT_FOUND";
+    if (gone) toast(`${client} is not connected any more.`);
+    else fail(error);
+  }
+}
+
 /** Buttons for rows of topics or channels. A hold can only be deleted, where it is listed. */
 export function buttons(rows, { node = "" } = {}) {
   const own = rows.filter((row) => row.hold !== true);

@@ -131,7 +131,18 @@ const holdsLongest = (topic) => (row) => {
   return link(paths.message(topic, row.node, row.longest_held_offset), held);
 };
 
-export const consumerColumns = (topic) => [
+/** A button that stays the same, with its focus, while the figures of its row change. */
+function actCell(label, about, run) {
+  return (row) => {
+    let latest = row;
+    const element = h("button", { type: "button", class: "small", "aria-label": `${label} ${about(row)}`, onclick: () => run(latest) }, `${label}…`);
+    element.update = (news) => { latest = news; };
+    return element;
+  };
+}
+
+/** `disconnect(row)`, where somebody may do that. */
+export const consumerColumns = (topic, disconnect = null) => [
   { id: "remote_address", label: "address", head: true, show: (row) => name(row.remote_address) },
   { id: "client_id", label: "client", show: (row) => name([row.client_id, row.hostname].filter((text, index, all) => text && all.indexOf(text) === index).join(" @ ")) },
   { id: "user_agent", label: "agent", show: (row) => name(row.user_agent ?? "") },
@@ -143,4 +154,5 @@ export const consumerColumns = (topic) => [
   figure("finish_count", "finished"),
   figure("requeue_count", "requeued", count, { class: "wide" }),
   { id: "connected_at_ms", label: "connected", number: true, show: (row) => ago(row.connected_at_ms) },
+  ...(disconnect ? [{ id: "act", label: "", sort: false, class: "act", width: "col-act", show: actCell("Disconnect", (row) => row.remote_address, disconnect) }] : []),
 ];

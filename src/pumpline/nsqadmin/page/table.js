@@ -161,7 +161,7 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
   );
 
   function sortHead(column) {
-    if (column.sort === false) return h("th", { scope: "col", class: headClass(column), title: column.title ?? null }, column.label);
+    if (column.sort === false) return h("th", { scope: "col", class: headClass(column), title: column.title ?? null }, title(column));
     const id = column.id;
     const button = h("button", { type: "button", class: "sort", title: column.title ?? null }, column.label);
     button.addEventListener("click", () => {
@@ -277,7 +277,7 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
           else known.made.forEach((cell, index) => updateCell(cell, columns[index], row));
         }
         showRange(data);
-        if (data.total !== total) onOtherRows();
+        if (data.total !== total || data.rows.some((row) => row.gone)) onOtherRows(); // one may have come for one that went
         else sortAgain();
       },
       error: (error) => { replace(body); setText(nothing, error.message); nothing.hidden = false; table.hidden = true; },
@@ -294,6 +294,10 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
     }, 150);
   });
   body.addEventListener("keydown", onArrow);
+  // Once nobody looks any more, what has waited is shown. The element that gets the focus has it only after the event.
+  const onAway = () => setTimeout(() => { if (!news.hidden && element.isConnected && !isLookedAt()) reopen(); });
+  element.addEventListener("mouseleave", onAway);
+  element.addEventListener("focusout", onAway);
   element.start = () => { reopen(); return () => stop?.(); };
   return element;
 }

@@ -1,9 +1,10 @@
 // One channel: how far behind it is, who consumes it, what waits in it.
 
-import { actionBar } from "./actions.js";
+import { actionBar, disconnect } from "./actions.js";
 import { get, live } from "./api.js";
 import { chart, roundUpTime } from "./chart.js";
 import { consumerColumns } from "./columns.js";
+import { toast } from "./dialog.js";
 import { h, link, paths, replace, setText } from "./dom.js";
 import { count, lag, rate } from "./format.js";
 import { messageBrowser } from "./messages.js";
@@ -40,17 +41,26 @@ export function channelView(session, topic, channel) {
   const rates = chart("Messages a second", [{ id: "in_rate", label: "in", show: rate }, { id: "finish_rate", label: "finished", show: rate }, { id: "requeue_rate", label: "requeued", show: rate }, { id: "timeout_rate", label: "timed out", show: rate }]);
   const lags = chart("Lag", [{ id: "lag_ms", label: "lag", show: lag }], { round: roundUpTime });
   const nodes = plainTable("By node", nodeColumns, { empty: "No node has it." });
-  const consumers = liveTable({ view: "table/consumers", caption: "Consumers", columns: consumerColumns(topic), sort: "remote_address", parameters: { topic, channel }, searchable: false, prefix: "k_", empty: "Nobody consumes it." });
+  const consumers = liveTable({ view: "table/consumers", caption: "Consumers", columns: consumerColumns(topic, session.is_admin && ((row) => sendAway(row))), sort: "remote_address", parameters: { topic, channel }, searchable: false, prefix: "k_", empty: "Nobody consumes it." });
   const tabs = h("div");
   const parts_ = h("div", { hidden: true }, h("div", { class: "charts three" }, waiting, lags, rates), h("section", {}, h("h2", {}, "Consumers"), consumers), h("section", {}, h("h2", {}, "Nodes"), nodes), tabs);
   let end = null;
+
+  function sendAway(row) {
+    const node = on.find((each) => each.node === row.node);
+    if (node && !node.is_pumpline) toast(`${row.node} is a Go nsqd, which cannot disconnect a consumer. Stop the consumer itself.`, { isError: true });
+    else disconnect(topic, channel, row);
+  }
+
   let latest = { topic, channel };
+  let on = [];
 
   function draw(data) {
     setText(note, data.found ? data.message.replace("WARNING: ", "Not all nodes answered: ") : "No node has this channel.");
     troubles.update(data.troubles ?? []);
     const total = data.total ?? {};
     latest = { ...total, topic, channel };
+    on = data.nodes ?? [];
     facts.update(total);
     facts.hidden = parts_.hidden = !data.found;
     nodes.update(data.nodes ?? []);

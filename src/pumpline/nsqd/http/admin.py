@@ -1,5 +1,5 @@
 """Managing topics and channels over HTTP: create, delete, empty, pause, unpause,
-and seek, which NSQ does not have.
+and seek and disconnect, which NSQ does not have.
 
 The codes differ between the two on purpose, as they do in NSQ: a bad topic name is INVALID_TOPIC
 to a topic's endpoint and INVALID_ARG_TOPIC to a channel's. What pauses, deletes or empties is on
@@ -126,6 +126,26 @@ class AdminEndpoints:
         _LOG.info("CHANNEL(%s:%s): moved to %d", topic.name, channel.name, offset)
         await self._written(channel)
         return json_reply(answer)
+
+    def disconnect_client(self, request: Request) -> Reply:
+        """Close the connection of one consumer, which is known by its address in /stats."""
+        channel = self._channel(request)
+        client = request.query().get("client")
+        if client is None:
+            raise HttpError(400, "MISSING_ARG_CLIENT")
+        for connection in self._broker.connections:
+            consumer = connection.consumer
+            if client and connection.peer == client and consumer in channel.consumers:
+                break
+        else:
+            raise HttpError(404, "CLIENT_NOT_FOUND")
+        assert consumer is not None
+        in_flight = len(consumer.leases)
+        # At once: a connection that is closed ends a little later, and /stats would still have it.
+        channel.remove(consumer)
+        connection.close()
+        _LOG.info("CHANNEL(%s:%s): disconnected %s", channel.topic.name, channel.name, client)
+        return json_reply({"in_flight": in_flight})
 
     async def pause_channel(self, request: Request) -> Reply:
         self._channel(request).pause()

@@ -127,6 +127,7 @@ def _admin_paths(admin: AdminEndpoints) -> dict[str, Handler]:
         "/channel/seek": admin.seek_channel,
         "/channel/pause": admin.pause_channel,
         "/channel/unpause": admin.unpause_channel,
+        "/channel/disconnect": admin.disconnect_client,
     }
 
 

@@ -1,7 +1,9 @@
 """Who may do what: users, other people's web pages, /config, base paths, and the page's headers."""
 
+import json
 import re
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote
 
@@ -75,6 +77,55 @@ def test_the_page_is_told_who_asks(guarded: Nsqadmin, user: str, is_admin: bool)
     assert told["base_path"] == "/nsq/admin"
 
 
+class Metas(HTMLParser):
+    """What a page says in its <meta> elements, and the attributes of its <html>."""
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__()
+        self.by_name: dict[str, str] = {}
+        self.html: dict[str, str | None] = {}
+        self.feed(page.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        if tag == "meta" and (name := told.get("name")):
+            self.by_name[name] = told.get("content") or ""
+        if tag == "html":
+            self.html = told
+
+
+@pytest.mark.parametrize("user", ["ann", "", '"><script>alert(1)</script>', "{{base}}", "\xe9\xff"])
+def test_the_page_itself_says_who_asks(guarded: Nsqadmin, user: str) -> None:
+    headers = {"X-User": user}
+    answer = guarded.ask("/nsq/admin/topics", headers=headers)
+    told = guarded.ask("/nsq/admin/api/v1/session", headers=headers).json()
+    assert json.loads(Metas(answer.body).by_name["session"]) == told
+    assert b"<script>" not in answer.body
+    assert answer.headers["cache-control"] == "private, no-cache"
+    again = {"If-None-Match": answer.headers["etag"]}
+    assert guarded.ask("/nsq/admin/topics", headers={**headers, **again}).status == 304
+    other = guarded.ask("/nsq/admin/topics", headers={"X-User": "bob", **again})
+    assert other.status == 200
+
+
+@pytest.mark.parametrize(
+    ("cookie", "theme"),
+    [
+        ("nsqadmin-theme=dark", "dark"),
+        ("a=b; nsqadmin-theme=light; c=d", "light"),
+        ('nsqadmin-theme="><script>', None),
+        ("theme=dark", None),
+        ("", None),
+    ],
+)
+def test_the_page_is_as_light_as_was_chosen(
+    guarded: Nsqadmin, cookie: str, theme: str | None
+) -> None:
+    answer = guarded.ask("/nsq/admin", headers={"Cookie": cookie})
+    assert Metas(answer.body).html.get("data-theme") == theme
+    assert b"<script>" not in answer.body
+
+
 def test_config_is_for_its_network_alone(guarded: Nsqadmin) -> None:
     for method, body in (("GET", None), ("PUT", b"debug")):
         answer = guarded.ask("/nsq/admin/config/log_level", body, method=method)
@@ -100,7 +151,7 @@ def test_files_of_the_page(guarded: Nsqadmin) -> None:
     for path in named:
         assert guarded.ask(path).status == 200
     script = guarded.ask("/nsq/admin/static/app.js").body.decode()
-    modules = {path.name for path in PAGE_DIRECTORY.glob("*.js")} - {"app.js", "theme.js"}
+    modules = {path.name for path in PAGE_DIRECTORY.glob("*.js")} - {"app.js"}
     assert set(re.findall(r'^import .*"\./(.*)";$', script, re.M)) == modules  # none is found late
     for name in ("nope.js", "index.html", "", "..", quote("../server.py", safe="")):
         for folder in ("static", "fonts"):

@@ -413,6 +413,23 @@ def test_who_may_only_look_has_no_buttons(
             page.goto("about:blank")  # its streams end before nsqadmin does
 
 
+def test_light_or_dark_stays_as_it_was_chosen(visit: Visit) -> None:
+    visitor = visit()
+    page = visitor.open("/")
+    html = page.locator("html")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_role("button", name="Light or dark").click()
+    expect(html).to_have_attribute("data-theme", "dark")
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.goto(page.url + "topics/orders")
+    assert page.evaluate(ground) == dark
+    page.get_by_role("button", name="Light or dark").click()
+    page.reload()
+    assert page.evaluate(ground) == light
+
+
 def test_the_keyboard_is_enough(visit: Visit) -> None:
     visitor = visit()
     page = visitor.open("/")

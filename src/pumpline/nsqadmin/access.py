@@ -28,7 +28,11 @@ class AdminUsers:
 
     def name(self, request: Request) -> str:
         """What to call who asks: the user, or the name given by HTTP basic authentication."""
-        return self.user(request) or _basic_name(request.header("authorization"))
+        return self.shown_user(request) or _basic_name(request.header("authorization"))
+
+    def shown_user(self, request: Request) -> str:
+        """The user as text, which a header need not be."""
+        return self.user(request).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
     def is_admin(self, request: Request) -> bool:
         return not self.are_named or self.user(request) in self._options.admin_user

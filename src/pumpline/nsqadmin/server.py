@@ -90,14 +90,15 @@ class Nsqadmin:
         nodes = TopicNodes(directory, state)
         views = PageViews(directory, state, poller, closeups)
         events = LiveEvents(views, state, poller)
+        session = SessionEndpoint(options, self._users)
         metrics = self._metrics = AdminMetrics(state, events)
         routes = under(
             options.root,
-            page_table(Pages(options.root, options.dev_static_dir)),
+            page_table(Pages(options.root, session.json, options.dev_static_dir)),
             nsq_table(
                 NsqEndpoints(directory), NsqChangeEndpoints(changes, self._notifier), self._users
             ),
-            view_table(SessionEndpoint(options, self._users), views, events),
+            view_table(session, views, events),
             metrics_table(metrics),
             message_table(MessageEndpoints(nodes), TailEndpoint(nodes)),
             act_table(

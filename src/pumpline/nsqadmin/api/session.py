@@ -2,6 +2,8 @@
 
 import time
 
+import msgspec
+
 from pumpline import NSQ_VERSION, __version__
 from pumpline.nsqadmin.access import AdminUsers
 from pumpline.nsqadmin.options import NsqadminOptions
@@ -16,18 +18,23 @@ class SessionEndpoint:
         self._started_at_ms = int(time.time() * 1000)
 
     def get(self, request: Request) -> Reply:
+        return json_reply(self._told(request))
+
+    def json(self, request: Request) -> bytes:
+        """The same, for the page itself."""
+        return msgspec.json.encode(self._told(request))
+
+    def _told(self, request: Request) -> dict[str, object]:
         options = self._options
-        return json_reply(
-            {
-                "version": NSQ_VERSION,
-                "pumpline": __version__,
-                "base_path": options.base_path,
-                "user": self._users.user(request),
-                "is_admin": self._users.is_admin(request),
-                "admin_users": self._users.are_named,
-                "mode": "lookupd" if options.lookupd_http_address else "nsqd",
-                "lookupds": options.lookupd_http_address,
-                "graphite_url": options.graphite_url,
-                "started_at_ms": self._started_at_ms,
-            }
-        )
+        return {
+            "version": NSQ_VERSION,
+            "pumpline": __version__,
+            "base_path": options.base_path,
+            "user": self._users.shown_user(request),
+            "is_admin": self._users.is_admin(request),
+            "admin_users": self._users.are_named,
+            "mode": "lookupd" if options.lookupd_http_address else "nsqd",
+            "lookupds": options.lookupd_http_address,
+            "graphite_url": options.graphite_url,
+            "started_at_ms": self._started_at_ms,
+        }

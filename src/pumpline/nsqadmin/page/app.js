@@ -12,8 +12,8 @@ import "./messages.js";
 import "./rewind.js";
 import "./table.js";
 import "./topic-parts.js";
-import { get, onConnection } from "./api.js";
-import { address, h, here, replace } from "./dom.js";
+import { onConnection } from "./api.js";
+import { address, h, here, keepTheme, replace } from "./dom.js";
 import { channelView } from "./view-channel.js";
 import { counterView } from "./view-counter.js";
 import { lookupView } from "./view-lookup.js";
@@ -25,8 +25,8 @@ import { topicsView } from "./view-topics.js";
 
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");
+const session = JSON.parse(document.querySelector('meta[name="session"]').content);
 let leave = null;
-let session = null;
 
 function pick(parts, query) {
   const [place, first, second] = parts;
@@ -81,7 +81,7 @@ function turnTheme() {
   const now = document.documentElement.dataset.theme || (dark ? "dark" : "light");
   const next = now === "dark" ? "light" : "dark";
   document.documentElement.dataset.theme = next;
-  localStorage.setItem("theme", next);
+  keepTheme(next);
 }
 
 document.addEventListener("click", (event) => {
@@ -112,10 +112,5 @@ onConnection((connected) => {
   banner.textContent = connected ? "" : "nsqadmin does not answer; trying again. What is shown may be old.";
 });
 
-try {
-  session = await get("/api/v1/session");
-  bar();
-  show();
-} catch (error) {
-  replace(main, h("p", { class: "bad" }, error.message));
-}
+bar();
+show();

@@ -55,6 +55,11 @@ export function address(path, parameters = {}) {
   return BASE + path + (text ? "?" + text : "");
 }
 
+/** nsqadmin puts it into the page, so that nothing is painted before in the other one. */
+export function keepTheme(theme) {
+  document.cookie = `nsqadmin-theme=${theme}; path=${BASE || "/"}; max-age=31536000; samesite=lax`;
+}
+
 /** Put these into the query of this page's address, so that it can be sent to others; empty ones leave it. */
 export function keepInAddress(values) {
   const url = new URL(location.href);

@@ -8,11 +8,14 @@
 | plain_paint_ms | the same of a page of one word without a server: the machine's part |
 | first_rows_ms  | until the table has its rows                                        |
 | page_bytes     | over the network until then, with an empty cache                    |
-| bytes_per_s    | to the browser, while the page is open                              |
+| bytes_per_s    | to the browser, while the page is open; a tenth of the topics move  |
+| poll_s         | from one poll of all nodes to the next, meanwhile                   |
 | nsqadmin_cpu   | of a core, meanwhile                                                |
 | browser_cpu    | of a core, all processes of Chromium                                |
 | table_ms       | a page of the table in another order; then the same one again       |
 | nsqadmin_mb    | resident memory, and its peak                                       |
+
+A page is left open for --seconds, and until two polls have ended: nothing moves between them.
 
 Results go to `results/nsqadmin.jsonl`, one line a page and run. Needs Chromium and Playwright; the
 latter comes with `pip install -e .[test]`. The nodes are bench/nsqadmin/nodes.py.
@@ -30,6 +33,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +46,7 @@ PAGES = {"overview": "/", "channels": "/topics?of=channels"}
 ROUNDS = 5
 START_S = 120.0
 SETTLE_S = 5.0
+POLLS_S = 300.0  # that two polls are waited for
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "chrome")
 LISTENING = "HTTP: listening on "
 PLAIN = "data:text/html,<main id=main>word<table><tr><td>"
@@ -107,6 +112,11 @@ def wait_for_polls(port: int, topics: int) -> None:
             return
         time.sleep(0.5)
     raise SystemExit(f"nsqadmin did not see {topics} topics within {START_S:.0f} s")
+
+
+def polls_of(port: int) -> int:
+    """How many have ended."""
+    return int(ask(port, "/api/v1/overview")[0]["seq"])
 
 
 class Received:
@@ -175,15 +185,25 @@ def measure(browser: Browser, pid: int, port: int, path: str, seconds: float) ->
         page.context.close()
     page, received, _ = open_page(browser, address)
     page.wait_for_timeout(1000 * SETTLE_S)
+    polls = polls_of(port)
     before = cpu_s(pid), chromium_cpu_s(os.getpid()), received.total, time.monotonic()
-    page.wait_for_timeout(1000 * seconds)
-    elapsed_s = time.monotonic() - before[3]
+    polled_s = []
+    while True:
+        page.wait_for_timeout(1000)
+        elapsed_s = time.monotonic() - before[3]
+        if polls_of(port) - polls > len(polled_s):
+            polled_s.append(elapsed_s)
+        if elapsed_s >= seconds and len(polled_s) >= 2:
+            break
+        if elapsed_s > POLLS_S:
+            raise SystemExit(f"nsqadmin did not poll twice within {POLLS_S:.0f} s")
     figures = {
         "first_paint_ms": round(statistics.median(paint for paint, _ in paints)),
         "plain_paint_ms": round(statistics.median(plain_paints)),
         "first_rows_ms": round(statistics.median(rows for _, rows in paints)),
         "page_bytes": page_bytes,
         "bytes_per_s": round((received.total - before[2]) / elapsed_s),
+        "poll_s": round(statistics.mean(b - a for a, b in pairwise(polled_s)), 1),
         "nsqadmin_cpu": round((cpu_s(pid) - before[0]) / elapsed_s, 3),
         "browser_cpu": round((chromium_cpu_s(os.getpid()) - before[1]) / elapsed_s, 3),
     }

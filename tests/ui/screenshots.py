@@ -14,6 +14,7 @@ import random
 from contextlib import ExitStack
 from itertools import count, islice
 from pathlib import Path
+from urllib.parse import urlencode
 
 from pumpline.client import Consumer, Message, Producer
 from pumpline.testing import LocalNsqadmin, LocalNsqd, LocalNsqlookupd
@@ -30,7 +31,14 @@ CONSUMED = {  # seconds of work for a message
     ("audit", "trail"): 0.0,
 }
 CHANNELS = [*CONSUMED, ("orders", "warehouse")]  # nobody consumes the last
-WINDOWS = {"light": (1280, False), "dark": (1280, True), "phone": (360, False)}
+WINDOWS = {
+    "light": (1280, False),
+    "dark": (1280, True),
+    "phone": (320, False),
+    "phone-dark": (320, True),
+}
+FAILING = "emails"  # every twentieth of its messages ends as a dead letter
+HOLD_OF = urlencode({"description": "Spark query orders-to-lake on etl-1, checkpoint /lake/orders"})
 TICK_S = 0.1
 
 
@@ -50,6 +58,8 @@ async def publish(address: str, topic: str, rate: int) -> None:
 async def consume(lookupd: str, topic: str, channel: str, work_s: float) -> None:
     async def handle(message: Message) -> None:
         await asyncio.sleep(work_s)
+        if topic == FAILING and json.loads(message.body)["order"] % 20 == 0:
+            message.requeue(backoff=False)
 
     await Consumer(topic, channel, lookupd=lookupd, max_in_flight=100).run(handle)
 
@@ -60,7 +70,10 @@ def take_pictures(address: str, node: str, directory: Path) -> None:
         "topics": "/topics",
         "channels": "/topics?of=channels",
         "topic": "/topics/orders",
+        "message": f"/topics/orders?node={node}&offset=1",
         "settings": "/topics/orders?show=settings",
+        "holds": "/topics/orders?show=holds",
+        "dead-letters": f"/topics/{FAILING}?show=dead",
         "channel": "/topics/payments/ledger",
         "nodes": "/nodes",
         "node": f"/nodes/{node}",
@@ -83,6 +96,7 @@ def take_pictures(address: str, node: str, directory: Path) -> None:
                 )
                 page.wait_for_timeout(3000)  # of live figures
                 page.screenshot(path=directory / f"{name}-{window}.png")
+                page.screenshot(path=directory / f"{name}-{window}-whole.png", full_page=True)
             assert visitor.errors == []
     DOCS_PICTURE.write_bytes((directory / "overview-light.png").read_bytes())
 
@@ -99,6 +113,8 @@ async def work_and_take(seconds: float, directory: Path) -> None:
             for topic, channel in CHANNELS:
                 nsqd.post(f"/topic/create?topic={topic}")
                 nsqd.post(f"/channel/create?topic={topic}&channel={channel}")
+            nsqd.post(f"/topic/settings?topic={FAILING}", b'{"max_attempts":1}')
+            nsqd.post(f"/hold/create?topic=orders&hold=lake&to=beginning&{HOLD_OF}")
         async with asyncio.TaskGroup() as tasks:
             works = [
                 *(publish(each.tcp_address, *row) for each in nsqds for row in TOPICS.items()),

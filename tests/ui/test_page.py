@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.kit.browser import AXE
 from tests.kit.daemons import Nsqd, Nsqlookupd, wait_until
@@ -22,6 +22,12 @@ PAGES = [
     "/nodes",
 ]
 PAGES += ["/lookup", "/counter", "/topics/none"]
+PAGES += [f"/topics/orders?show={part}" for part in ("dead", "settings", "holds")]
+
+
+def every_page(nsqds: tuple[Nsqd, Nsqd]) -> list[str]:
+    node = f"127.0.0.1:{nsqds[0].http_port}"
+    return [*PAGES, f"/nodes/{node}", f"/topics/orders?node={node}&offset=5"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,10 +39,6 @@ def orders(nsqds: tuple[Nsqd, Nsqd]) -> None:
         bodies = [json.dumps({"order": number, "total": 12.5}).encode() for number in range(5)]
         for body in [*bodies, HOSTILE.encode(), b"\x00\xff\xfe"]:
             nsqd.http("POST", "/pub?topic=orders", body)
-
-
-def node_page(nsqd: Nsqd) -> str:
-    return f"/nodes/127.0.0.1:{nsqd.http_port}"
 
 
 # -- every page -------------------------------------------------------------------------------
@@ -54,7 +56,7 @@ def test_every_page_renders_and_nothing_scrolls_sideways(
     visit: Visit, nsqds: tuple[Nsqd, Nsqd], width: int
 ) -> None:
     visitor = visit(width=width)
-    for path in [*PAGES, node_page(nsqds[0])]:
+    for path in every_page(nsqds):
         page = visitor.open(path)
         page.locator("main h1, main p").first.wait_for(state="attached")
         page.wait_for_load_state("load")
@@ -66,17 +68,36 @@ def test_every_page_renders_and_nothing_scrolls_sideways(
 def test_an_accessibility_check_finds_nothing(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
     if not AXE.exists():
         pytest.skip("axe-core is not installed: `make ui-js` installs it, where npm exists")
-    visitor = visit()
-    paths = ["/", "/topics", "/topics/orders", "/topics/orders/billing", "/nodes", "/lookup"]
-    for path in paths:
-        page = visitor.open(path)
-        page.locator("#main tbody tr").first.wait_for()
-        page.evaluate(AXE.read_text())
-        for scheme, only in AXE_RULES.items():
-            page.emulate_media(color_scheme=scheme)
-            found = page.evaluate(AXE_RUN, only)
-            faults = [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]]
-            assert faults == [], (path, scheme)
+    with nsqds[0].connect() as client:  # so that the table of consumers has a row
+        client.sub("orders", "billing")
+        visitor = visit()
+        for path in every_page(nsqds):
+            page = visitor.open(path)
+            page.locator("#main tbody tr:visible, #main p.bad:visible").first.wait_for()
+            check_accessibility(page, path)
+        for path, button in DIALOGS.items():
+            page = visitor.open(path)
+            page.get_by_role("button", name=button).first.click()
+            page.get_by_role("dialog").wait_for()
+            check_accessibility(page, path)
+
+
+DIALOGS = {
+    "/topics/orders": "Delete…",
+    "/topics/orders?show=x": "New channel…",
+    "/topics/orders/billing": "Rewind…",
+    "/topics/orders/billing?show=x": "Disconnect",
+    "/lookup": "New topic…",
+}
+
+
+def check_accessibility(page: Page, path: str) -> None:
+    page.evaluate(AXE.read_text())
+    for scheme, only in AXE_RULES.items():
+        page.emulate_media(color_scheme=scheme)
+        found = page.evaluate(AXE_RUN, only)
+        faults = [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]]
+        assert faults == [], (path, scheme)
 
 
 def test_it_needs_nothing_from_elsewhere(visit: Visit, nsqadmin: NsqadminProcess) -> None:

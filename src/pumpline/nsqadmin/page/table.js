@@ -49,8 +49,8 @@ function updateCell(cell, column, row) {
     return;
   }
   const shown = column.show(row);
-  if (shown instanceof Node) cell.replaceChildren(shown);
-  else setFigure(cell, column, String(shown ?? ""));
+  if (!(shown instanceof Node)) setFigure(cell, column, String(shown ?? ""));
+  else if (!child?.isEqualNode(shown) || cell.querySelector("button")) cell.replaceChildren(shown); // else a link keeps its focus
 }
 
 /** A table of rows that are given: `update(rows)` shows others. */

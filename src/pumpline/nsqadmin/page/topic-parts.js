@@ -115,13 +115,15 @@ export function holds(session, topic) {
     { label: "", width: "col-text", show: (row) => h("span", {}, row.dropped ? h("b", { class: "bad" }, "dropped: it pinned too much ") : "", session.is_admin ? h("button", { type: "button", class: "danger", onclick: () => remove(row) }, "Delete…") : "") },
   ], { empty: "No reader such as Spark keeps a place here." });
   const note = h("p", { class: "faint" }, "A hold keeps messages for a reader, such as a Spark query, until it has committed them. The query's options hold and holdDescription say its name and whose it is.");
+  const absent = h("p", { class: "faint", role: "status" });
 
   async function look() {
     try {
       const data = await get("/api/v1/holds", { topic });
       table.update(data.holds);
+      setText(absent, data.nodes.filter((each) => !each.ok).map((each) => `${each.node}: ${each.error}.`).join(" "));
     } catch (error) {
-      setText(note, error.message);
+      setText(absent, error.message);
     }
   }
 
@@ -132,7 +134,7 @@ export function holds(session, topic) {
     }
   }
 
-  const element = h("div", {}, note, table);
+  const element = h("div", {}, note, absent, table);
   element.start = () => { look(); const timer = setInterval(look, 5000); return () => clearInterval(timer); };
   return element;
 }

@@ -41,7 +41,12 @@ export function parts(list) {
   }
 
   const element = h("section", {}, h("div", { class: "tabs", role: "tablist" }, tabs), body);
-  element.start = () => { open(list.find((each) => each.id === wanted) ?? list[0], false); return () => end?.(); };
+  element.start = () => {
+    const first = list.find((each) => each.id === wanted) ?? list[0];
+    open(first, false);
+    if (first !== list[0]) element.scrollIntoView(); // who was sent to it need not look for it
+    return () => end?.();
+  };
   return element;
 }
 

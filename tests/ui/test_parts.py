@@ -106,6 +106,18 @@ def test_a_hold_says_what_it_pins_and_can_be_deleted(
     wait_until(lambda: b"lake" not in nsqd.http("GET", "/hold/list?topic=pinned")[1])
 
 
+def test_an_address_of_a_part_leads_to_it(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    nsqds[0].http("POST", "/pub?topic=sought", b"x")
+    visitor = visit()
+    page = visitor.open("/topics/sought?show=holds")
+    expect(page.get_by_role("tab", name="Holds")).to_be_in_viewport()
+    top = "document.querySelector('.tabs[role=tablist]').getBoundingClientRect().top"
+    wait_until(lambda: page.evaluate(top) < 100)
+    page = visitor.open("/topics/sought")
+    visitor.wait_for_text(".message", "x")
+    assert page.evaluate("scrollY") == 0
+
+
 def test_a_new_topic_and_one_that_no_nsqd_has(visit: Visit, nsqlookupd: Nsqlookupd) -> None:
     def topics() -> Any:
         return json.loads(nsqlookupd.http("GET", "/topics")[1])["topics"]
@@ -188,6 +200,34 @@ def test_a_go_nsqd_shows_what_it_has_and_says_what_it_lacks(visit: Visit, tmp_pa
             visitor.wait_for_text(".gauges", "waiting")
             page.get_by_role("button", name="Empty…").wait_for()
             expect(page.get_by_role("button", name="Rewind…")).to_have_count(0)
+            page.goto("about:blank")
+
+
+def test_many_consumers_can_be_searched(visit: Visit, tmp_path: Path) -> None:
+    many = [{"client_id": f"c{n}", "remote_address": f"10.0.0.{n}:1"} for n in range(120)]
+
+    def crowded(asked: Asked) -> tuple[int, str]:
+        status, text = healthy(asked)
+        clients = f'"clients": {json.dumps(many)}, "channel_name"'
+        return status, text.replace('"channel_name"', clients)
+
+    with FakeDaemon(crowded) as nsqd:
+        lookupd = FakeDaemon(lookupd_of(a_node(nsqd.port, "orders")))
+        flag = f"--lookupd-http-address={lookupd.address}"
+        with lookupd, NsqadminProcess(tmp_path / "stderr", flag) as admin:
+            visitor = visit(address=admin.http_address)
+            page = visitor.open("/topics/orders/billing")
+            visitor.wait_for_text(".range", "1–50 of 120")
+            page.get_by_label("Search Consumers").fill("c7")
+            visitor.wait_for_text(".range", "1–11 of 11")
+            del many[2:]
+            page.reload()
+            visitor.wait_for_text(".empty", "Nothing matches.")
+            page.get_by_label("Search Consumers").fill("")
+            visitor.wait_for_text(".range", "1–2 of 2")
+            page = visitor.open("/topics/orders/billing")
+            visitor.wait_for_text(".range", "1–2 of 2")
+            assert not page.get_by_label("Search Consumers").is_visible()
             page.goto("about:blank")
 
 

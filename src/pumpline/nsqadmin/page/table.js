@@ -105,7 +105,7 @@ function onArrow(event) {
 /**
  * A live table of the API. Search, sort, filter and page are in the address, under `prefix`.
  * `columns`: {id, label, show, number, head, sort: false if it cannot be sorted by}. `bulk(rows)` gives what can be done with the
- * selected. Rows stay where they are while somebody points at them; else those that are sorted by a figure are sorted again.
+ * selected. `searchable` may be "many": if there is more than one page. Rows stay where they are while somebody points at them; else those that are sorted by a figure are sorted again.
  */
 export function liveTable({ view, caption, columns, parameters = {}, sort, filters = [], searchable = true, bulk = null, empty = "None.", prefix = "" }) {
   const query = new URLSearchParams(location.search);
@@ -154,9 +154,10 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
   const back = h("button", { type: "button", hidden: true, onclick: () => turn(-PAGE_ROWS) }, "Previous");
   const on = h("button", { type: "button", hidden: true, onclick: () => turn(PAGE_ROWS) }, "Next");
   const pages = h("div", { class: "pages" }, range, back, on, news, acts);
+  const tools = (searchable || filters.length > 0) && h("div", { class: "tools", hidden: searchable === "many" }, searchable && search, chips);
   const element = h(
     "div", { class: "table" },
-    (searchable || filters.length > 0) && h("div", { class: "tools" }, searchable && search, chips),
+    tools,
     table, nothing, pages,
   );
 
@@ -241,6 +242,7 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
     back.hidden = on.hidden = data.total <= PAGE_ROWS;
     back.disabled = data.offset === 0;
     on.disabled = last >= data.total;
+    if (searchable === "many" && (data.total > PAGE_ROWS || state.search)) tools.hidden = false;
     nothing.hidden = data.total > 0;
     table.hidden = pages.hidden = data.total === 0;
     setText(nothing, data.message || (state.search || state.filter.size ? "Nothing matches." : empty));

@@ -59,7 +59,7 @@ export function settings(session, topic) {
         return h("label", {}, h("span", {}, name, differs), input, h("small", { class: "faint" }, EXPLAINED[name]?.[0] ?? ""));
       });
       replace(form, inputs, session.is_admin && inputs.length > 0 && h("div", { class: "buttons" }, h("button", { type: "submit" }, "Change")));
-      replace(notes, data.nodes.map(explained).filter(Boolean).map((text) => h("li", {}, text)));
+      replace(notes, data.nodes.sort((a, b) => a.node.localeCompare(b.node)).map(explained).filter(Boolean).map((text) => h("li", {}, text)));
       setText(note, inputs.length ? data.message : "No node here has settings: they are pumpline's.");
     } catch (error) {
       setText(note, error.message);

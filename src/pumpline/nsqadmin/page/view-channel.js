@@ -41,7 +41,7 @@ export function channelView(session, topic, channel) {
   const rates = chart("Messages a second", [{ id: "in_rate", label: "in", show: rate }, { id: "finish_rate", label: "finished", show: rate }, { id: "requeue_rate", label: "requeued", show: rate }, { id: "timeout_rate", label: "timed out", show: rate }]);
   const lags = chart("Lag", [{ id: "lag_ms", label: "lag", show: lag }], { round: roundUpTime });
   const nodes = plainTable("By node", nodeColumns, { empty: "No node has it." });
-  const consumers = liveTable({ view: "table/consumers", caption: "Consumers", columns: consumerColumns(topic, session.is_admin && ((row) => sendAway(row))), sort: "remote_address", parameters: { topic, channel }, searchable: false, prefix: "k_", empty: "Nobody consumes it." });
+  const consumers = liveTable({ view: "table/consumers", caption: "Consumers", columns: consumerColumns(topic, session.is_admin && ((row) => sendAway(row))), sort: "remote_address", parameters: { topic, channel }, searchable: "many", prefix: "k_", empty: "Nobody consumes it." });
   const tabs = h("div");
   const parts_ = h("div", { hidden: true }, h("div", { class: "charts three" }, waiting, lags, rates), h("section", {}, h("h2", {}, "Consumers"), consumers), h("section", {}, h("h2", {}, "Nodes"), nodes), tabs);
   let end = null;

@@ -44,7 +44,10 @@ export function parts(list) {
   element.start = () => {
     const first = list.find((each) => each.id === wanted) ?? list[0];
     open(first, false);
-    if (first !== list[0]) element.scrollIntoView(); // who was sent to it need not look for it
+    if (first !== list[0]) {
+      element.classList.add("sought"); // high enough to be scrolled to before it has its content
+      element.scrollIntoView();
+    }
     return () => end?.();
   };
   return element;

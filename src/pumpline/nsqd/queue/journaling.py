@@ -118,7 +118,7 @@ class Journaling:
     def put(self, topic: "Topic", buf: bytes | bytearray, pos: int, end: int) -> bool:
         """Put one message, buf[pos:end], if it is small and the topic quiet; `ticket` has the
         outcome."""
-        line = _line(topic)
+        line = topic.pub_line
         batch = self._batches.get(line)
         if batch is None or end - pos > RUN_BYTES or len(batch[0]) >= FULL_BYTES:
             return False
@@ -209,7 +209,7 @@ class Journaling:
     def offer(self, topic: "Topic") -> None:
         """The topic's last batch was small, and is in its log: gather what comes next, unless a
         consumer waits for it, and not for many others."""
-        if not topic.may_gather or _line(topic) in self._batches:
+        if not topic.may_gather or topic.pub_line in self._batches:
             return
         if not topic.is_awaited:
             self._gather(topic)
@@ -235,7 +235,7 @@ class Journaling:
             return False  # should that be cut off, the next offsets are others
         builder = topic.journaled or Builder(first=log.end, timestamp_ns=0)
         topic.journaled = builder
-        line = _line(topic)
+        line = topic.pub_line
         self._batches[line] = (builder.frames, builder.ends, log.base_id + builder.first)
         self._topics[line] = topic
         return True
@@ -244,7 +244,7 @@ class Journaling:
         """Gather no more for the topic."""
         if self._lines:
             self.commit()
-        self._batches.pop(_line(topic), None)
+        self._batches.pop(topic.pub_line, None)
         if topic.journaled is not None and not topic.journaled.ends:
             self._drop(topic)
 
@@ -314,7 +314,7 @@ class Journaling:
     def _drop(self, topic: "Topic") -> None:
         """The journal has nothing of the topic that its log lacks."""
         topic.journaled = None
-        self._topics.pop(_line(topic), None)
+        self._topics.pop(topic.pub_line, None)
         self._rounds.discard(topic)
         self._stuck.pop(topic, None)
         self._synced_counts.pop(topic, None)
@@ -329,7 +329,7 @@ class Journaling:
         """What the journal has of the topic cannot be filed. Until it can, nothing is gathered: the
         journal cannot be emptied, and must not grow."""
         self._stuck[topic] = None
-        self._topics[_line(topic)] = topic
+        self._topics[topic.pub_line] = topic
         self._rounds.discard(topic)
         if self._lines:
             self.commit()
@@ -339,7 +339,7 @@ class Journaling:
     def forget(self, topic: "Topic") -> None:
         """The topic is deleted."""
         self.leave(topic)
-        self._sync.forget(_line(topic))
+        self._sync.forget(topic.pub_line)
         self._drop(topic)
         self._unsynced.pop(topic, None)
         self._to_sync.discard(topic)
@@ -416,7 +416,3 @@ class Journaling:
             self._set_timer(RETRY_S)
         elif self._written:
             self._set_timer(self._rest_s)
-
-
-def _line(topic: "Topic") -> bytes:
-    return b"PUB %b\n" % topic.name.encode()

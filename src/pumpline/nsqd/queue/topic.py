@@ -84,6 +84,7 @@ class Topic:
         self.journaled: Builder | None = None  # what the journal has of it, and the log has not
         self.intake = TopicIntake(self)
         self.name = name
+        self.pub_line = b"PUB %b\n" % name.encode()
         self.ephemeral = is_ephemeral(name)
         self.paused = paused
         self.awaits_channels = False

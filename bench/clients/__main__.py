@@ -6,6 +6,7 @@ figures are medians over rounds. Knows the order of runs and the table; drivers 
 | workload    | what is counted                                                               |
 |-------------|-------------------------------------------------------------------------------|
 | pub         | single messages, 100 in flight, each confirmed                                |
+| pub_topics  | the same, each to the next of 100 topics                                      |
 | pub_one     | single messages, one in flight: the round trip (no target)                    |
 | mpub        | messages in MPUBs of 200, 4 in flight (no target: most of it is the kernel's) |
 | sub         | messages consumed and finished from a backlog, 2500 in flight                 |
@@ -29,16 +30,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.clients.drivers.task import CHANNEL
+from bench.clients.drivers.task import CHANNEL, topics_of
 from bench.clients.goclients import GoClients
 from bench.kit.servers import BenchFailure, Command, Server, git_commit, machine, machine_busy_s
 from bench.nsqd.measuring import Size
 from bench.nsqd.workloads import preload
 
 RESULTS = Path(__file__).parents[1] / "results" / "client.jsonl"
-WORKLOADS = ("pub", "pub_one", "mpub", "sub", "sub_iterate")
+WORKLOADS = ("pub", "pub_topics", "pub_one", "mpub", "sub", "sub_iterate")
 BACKLOG_WORKLOADS = ("sub", "sub_iterate")
-TARGET_WORKLOADS = ("pub", "sub")
+TARGET_WORKLOADS = ("pub", "pub_topics", "sub")
 TARGET = 3.0  # times the best of the others in Python
 BACKLOG = 900_000
 MESSAGES_MAX = {
@@ -106,13 +107,15 @@ def measure(
         if client == GO:
             return measure_go(workload, number, server, options)
         topic = f"{workload}_{client}"
-        server.create(topic, CHANNEL)
+        topics = topics_of(workload, topic)
+        for each in topics:
+            server.create(each, CHANNEL)
         if workload in BACKLOG_WORKLOADS:
             preload(server, topic, BACKLOG)
         busy_s, broker_s = machine_busy_s(), server.cpu_s()
         done = run_driver(workload, client, topic, server, options.seconds)
         broker_s, busy_s = server.cpu_s() - broker_s, machine_busy_s() - busy_s
-        stored = server.stored(topic)
+        stored = sum(map(server.stored, topics))
         if done["messages"] > stored:
             raise BenchFailure(f"counted {done['messages']:,}, server took in {stored:,}")
     seconds, messages = done["seconds"], max(done["messages"], 1)

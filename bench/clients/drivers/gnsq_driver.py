@@ -26,7 +26,7 @@ from bench.clients.drivers.task import (  # noqa: E402
 def publish(task: Task, workers: int, send: Callable[..., Any], what: Any, count: int) -> None:
     def work() -> None:
         while not task.is_over:
-            send(task.topic, what)
+            send(task.next_topic(), what)
             task.messages += count
 
     task.begin()

@@ -31,7 +31,7 @@ async def publish(task: Task, workers: int, send: Callable[..., Any], what: Any,
             raise RuntimeError(data)
         task.messages += n
         if not task.is_over:
-            send(task.topic, what, callback=answered)
+            send(task.next_topic(), what, callback=answered)
             return
         under_way -= 1
         if not under_way:
@@ -39,7 +39,7 @@ async def publish(task: Task, workers: int, send: Callable[..., Any], what: Any,
 
     task.begin()
     for _ in range(workers):
-        send(task.topic, what, callback=answered)
+        send(task.next_topic(), what, callback=answered)
     await done
     task.report()
 

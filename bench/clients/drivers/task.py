@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 BODY = b"x" * 200
@@ -22,6 +23,7 @@ BATCH = 200  # messages in an MPUB
 BATCHES_UNDER_WAY = 4
 IN_FLIGHT_MAX = 2500
 CHANNEL = "bench"
+TOPICS = 100  # of pub_topics, in turn
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Task:
     seconds: float
     messages_max: int
     messages: int = 0
+    _turn: int = 0
     _from_s: float = 0.0
     _from_cpu_s: float = 0.0
     _until_s: float = 0.0
@@ -42,6 +45,17 @@ class Task:
     def from_arguments(cls) -> Task:
         workload, address, topic, seconds, messages_max = sys.argv[1:6]
         return cls(workload, address, topic, float(seconds), int(messages_max))
+
+    @property
+    def topics(self) -> list[str]:
+        return topics_of(self.workload, self.topic)
+
+    def next_topic(self) -> str:
+        """The topic of the next publish."""
+        if self.workload != "pub_topics":
+            return self.topic
+        self._turn += 1
+        return self.topics[self._turn % TOPICS]
 
     def begin(self) -> None:
         self._from_s = time.perf_counter()
@@ -55,7 +69,7 @@ class Task:
     @property
     def publishers(self) -> int:
         """How many publish single messages at the same time."""
-        return PUBLISHERS if self.workload == "pub" else 1
+        return 1 if self.workload == "pub_one" else PUBLISHERS
 
     async def publish(
         self, workers: int, send: Callable[[str, Any], Awaitable[object]], what: Any, count: int
@@ -64,7 +78,7 @@ class Task:
 
         async def work() -> None:
             while not self.is_over:
-                await send(self.topic, what)
+                await send(self.next_topic(), what)
                 self.messages += count
 
         self.begin()
@@ -97,6 +111,14 @@ class Task:
             "total_cpu_s": total_cpu_s,
         }
         print(json.dumps(outcome), flush=True)
+
+
+@cache
+def topics_of(workload: str, topic: str) -> list[str]:
+    """All topics of a workload."""
+    if workload != "pub_topics":
+        return [topic]
+    return [f"{topic}_{number:03}" for number in range(TOPICS)]
 
 
 def _cpu_s() -> float:

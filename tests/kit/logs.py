@@ -92,7 +92,9 @@ class Threads:
         try:
             result = job()
         except OSError as error:
-            result = error
+            # A traceback would keep this frame, with what the job has read, until the garbage
+            # collector comes: whether readers find that in memory must not depend on when it does.
+            result = error.with_traceback(None)
         self.finished.append((done, result))
 
     def report(self, index: int = 0) -> None:

@@ -382,6 +382,8 @@ class Log:
     def close(self) -> None:
         for segment in self.segments:
             self.files.forget(segment.path)
+        for reader in self._readers:  # a log that is made in its place has the same paths
+            reader.forget()
         self.tail.clear()
 
     def _open_newest(self, clean: tuple[int, int, int] | None) -> None:

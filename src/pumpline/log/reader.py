@@ -82,7 +82,7 @@ class Reader:
         self._block = self._current = None
 
     def forget(self) -> None:
-        """The log was cut back: what was read, or is being read, may have been taken back."""
+        """The log was cut back or closed: what was read, or is being read, may be gone."""
         self.release()
         self._outdated = self._loading
 
@@ -146,7 +146,14 @@ class Reader:
         limit = self._log.limit_of(segment)
 
         def job() -> Loaded:
-            return load(segment, position, size_bytes, offset=offset, limit=limit)
+            return load(
+                segment,
+                position,
+                size_bytes,
+                offset=offset,
+                limit=limit,
+                is_outdated=lambda: self._outdated,
+            )
 
         def done(result: Loaded | BaseException) -> None:
             self._loaded(result, segment, offset)
@@ -189,11 +196,18 @@ def _at_or_after(batches: list[LogBatch], offset: int) -> LogBatch:
 
 
 def load(
-    segment: Segment, position: int | None, size_bytes: int, *, offset: int, limit: int
+    segment: Segment,
+    position: int | None,
+    size_bytes: int,
+    *,
+    offset: int,
+    limit: int,
+    is_outdated: Callable[[], bool],
 ) -> Loaded:
     """Read one block, from a thread: look for its place, step over damage, wait for the disk.
 
-    Offsets from `limit` on are the next segment's.
+    Offsets from `limit` on are the next segment's. The file may be cut back meanwhile, or be that
+    of another log: then it `is_outdated`, and what is read from it is no damage.
     """
     damages: list[Damage] = []
     fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -219,6 +233,8 @@ def load(
                 want = BLOCK_BYTES
             elif 0 < fault <= readable - position:
                 want = fault
+            elif is_outdated():
+                break
             else:
                 found = recovery.resync(fd, position, readable, offset=known, limit=limit)
                 resume = found or readable

@@ -326,3 +326,31 @@ def test_what_was_taken_back_during_a_load_is_not_read(
     assert batch is not None
     assert bodies_of(batch) == [b"taken"]
     assert disk.names(".bad") == []
+
+
+def test_what_replaced_what_was_taken_back_is_not_taken_for_damage(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load that comes late finds other batches, which begin elsewhere."""
+    monkeypatch.setattr(reader_module, "_NOWAIT", 0)
+    log = filled(disk, 3)
+    log.reader(lambda: None).batch(4)
+    log.cut_back(None)
+    log.append([batch_of(0, [b"one that is longer"]), batch_of(1, [b"x"] * 9)])
+    disk.threads.run()
+    assert disk.names(".bad") == []
+    assert log.segments[0].holes == {}
+
+
+def test_another_log_of_the_same_name_is_not_taken_for_damage(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic is deleted and made again while a load waits for a thread."""
+    monkeypatch.setattr(reader_module, "_NOWAIT", 0)
+    log = filled(disk, 3)
+    log.reader(lambda: None).batch(4)
+    log.close()
+    os.unlink(log.segments[0].path)
+    disk.open().append([batch_of(0, [b"one that is longer"]), batch_of(1, [b"x"] * 9)])
+    disk.threads.run()
+    assert disk.names(".bad") == []

@@ -302,9 +302,9 @@ class Deliveries(Operations):
         """What comes back waits for what is ready now, if that is in memory."""
         fresh = channel.fresh()
         waiting = [
-            each.message
+            each.message  # it was never delivered, or a kill made nsqd forget that it was
             for each in channel.copies.values()
-            if each.state is WAITING and not each.attempts
+            if each.state is WAITING and not each.attempts_min
         ]
         waiting += [
             message  # it was not acknowledged, and may be there

@@ -26,7 +26,11 @@ def load_publish_tokens(topic: str, log: Log, *, count_max: int) -> StoredPublis
     """What the data directory knows of a topic's tokens, right after its log was opened."""
     stored = read_publish_tokens(log.directory)
     if stored is None:
-        return StoredPublishTokens(_last(log.take_tokens(None), count_max), 0, None)
+        tokens = _last(log.take_tokens(None), count_max)
+        if not tokens:
+            return StoredPublishTokens([], 0, None)
+        # A power failure took the file. The next start may not come by them in the log.
+        return _filed(topic, log, PublishTokenFile(log.directory, count_max=count_max), tokens)
     # A power failure may have taken unsynced messages from the log: forget their tokens too.
     filed = [entry for entry in stored.tokens if entry[0] <= log.end]
     upto = min(stored.upto, log.end)
@@ -41,7 +45,13 @@ def load_publish_tokens(topic: str, log: Log, *, count_max: int) -> StoredPublis
     file = PublishTokenFile(log.directory, count_max=max(count_max, 1), stored=stored)
     if not stored.lost_bytes and stored.upto <= log.end:
         return StoredPublishTokens(_last(filed, count_max) + found, upto, file)
-    tokens = _last(_merged(filed, found), count_max)
+    return _filed(topic, log, file, _last(_merged(filed, found), count_max))
+
+
+def _filed(
+    topic: str, log: Log, file: PublishTokenFile, tokens: list[Entry]
+) -> StoredPublishTokens:
+    """These are all there are: write them to the file."""
     try:
         file.replace(log.end, tokens, sync=True)
     except OSError as error:  # a full disk: the next publish with a token tries again

@@ -378,6 +378,20 @@ def test_a_message_lost_with_the_power_is_not_taken_for_published(
     assert known(twice, *names(40)) == names(40)
 
 
+def test_tokens_whose_file_was_lost_with_the_power_are_filed_on_start(
+    tmp_path: Path, broker: FakeBroker
+) -> None:
+    """The log has them, in its newest segment: the next start may find that in another one."""
+    publish_all(broker, broker.topic(), "a")
+    os.unlink(tmp_path / "topics" / "t" / FILE)
+    again, topic = restarted(tmp_path)
+    for number in range(20):
+        again.publish(topic, b"%d" % number)
+    assert len(log_of(topic).segments) > 1
+    _, found = restarted(tmp_path)
+    assert known(found, "a") == ["a"]
+
+
 def test_files_that_say_more_than_the_log_has_are_not_believed_later(
     tmp_path: Path, broker: FakeBroker
 ) -> None:

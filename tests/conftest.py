@@ -9,7 +9,7 @@ import itertools
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from tests.kit.groups import Groups
 
 TESTS = Path(__file__).parent
 MARKED = ("interop", "crash")
+SHORT = ("property", "unit")
 
 # A shell lets what it starts in the background ignore this, and with it every daemon we start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -37,6 +38,16 @@ settings.register_profile(
     "search", settings.get_profile("ci"), derandomize=False, max_examples=1500, print_blob=True
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Without garbage collection, which finds nothing to free before the end of this."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -60,10 +71,13 @@ def pytest_unconfigure() -> None:
 
 
 def _rank(item: pytest.Item) -> int:
-    """The longest groups begin first, so that no worker is left with one at the end."""
+    """The longest groups begin first, so that no worker is left with one at the end; last are the
+    suites that start no daemons, whose files take a second or two."""
     if "spark" in getattr(item, "fixturenames", ()):
         return 0
-    return 1 if item.get_closest_marker("slow") else 2
+    if item.get_closest_marker("slow"):
+        return 1
+    return 3 if item.path.relative_to(TESTS).parts[0] in SHORT else 2
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,11 +2,11 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Self
 
 from tests.kit.daemons import wait_until
+from tests.kit.nsqadmin.process import QUICK_COMMAND
 from tests.kit.ports import HeldPort
 
 LISTENING = re.compile(r"HTTP: listening on 127\.0\.0\.1:\d+")
@@ -26,7 +26,7 @@ class NsqadminProcess:
         return f"127.0.0.1:{self._port.number}"
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "pumpline.tools.nsqadmin"]
+        command = QUICK_COMMAND
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, f"--http-address={self.http_address}", *self._flags],

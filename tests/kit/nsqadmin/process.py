@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 from tests.kit.daemons import IO_TIMEOUT_S, Daemon, wait_until
 
 COMMAND = (sys.executable, "-m", "pumpline.tools.nsqadmin")
+QUICK_COMMAND = (sys.executable, "-P", str(Path(__file__).with_name("quick.py")))
 
 
 class Answered(NamedTuple):
@@ -33,7 +34,7 @@ class Nsqadmin(Daemon):
     program = "nsqadmin"
 
     def start(self, *, tcp_port: int = 0, http_port: int = 0) -> Self:
-        command = [*COMMAND, f"--http-address=127.0.0.1:{http_port}", *self.flags]
+        command = [*QUICK_COMMAND, f"--http-address=127.0.0.1:{http_port}", *self.flags]
         with self.log_path.open("ab") as log:
             self._log_start_bytes = log.tell()
             self._process = subprocess.Popen(

@@ -4,7 +4,7 @@
 |---|---|
 | with a Spark session | one of PUMPLINE_TEST_SPARK_SESSIONS (1): each takes 10 s to start |
 | in CONNECT | one: Spark Connect listens on a fixed port |
-| in SINGLY, which share little and take seconds each | each its own |
+| in SINGLY, of a file that shares nothing: they take seconds each | each its own |
 | all others | those of one file, which share daemons |
 
 xdist's own `--dist loadgroup` writes the group into a test's id, which pytest 9.2 no longer allows.
@@ -35,10 +35,16 @@ def group_of(nodeid: str) -> str:
         return "connect"
     if _needs_spark(path):
         return f"spark-{zlib.crc32(nodeid.encode()) % SPARK_SESSIONS}"
-    return nodeid if path.startswith(SINGLY) else path
+    return nodeid if path.startswith(SINGLY) and not _shares(path) else path
 
 
 @functools.cache
 def _needs_spark(path: str) -> bool:
     """Whether any test of the file takes the session."""
     return "spark: SparkSession" in (ROOT / path).read_text()
+
+
+@functools.cache
+def _shares(path: str) -> bool:
+    """Whether tests of the file share what takes time, which every worker would do again."""
+    return '(scope="module"' in (ROOT / path).read_text()

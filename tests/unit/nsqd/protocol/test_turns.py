@@ -210,7 +210,7 @@ def test_client_that_goes_in_the_middle_of_its_turns(nsqd: InProcess, feature: s
         client = await connected(nsqd)
         if feature:
             await client.upgrade(feature)
-        client.send(b"NOP\n" * 1_000_000)
+        client.send(b"NOP\n" * (200 * TURN_COMMANDS))
         await asyncio.sleep(0)
         client.writer.transport.abort()
         while len(nsqd.broker.connections):

@@ -3,13 +3,15 @@
 import json
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.kit.daemons import wait_until
-from tests.kit.nsqadmin.process import lookupd_flags, nsqd_flags, running_nsqadmin
+from tests.kit.nsqadmin.process import Nsqadmin, lookupd_flags, nsqd_flags, running_nsqadmin
 from tests.kit.nsqadmin.upstreams import Asked, FakeDaemon, SilentPort, a_node, lookupd_of
 
 STATS = {
@@ -55,34 +57,44 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body"), WRITES)
-def test_a_write_that_fails_on_some_nodes_is_a_warning(
-    tmp_path: Path, method: str, path: str, body: object
-) -> None:
+class Cluster(NamedTuple):
+    good: FakeDaemon
+    admin: Nsqadmin  # of both nodes
+    bad_admin: Nsqadmin  # of the one that refuses all changes
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    path = tmp_path_factory.mktemp("refusing")
     with (
         FakeDaemon(healthy) as good,
         FakeDaemon(refusing) as bad,
-        running_nsqadmin(tmp_path / "log", *nsqd_flags([good.address, bad.address])) as admin,
+        running_nsqadmin(path / "log", *nsqd_flags([good.address, bad.address])) as admin,
+        running_nsqadmin(path / "bad.log", *nsqd_flags([bad.address])) as bad_admin,
     ):
-        answer = admin.ask(path, body, method=method)
-        said = json.dumps('{"message":"INTERNAL_ERROR"}')
-        assert answer.status == 200
-        assert answer.message == f"WARNING: got response 500 Internal Server Error {said}"
-        assert [each.path for each in good.asked if each.method == "POST"] != []
+        yield Cluster(good, admin, bad_admin)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), WRITES)
+def test_a_write_that_fails_on_some_nodes_is_a_warning(
+    cluster: Cluster, method: str, path: str, body: object
+) -> None:
+    cluster.good.asked.clear()
+    answer = cluster.admin.ask(path, body, method=method)
+    said = json.dumps('{"message":"INTERNAL_ERROR"}')
+    assert answer.status == 200
+    assert answer.message == f"WARNING: got response 500 Internal Server Error {said}"
+    assert [each.path for each in cluster.good.asked if each.method == "POST"] != []
 
 
 @pytest.mark.parametrize(("method", "path", "body"), WRITES)
 def test_a_write_that_fails_on_all_nodes_is_an_error(
-    tmp_path: Path, method: str, path: str, body: object
+    cluster: Cluster, method: str, path: str, body: object
 ) -> None:
-    with (
-        FakeDaemon(refusing) as bad,
-        running_nsqadmin(tmp_path / "log", *nsqd_flags([bad.address])) as admin,
-    ):
-        answer = admin.ask(path, body, method=method)
-        said = json.dumps('{"message":"INTERNAL_ERROR"}')
-        assert answer.status == 502
-        assert answer.message == f"UPSTREAM_ERROR: got response 500 Internal Server Error {said}"
+    answer = cluster.bad_admin.ask(path, body, method=method)
+    said = json.dumps('{"message":"INTERNAL_ERROR"}')
+    assert answer.status == 502
+    assert answer.message == f"UPSTREAM_ERROR: got response 500 Internal Server Error {said}"
 
 
 def test_a_topic_is_created_on_nsqds_without_nsqlookupds(tmp_path: Path) -> None:
@@ -301,14 +313,15 @@ def test_thousands_of_topics_do_not_time_out_in_line(tmp_path: Path) -> None:
         assert admin.get("/api/topics?inactive=true") == {"topics": {}, "message": ""}
 
 
-@pytest.mark.parametrize(
-    "host", ["", "evil.example/x?", "a b", "u@h", "h#x", "h\r\nX: y", "%00", "\u2028", "x" * 5000]
-)
-def test_a_node_whose_address_is_none_is_left_out(tmp_path: Path, host: str) -> None:
+def test_nodes_whose_addresses_are_none_are_left_out(tmp_path: Path) -> None:
     """What a node says of itself becomes part of a URL."""
+    hosts = ["", "evil.example/x?", "a b", "u@h", "h#x", "h\r\nX: y", "%00", "\u2028", "x" * 5000]
     with FakeDaemon(healthy) as good, ExitStack() as stack:
-        odd = a_node(good.port, "orders", broadcast_address=host, hostname="<b>", tcp_port=7)
-        nodes = lookupd_of(a_node(good.port, "orders"), odd)
+        odd = [
+            a_node(good.port, "orders", broadcast_address=host, hostname="<b>", tcp_port=7 + number)
+            for number, host in enumerate(hosts)
+        ]
+        nodes = lookupd_of(*odd[:5], a_node(good.port, "orders"), *odd[5:])
         lookupd = stack.enter_context(FakeDaemon(nodes))
         flags = lookupd_flags([lookupd.address])
         admin = stack.enter_context(running_nsqadmin(tmp_path / "log", *flags))

@@ -267,10 +267,9 @@ def test_what_was_granted_is_asked_for_again_when_it_has_expired(
     """Commands go on with what is granted now, and the secret need not be told again."""
     nsqd, server = shared
     server.answering = lambda asked: grant(ttl_s=1)
-    sessions = [connect(nsqd) for _ in range(2)]
-    for session in sessions:
+    subscriber, publisher = sessions = [connect(nsqd) for _ in range(2)]
+    for session in sessions:  # what the subscriber was granted expires first
         assert is_let_in(session, verb.encode())
-    publisher, subscriber = sessions
     command = {"PUB": pub(topic, b"x"), "MPUB": mpub(topic, [b"x"]), "DPUB": dpub(topic, 0, b"x")}
     asked_before = len(server.asked)
 
@@ -319,8 +318,8 @@ def test_subscription_outlives_what_was_granted(
     nsqd, server = shared
     server.answering = lambda asked: grant(ttl_s=1)
     publisher, subscriber = connect(nsqd), connect(nsqd)
+    assert is_let_in(subscriber)  # what it was granted expires first
     assert is_let_in(publisher)
-    assert is_let_in(subscriber)
     subscriber.subscribe(topic, "ch", ready=10)
     asked_before = len(server.asked)
 

@@ -14,6 +14,7 @@ from pumpline.client import ConsumerOptions, Message
 from pumpline.sync import Consumer, Producer
 from tests.kit.client.consuming import CHANNEL, left, numbered, publish
 from tests.kit.daemons import Nsqd, wait_until
+from tests.kit.uncovered import uncovered_environment
 
 TIMEOUT_S = 60  # nobody waits so long when all is well
 
@@ -21,7 +22,14 @@ TIMEOUT_S = 60  # nobody waits so long when all is well
 def run(program: str, *arguments: str) -> str:
     """What it prints; it must end by itself."""
     command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=uncovered_environment(),
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

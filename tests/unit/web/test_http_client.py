@@ -1,7 +1,6 @@
 """Asking others, with limits; and who asks nobody does not pay for what asks."""
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -12,15 +11,14 @@ import pytest
 
 from pumpline.core.text.durations import NS_PER_S
 from pumpline.web.http_client import Asker, NoAnswer
+from tests.kit.uncovered import uncovered_environment
 
 
 @pytest.mark.parametrize("server", ["pumpline.nsqd.server", "pumpline.nsqlookupd.server"])
 def test_a_daemon_is_imported_without_what_it_may_never_need(server: str) -> None:
     program = f"import sys, {server}; print(*sorted(sys.modules))"
-    # What `make coverage` has every process import is none of the daemon's.
-    environment = {name: value for name, value in os.environ.items() if "COVERAGE" not in name}
     command = [sys.executable, "-c", program]
-    modules = subprocess.check_output(command, text=True, env=environment)
+    modules = subprocess.check_output(command, text=True, env=uncovered_environment())
     tops = {name.partition(".")[0] for name in modules.split()}
     assert tops & {"aiohttp", "yarl", "email", "rich", "tomllib", "difflib"} == set()
 

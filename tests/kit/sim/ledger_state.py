@@ -126,6 +126,8 @@ class LedgerState:
             for target in (topic, *topic.channels.values()):
                 if not target.pause_is_saved:
                     target.paused = None
+            if topic.name in half_deleted:  # nsqd.dat may say of it what was true of the old one
+                topic.paused = None
             for channel in list(topic.channels.values()):
                 if channel.is_ephemeral or topic.is_ephemeral:
                     del topic.channels[channel.name]

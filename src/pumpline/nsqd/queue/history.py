@@ -59,8 +59,11 @@ class TopicHistory:
         topic.tokens.retiring(end)
         topic.log.retire(count)
         topic.tokens.retiring(end)  # a full disk may have had no room for them before
-        if topic.pumped < topic.log.first:
-            topic.pumped = topic.log.first
+        first = topic.log.first
+        if topic.pumped < first:  # as after a paused topic dropped its oldest messages
+            for channel in topic.channels.values():
+                channel.skip(topic.pumped, first)
+            topic.pumped = first
 
     def drop(self, *, newest: bool) -> bool:
         """Delete all consumed segments; return whether there were any. `newest`: the one that is

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pumpline.core.text.settings import DROP_OLDEST, TopicSettings
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue import retention as retention_module
 from pumpline.nsqd.queue.retention import Retention
@@ -175,6 +176,21 @@ def test_what_was_emptied_stays_readable_if_it_is_to_be_kept(tmp_path: Path) -> 
     channel.empty()
     Retention(broker.topics).let_go(topic)
     assert log_of(topic).first == 0
+
+
+def test_what_a_paused_topic_drops_is_no_depth_of_an_ephemeral_channel(tmp_path: Path) -> None:
+    broker = make_broker(tmp_path, retention_bytes=0)
+    topic = broker.topic()
+    topic.channel("c")
+    ephemeral = topic.channel("e#ephemeral")
+    topic.pause()
+    fill(broker, topic, 3)
+    topic.store_settings(TopicSettings(max_depth=2, when_full=DROP_OLDEST))
+    retire(broker, topic)
+    assert log_of(topic).first > 0
+    assert [(each.depth, each.message_count) for each in topic.channels.values()] == [(0, 0)] * 2
+    topic.unpause()
+    assert ephemeral.depth == log_of(topic).end - log_of(topic).first
 
 
 def test_an_idle_newest_segment_counts_as_history(tmp_path: Path) -> None:

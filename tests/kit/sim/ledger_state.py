@@ -127,7 +127,8 @@ class LedgerState:
                 if not target.pause_is_saved:
                     target.paused = None
             if topic.name in half_deleted:  # nsqd.dat may say of it what was true of the old one
-                topic.paused = None
+                for target in (topic, *topic.channels.values()):
+                    target.paused = None
             for channel in list(topic.channels.values()):
                 if channel.is_ephemeral or topic.is_ephemeral:
                     del topic.channels[channel.name]
@@ -135,6 +136,8 @@ class LedgerState:
                     self._shake(copy, safe_ns, power=power)
             if power:
                 self._unsure(topic)
+                if not topic.is_remembered:  # the channels that would are lost, perhaps
+                    self._forget_given(topic, safe_ns)
         self._begin_life(power=power)
 
     def stopped(self) -> None:

@@ -34,18 +34,31 @@ class HoldsDamaged(Exception):
 
 def read_holds(directory: str, base_id: int) -> list[StoredHold]:
     """The holds of the log with that base; HoldsDamaged if the file makes no sense."""
+    stored = _read(directory)
+    return stored.holds if stored is not None and stored.base_id == base_id else []
+
+
+def base_of_holds(directory: str) -> int | None:
+    """The base of the ids of the log that the file is about, if that can be read."""
+    try:
+        stored = _read(directory)
+    except HoldsDamaged:
+        return None
+    return None if stored is None else stored.base_id
+
+
+def _read(directory: str) -> _StoredHolds | None:
     try:
         with open(os.path.join(directory, FILE), "rb") as file:
             crc, _, text = file.read().partition(b"\n")
     except FileNotFoundError:
-        return []
+        return None
     if crc != b"%08x" % crc32(text):
         raise HoldsDamaged("crc mismatch")
     try:
-        stored = msgspec.json.decode(text, type=_StoredHolds)
+        return msgspec.json.decode(text, type=_StoredHolds)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise HoldsDamaged(str(error)) from None
-    return stored.holds if stored.base_id == base_id else []
 
 
 def write_holds(directory: str, base_id: int, holds: list[StoredHold]) -> None:

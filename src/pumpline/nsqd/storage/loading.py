@@ -26,7 +26,7 @@ from pumpline.core.messages.spans import Span
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
 from pumpline.log.directory import Manifest, TopicMetadata
-from pumpline.log.holds import HoldsDamaged, StoredHold, read_holds
+from pumpline.log.holds import HoldsDamaged, StoredHold, base_of_holds, read_holds
 from pumpline.log.journal import seal
 from pumpline.log.log import Log, sync_paths
 from pumpline.log.recovery import first_batch
@@ -142,6 +142,8 @@ def _new_manifest(disk: Disk, topic: str) -> Manifest:
     path = disk.directory.topic_path(topic)
     os.makedirs(path, exist_ok=True)
     base_id = _base_in_log(path)
+    if base_id is None:  # there are no messages; holds are synced, and the manifest was not
+        base_id = base_of_holds(path)
     manifest = Manifest(new_base(os.urandom(BASE_SEED_BYTES)) if base_id is None else base_id)
     try:
         disk.directory.write_manifest(topic, manifest)

@@ -236,6 +236,21 @@ def test_messages_lost_with_the_power_leave_their_offsets_to_the_hold(broker: Fa
     assert loaded.log.end == topic.log.end + 4
 
 
+def test_a_hold_on_an_empty_log_outlives_the_manifest(broker: FakeBroker) -> None:
+    """A loss of power may take it: it is not synced, as a hold is."""
+    topic = filled(broker)
+    topic.channel("c")
+    topic.channels["c"].empty()
+    topic.drop_history(newest=True)
+    assert topic.log.size_bytes == 0
+    path = broker.disk.directory.topic_path("t")
+    write_holds(path, topic.log.base_id, [StoredHold("h", topic.log.end, 0, NOW_NS)])
+    os.unlink(os.path.join(path, "topic.json"))
+    again = broker.load()["t"]
+    assert [hold.offset for hold in again.holds.by_name.values()] == [5 * PER_SEGMENT]
+    assert again.log.base_id == topic.log.base_id
+
+
 def test_a_hold_whose_messages_are_gone_counts_as_dropped(broker: FakeBroker) -> None:
     topic = filled(broker)
     consume_all(broker, topic)

@@ -191,17 +191,23 @@ class Journaling:
         self._file_some()
 
     def _refused(self, lines: list[bytes], reason: str) -> None:
-        """With --sync-every=1: these could not be synced, and are not in the journal any more."""
-        self._take_back(lines)
+        """With --sync-every=1: these could not be synced, and are not in the journal any more. What
+        was put since goes, too: its ids follow on theirs."""
+        pending, self._lines = self._lines, []
+        self._frames, self._ends = bytearray(), bytearray()
+        ticket, self._ticket = self._ticket, None
+        self._take_back([*lines, *pending])
+        if ticket is not None:
+            ticket.settle(reason)
         if self._journal.is_torn:
             self._batches.clear()  # what comes next goes to the logs
             self._set_timer(RETRY_S)
         for line in dict.fromkeys(lines):
             if line not in self._batches:
                 topic = self._topics[line]
-                _, ticket = topic.intake.take()  # its offsets follow on those that were taken back
+                _, others = topic.intake.take()
                 self.leave(topic)
-                ticket.settle(reason)
+                others.settle(reason)
         self._file_some()
 
     # -- topics -------------------------------------------------------------------------------

@@ -162,6 +162,23 @@ def test_what_the_journal_cannot_sync_is_refused_and_does_not_come(
     assert received(broker) == [b"first", b"second", b"third"]
 
 
+def test_what_is_put_while_the_journal_turns_out_not_to_be_synced_is_refused_as_well(
+    broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = quiet_topic(broker)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", failing(tmp_path / "journal-0"))
+        refused = pub(broker, topic, b"refused")
+        broker.run()
+        broker.threads.work()
+    late = pub(broker, topic, b"late")
+    broker.threads.report()  # before the tick that would have written it
+    broker.settle()
+    assert (refused.error, late.error) == (EIO, EIO)
+    assert settled(broker, pub(broker, topic, b"second")) is None
+    assert received(broker) == [b"first", b"second"]
+
+
 def test_a_log_that_cannot_be_synced_costs_nothing_that_was_acknowledged(
     broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

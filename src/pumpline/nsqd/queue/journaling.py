@@ -215,7 +215,7 @@ class Journaling:
     def offer(self, topic: "Topic") -> None:
         """The topic's last batch was small, and is in its log: gather what comes next, unless a
         consumer waits for it, and not for many others."""
-        if not topic.may_gather or topic.pub_line in self._batches:
+        if topic.pub_line in self._batches:
             return
         if not topic.is_awaited:
             self._gather(topic)
@@ -234,7 +234,10 @@ class Journaling:
             topic.file()
 
     def _gather(self, topic: "Topic") -> bool:
+        """Gather what is published to the topic from now on, if that can be; return whether."""
         log = topic.log
+        if not topic.may_gather:
+            return False  # as while something was put that is not in the log yet
         if self._stuck or self._journal.is_torn or not self._is_open or not isinstance(log, Log):
             return False
         if not topic.group_commit.is_settled or topic.group_commit.closed is not None:

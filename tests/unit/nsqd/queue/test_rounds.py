@@ -147,6 +147,25 @@ def test_a_topic_that_is_deleted_before_the_round_is_gone(broker: FakeBroker) ->
         assert topic.bodies() == [b"second"]
 
 
+def test_a_round_between_a_publish_and_its_tick_mixes_nothing_up(broker: FakeBroker) -> None:
+    topics = busy_topics(broker)
+    publish(broker, topics, b"second")
+    mixed = topics[-1].topic
+    many = bytearray(b"\0\0\0\5third\0\0\0\6fourth")
+    mixed.intake.put_many(many, 0, len(many), 2)
+    [round_timer] = [h for h in broker.clock.waiting if h.due_ns == round(REST_S_MIN * 1e9)]
+    round_timer.callback()
+    round_timer.cancel()
+    tickets = [topics[-1].pub(b"fifth"), mixed.intake.ticket()]
+    broker.run()
+    broker.advance(REST_S_MAX)
+    assert all(ticket.succeeded for ticket in tickets)
+    messages = topics[-1].sink.take()
+    assert [offset for offset, _, _ in messages] == [1, 2, 3, 4]
+    bodies = [body for _, _, body in messages]
+    assert bodies == [b"second", b"third", b"fourth", b"fifth"]
+
+
 def test_a_journal_that_was_filed_in_between_changes_nothing(broker: FakeBroker) -> None:
     """The journal is emptied every 100 ms; topics that are awaited go on being so."""
     topics = busy_topics(broker)

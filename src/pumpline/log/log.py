@@ -338,21 +338,21 @@ class Log:
 
     def first_gap(self, offset: int) -> tuple[int, int, int] | None:
         """The first place after `offset` at which the log lacks an offset below its end, as
-        `cut_back` takes it: segment, position, offset. Reads all there is from there on."""
+        `cut_back` takes it: segment, position, offset. Reads what there is from `offset` on."""
         for segment in self.segments[max(bisect_right(self.segments, offset, key=_FIRST) - 1, 0) :]:
-            with open(segment.path, "rb") as file:
-                data = memoryview(file.read())
+            at = segment.near(offset)  # 0 in those that follow
+            fd = self.files.get(segment.path)
+            data = memoryview(os.pread(fd, segment.size_bytes - at, at))
             limit = self.limit_of(segment)
-            batches, position, _ = parse(data, limit)
-            end = segment.first
-            at = 0
+            batches, _, _ = parse(data, limit)
+            end = batches[0].first if at and batches else segment.first
             for batch in batches:
                 if batch.first > end:
                     return segment.first, at, end
                 end = batch.end
                 at += batch.size_bytes
             if end < min(limit, self.end):
-                return segment.first, position, end
+                return segment.first, at, end
         return None
 
     # -- the end of segments ------------------------------------------------------------------

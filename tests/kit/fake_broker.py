@@ -154,6 +154,13 @@ class FakeBroker:
         self.run()
         return ticket
 
+    def pub(self, topic: Topic, body: bytes = b"m") -> Ticket:
+        """As a PUB does: to the journal if that takes it. Neither ticks nor threads run."""
+        if self.topics.journaling.put(topic, body, 0, len(body)):
+            return self.topics.journaling.ticket()
+        topic.intake.put(body, 0, len(body))
+        return topic.intake.ticket()
+
     def consume(
         self,
         channel: Channel,

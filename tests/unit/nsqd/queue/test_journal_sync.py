@@ -38,19 +38,11 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def pub(broker: FakeBroker, topic: Topic, body: bytes = b"m") -> Ticket:
-    """As a PUB does: to the journal if that takes it; neither ticks nor threads run."""
-    if broker.topics.journaling.put(topic, body, 0, len(body)):
-        return broker.topics.journaling.ticket()
-    topic.intake.put(body, 0, len(body))
-    return topic.intake.ticket()
-
-
 def quiet_topic(broker: FakeBroker, name: str = "t") -> Topic:
     """One whose next message goes to the journal."""
     topic = broker.topic(name)
     topic.channel("c")
-    assert settled(broker, pub(broker, topic, b"first")) is None
+    assert settled(broker, broker.pub(topic, b"first")) is None
     assert topic.journaled is not None
     return topic
 
@@ -96,7 +88,7 @@ def test_one_fsync_acknowledges_what_was_published_to_many_topics(
 ) -> None:
     topics = [quiet_topic(broker, f"t{number}") for number in range(20)]
     synced.clear()
-    tickets = [pub(broker, topic) for topic in topics]
+    tickets = [broker.pub(topic) for topic in topics]
     broker.run()
     assert not any(ticket.done for ticket in tickets)
     broker.settle()
@@ -109,7 +101,7 @@ def test_the_journal_is_emptied_when_the_logs_are_synced(
     broker: FakeBroker, synced: list[str], tmp_path: Path
 ) -> None:
     topic = quiet_topic(broker)
-    assert settled(broker, pub(broker, topic)) is None
+    assert settled(broker, broker.pub(topic)) is None
     synced.clear()
     broker.advance(SYNCED_FILE_S)
     assert log_of(topic).end == 2
@@ -121,8 +113,8 @@ def test_the_journal_is_emptied_when_the_logs_are_synced(
 
 def test_what_is_not_synced_is_not_filed(broker: FakeBroker) -> None:
     topic = quiet_topic(broker)
-    assert settled(broker, pub(broker, topic, b"second")) is None
-    ticket = pub(broker, topic, b"third")
+    assert settled(broker, broker.pub(topic, b"second")) is None
+    ticket = broker.pub(topic, b"third")
     broker.run()
     assert broker.topics["t"].log.end == 2  # whoever asks sees what was acknowledged
     assert settled(broker, ticket) is None
@@ -132,7 +124,7 @@ def test_what_is_not_synced_is_not_filed(broker: FakeBroker) -> None:
 
 def test_other_publishes_wait_for_what_the_journal_has(broker: FakeBroker) -> None:
     topic = quiet_topic(broker)
-    first = pub(broker, topic, b"second")
+    first = broker.pub(topic, b"second")
     broker.run()
     many = bytearray(b"\0\0\0\5third\0\0\0\6fourth")
     topic.intake.put_many(many, 0, len(many), 2)
@@ -148,17 +140,17 @@ def test_what_the_journal_cannot_sync_is_refused_and_does_not_come(
     broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = quiet_topic(broker)
-    assert settled(broker, pub(broker, topic, b"second")) is None
+    assert settled(broker, broker.pub(topic, b"second")) is None
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", failing(tmp_path / "journal-0"))
-        refused = pub(broker, topic, b"refused")
+        refused = broker.pub(topic, b"refused")
         broker.run()
         many = bytearray(b"\0\0\0\4also")
         topic.intake.put_many(many, 0, len(many), 1)
         also = topic.intake.ticket()
         broker.settle()
     assert (refused.error, also.error) == (EIO, EIO)
-    assert settled(broker, pub(broker, topic, b"third")) is None
+    assert settled(broker, broker.pub(topic, b"third")) is None
     assert received(broker) == [b"first", b"second", b"third"]
 
 
@@ -168,14 +160,14 @@ def test_what_is_put_while_the_journal_turns_out_not_to_be_synced_is_refused_as_
     topic = quiet_topic(broker)
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", failing(tmp_path / "journal-0"))
-        refused = pub(broker, topic, b"refused")
+        refused = broker.pub(topic, b"refused")
         broker.run()
         broker.threads.work()
-    late = pub(broker, topic, b"late")
+    late = broker.pub(topic, b"late")
     broker.threads.report()  # before the tick that would have written it
     broker.settle()
     assert (refused.error, late.error) == (EIO, EIO)
-    assert settled(broker, pub(broker, topic, b"second")) is None
+    assert settled(broker, broker.pub(topic, b"second")) is None
     assert received(broker) == [b"first", b"second"]
 
 
@@ -184,9 +176,9 @@ def test_a_log_that_cannot_be_synced_costs_nothing_that_was_acknowledged(
 ) -> None:
     topic = broker.topic()
     _, sink = broker.consume(topic.channel("c"), rdy=1)
-    assert settled(broker, pub(broker, topic, b"first")) is None
-    assert settled(broker, pub(broker, topic, b"second")) is None  # it has no credit any more
-    tickets = [pub(broker, topic, body) for body in (b"third", b"fourth")]
+    assert settled(broker, broker.pub(topic, b"first")) is None
+    assert settled(broker, broker.pub(topic, b"second")) is None  # it has no credit any more
+    tickets = [broker.pub(topic, body) for body in (b"third", b"fourth")]
     broker.settle()
     assert all(ticket.succeeded for ticket in tickets)
     with monkeypatch.context() as broken:
@@ -195,7 +187,7 @@ def test_a_log_that_cannot_be_synced_costs_nothing_that_was_acknowledged(
         assert topic.journaled is not None
         assert topic.message_count == 2
         assert journal_bytes(tmp_path) > 0
-        refused = pub(broker, topic, b"refused")
+        refused = broker.pub(topic, b"refused")
         assert settled(broker, refused) is not None
     broker.advance(3)
     broker.settle()
@@ -208,7 +200,7 @@ def test_a_log_that_cannot_be_synced_costs_nothing_that_was_acknowledged(
 def test_a_loss_of_power_takes_nothing_that_the_journal_has(broker: FakeBroker) -> None:
     topic = quiet_topic(broker)
     for body in (b"second", b"third"):
-        assert settled(broker, pub(broker, topic, body)) is None
+        assert settled(broker, broker.pub(topic, body)) is None
     path = Path(log_of(topic).segments[-1].path)
     synced_bytes = path.stat().st_size
     broker.advance(SYNCED_FILE_S)  # filed, and no fsync yet
@@ -223,7 +215,7 @@ def test_a_loss_of_power_may_take_what_is_before_what_it_spares(broker: FakeBrok
     path = Path(log_of(topic).segments[-1].path)
     begins = path.stat().st_size
     for body in (b"second", b"third"):
-        ticket = pub(broker, topic, body)
+        ticket = broker.pub(topic, body)
         broker.run()
         broker.threads.work(-1)  # the fsync of the journal, not that of the log
         broker.threads.report()
@@ -241,8 +233,8 @@ def test_a_stop_leaves_no_journal_and_all_of_it_in_the_log(
     broker: FakeBroker, tmp_path: Path
 ) -> None:
     topic = quiet_topic(broker)
-    assert settled(broker, pub(broker, topic, b"second")) is None
-    late = pub(broker, topic, b"late")
+    assert settled(broker, broker.pub(topic, b"second")) is None
+    late = broker.pub(topic, b"late")
     broker.run()
     journaling = broker.topics.journaling
     journaling.stop()
@@ -258,7 +250,7 @@ def test_a_topic_that_is_deleted_meanwhile_takes_nothing_of_others_with_it(
     broker: FakeBroker,
 ) -> None:
     kept, deleted = quiet_topic(broker, "t"), quiet_topic(broker, "gone")
-    tickets = [pub(broker, kept, b"second"), pub(broker, deleted, b"lost")]
+    tickets = [broker.pub(kept, b"second"), broker.pub(deleted, b"lost")]
     broker.run()
     broker.topics.delete("gone")
     again = broker.topic("gone")

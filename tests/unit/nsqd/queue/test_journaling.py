@@ -10,7 +10,6 @@ import pytest
 from pumpline.core.text.settings import TopicSettings
 from pumpline.nsqd.queue import journaling as module
 from pumpline.nsqd.queue.journaling import FILE_S, RUN_BYTES, SMALL_BYTES
-from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.topic import Topic
 from tests.kit.fake_broker import FakeBroker, log_of
 
@@ -18,14 +17,6 @@ from tests.kit.fake_broker import FakeBroker, log_of
 @pytest.fixture
 def broker(tmp_path: Path) -> FakeBroker:
     return FakeBroker(tmp_path)
-
-
-def pub(broker: FakeBroker, topic: Topic, body: bytes = b"m") -> Ticket:
-    """As a PUB does: to the journal if that takes it; no tick runs."""
-    if broker.topics.journaling.put(topic, body, 0, len(body)):
-        return broker.topics.journaling.ticket()
-    topic.intake.put(body, 0, len(body))
-    return topic.intake.ticket()
 
 
 def quiet_topic(broker: FakeBroker, name: str = "t") -> Topic:
@@ -44,7 +35,7 @@ def test_a_message_is_in_the_journal_when_it_is_acknowledged_and_soon_in_the_log
     broker: FakeBroker, tmp_path: Path
 ) -> None:
     topic = quiet_topic(broker)
-    ticket = pub(broker, topic)
+    ticket = broker.pub(topic)
     assert not ticket.done
     broker.run()
     assert ticket.succeeded
@@ -53,14 +44,14 @@ def test_a_message_is_in_the_journal_when_it_is_acknowledged_and_soon_in_the_log
     broker.advance(FILE_S)
     assert log_of(topic).end == 2
     assert journal_bytes(tmp_path) == 0
-    pub(broker, topic)  # and so it goes on
+    broker.pub(topic)  # and so it goes on
     broker.run()
     assert (log_of(topic).end, journal_bytes(tmp_path) > 0) == (2, True)
 
 
 def test_whoever_asks_finds_all_of_it_also_in_the_middle_of_a_tick(broker: FakeBroker) -> None:
     topic = quiet_topic(broker)
-    ticket = pub(broker, topic)
+    ticket = broker.pub(topic)
     assert broker.topics["t"].message_count == 2
     assert ticket.succeeded
     assert log_of(topic).end == 2
@@ -70,13 +61,13 @@ def test_whoever_asks_finds_all_of_it_also_in_the_middle_of_a_tick(broker: FakeB
 def test_other_publishes_come_after_those_of_the_journal(broker: FakeBroker, how: str) -> None:
     topic = quiet_topic(broker)
     channel = topic.channel("c")
-    pub(broker, topic, b"journaled")
+    broker.pub(topic, b"journaled")
     if how == "many":
         topic.intake.put_many(bytearray(b"\0\0\0\2ab\0\0\0\1c"), 0, 11, 2)
     elif how == "delayed":
         topic.intake.put(b"later", 0, 5, delay_ns=1)
     else:
-        pub(broker, topic, bytes(RUN_BYTES + 1))
+        broker.pub(topic, bytes(RUN_BYTES + 1))
     broker.run()
     broker.advance(1)
     _, sink = broker.consume(channel, rdy=10)
@@ -90,9 +81,9 @@ def test_consumers_with_credit_have_it_at_once(broker: FakeBroker) -> None:
     channel = topic.channel("c")
     consumer, sink = broker.consume(channel, rdy=1)
     assert [body for _, _, body in sink.take()] == [b"first"]
-    pub(broker, topic, b"second")  # it has no credit left: nobody waits for this one
+    broker.pub(topic, b"second")  # it has no credit left: nobody waits for this one
     broker.run()
-    pub(broker, topic, b"third")
+    broker.pub(topic, b"third")
     broker.run()
     assert sink.take() == []
     broker.finish(consumer, 0)
@@ -100,7 +91,7 @@ def test_consumers_with_credit_have_it_at_once(broker: FakeBroker) -> None:
     broker.finish(consumer, 1)
     assert [body for _, _, body in sink.take()] == [b"third"]
     broker.finish(consumer, 2)
-    pub(broker, topic, b"fourth")
+    broker.pub(topic, b"fourth")
     broker.run()
     assert [body for _, _, body in sink.take()] == [b"fourth"]
 
@@ -109,7 +100,7 @@ def test_what_has_to_be_checked_first_does_not_go_to_the_journal(broker: FakeBro
     topic = broker.topic("bounded")
     topic.store_settings(TopicSettings(max_depth=2))
     for _ in range(4):
-        pub(broker, topic)
+        broker.pub(topic)
         broker.run()
     assert (log_of(topic).end, topic.refused_count, topic.journaled) == (2, 2, None)
     large = broker.topic("large")
@@ -123,7 +114,7 @@ def test_what_has_to_be_checked_first_does_not_go_to_the_journal(broker: FakeBro
 def test_many_topics_are_filed_a_few_at_a_time(broker: FakeBroker, tmp_path: Path) -> None:
     topics = [quiet_topic(broker, f"t{number}") for number in range(450)]
     for topic in topics:
-        pub(broker, topic)
+        broker.pub(topic)
     broker.run()
     for handle in broker.clock.waiting:  # the timer that files
         if handle.due_ns == broker.clock.passed_ns + FILE_S * 1e9:
@@ -143,7 +134,7 @@ def test_a_large_journal_is_filed_before_its_time(
     monkeypatch.setattr(module, "JOURNAL_BYTES_MAX", 10_000)
     topic = quiet_topic(broker)
     for _ in range(100):
-        pub(broker, topic, bytes(500))
+        broker.pub(topic, bytes(500))
         broker.run()
         assert journal_bytes(tmp_path) <= 11_000
     assert log_of(topic).end > 50
@@ -151,7 +142,7 @@ def test_a_large_journal_is_filed_before_its_time(
 
 def test_a_stop_files_all_and_gathers_no_more(broker: FakeBroker, tmp_path: Path) -> None:
     topics = [quiet_topic(broker, name) for name in ("a", "b")]
-    tickets = [pub(broker, topic) for topic in topics]
+    tickets = [broker.pub(topic) for topic in topics]
     broker.topics.journaling.stop()
     broker.topics.journaling.close()
     assert all(ticket.succeeded for ticket in tickets)
@@ -165,7 +156,7 @@ def test_a_stop_leaves_in_the_journal_what_cannot_be_filed(
     broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = quiet_topic(broker)
-    ticket = pub(broker, topic, b"second")
+    ticket = broker.pub(topic, b"second")
     broker.run()
     assert ticket.succeeded
 
@@ -190,7 +181,7 @@ def test_what_comes_back_waits_for_what_the_journal_has(broker: FakeBroker) -> N
     broker.publish(topic, b"second")
     assert topic.journaled is not None  # nobody has credit
     for body in (b"third", b"fourth"):
-        pub(broker, topic, body)
+        broker.pub(topic, body)
         broker.run()
     assert log_of(topic).end == 2
     consumer.channel.requeue_one(consumer, 0, 0)
@@ -220,10 +211,10 @@ def test_nothing_is_acknowledged_behind_a_torn_record(
     with monkeypatch.context() as broken:
         broken.setattr(os, "writev", tear)
         broken.setattr(os, "ftruncate", refuse)
-        ticket = pub(broker, topic, b"refused")
+        ticket = broker.pub(topic, b"refused")
         broker.run()
         assert ticket.error
-    ticket = pub(broker, topic, b"taken")
+    ticket = broker.pub(topic, b"taken")
     broker.run()
     assert ticket.succeeded
     _, sink = broker.consume(broker.load()["t"].channel("c"), rdy=10)

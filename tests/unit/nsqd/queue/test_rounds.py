@@ -24,12 +24,7 @@ class Reading:
         self.consumer, self.sink = found
 
     def pub(self, body: bytes) -> Ticket:
-        """As a PUB does: to the journal if that takes it; no tick runs."""
-        journaling = self._broker.topics.journaling
-        if journaling.put(self.topic, body, 0, len(body)):
-            return journaling.ticket()
-        self.topic.intake.put(body, 0, len(body))
-        return self.topic.intake.ticket()
+        return self._broker.pub(self.topic, body)
 
     def bodies(self) -> list[bytes]:
         """What the consumer got since the last call."""

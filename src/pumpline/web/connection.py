@@ -72,8 +72,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._full = False  # the client does not take what is sent
         self._room: asyncio.Future[None] | None = None  # who sends a stream waits for that
         self._linger: asyncio.TimerHandle | None = None
-        self._heard_by_s = inf  # a head, or all of a body, must be there
-        self._taken_by_s = inf  # the client must have taken what was sent
+        self._body_by_s = inf  # all of a body must be there
+        self._sent_s = 0.0  # when replies were last sent
+        self._sent_bytes = 0.0  # of these, for the client to take
 
     # -- the socket ---------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._reader = RequestReader(
             self._site, self._shared.buffers, client, on_body=self._on_body
         )
-        self._heard_by_s = self._loop.time() + self.patience.keepalive_s
+        self._sent_s = self._loop.time()
         self._shared.join(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -174,14 +175,16 @@ class HttpConnection(asyncio.BufferedProtocol):
     def is_late(self, now_s: float) -> bool:
         """Whether the client takes too long over a body or a reply."""
         untaken = self._stream is not None or self._transport.get_write_buffer_size()
-        if untaken and now_s >= self._taken_by_s:
+        if untaken and now_s >= self._sent_s + self.patience.to_send_s(self._sent_bytes):
             return True
-        return self._reader.is_in_body and now_s >= self._heard_by_s
+        return self._reader.is_in_body and now_s >= self._body_by_s
 
     def is_idle(self, now_s: float) -> bool:
         """Whether the client has sent no request for too long, and has taken all replies."""
-        owes = self._due or self._transport.get_write_buffer_size()
-        return self._phase is READING and not owes and now_s >= self._heard_by_s
+        if self._phase is not READING or self._due or self._reader.is_in_body:
+            return False
+        owes = self._transport.get_write_buffer_size()
+        return not owes and now_s >= self._sent_s + self.patience.keepalive_s
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -196,11 +199,12 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _read(self, data: bytearray, end: int) -> int:
         """Begin the requests in data[:end] that can be begun now; returns the position after."""
         at = begun_ns = 0
+        self._held = False
         while at < end:
-            if self._phase is LAST:
-                return end
-            self._held = self._phase is not READING or self._full or len(self._due) >= DUE_MAX
-            if self._held:
+            if self._phase is not READING or self._full or len(self._due) >= DUE_MAX:
+                if self._phase is LAST:
+                    return end
+                self._held = True
                 return at
             at, exchange = self._reader.read(data, at, end)
             if exchange is None:
@@ -217,7 +221,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _on_body(self, exchange: Exchange) -> None:
         """The client has its time to send a body, once it is told to if it waits for that."""
         time_s = self.patience.to_receive_s(exchange.body_bytes_max)
-        self._heard_by_s = self._loop.time() + time_s
+        self._body_by_s = self._loop.time() + time_s
         self._invites = exchange.head.waits_to_go_on
 
     def _end_input(self) -> None:
@@ -258,8 +262,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._regulate()
             return
         output: list[bytes] = []
-        last: Exchange | None = None
-        while due and last is None:
+        while due:
             exchange = due[0]
             answer = exchange.answer
             if isinstance(answer, Settling):
@@ -280,12 +283,16 @@ class HttpConnection(asyncio.BufferedProtocol):
                 output.append(exchange.encode(answer, self._shared.encoder))
             due.popleft()
             if exchange.close:
-                last = exchange
+                self._write(b"".join(output))
+                self._finish(exchange)
+                self._regulate()
+                return
         if output:
             self._write(b"".join(output))
-        if last is not None:
-            self._finish(last)
-        elif not due:
+        if not due:
+            is_special = self._unread or self._invites or self._ended or self._paused
+            if self._phase is READING and not is_special:
+                return
             self._on_all_sent()
         self._regulate()
 
@@ -295,10 +302,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return isinstance(first, Settling) and first.reply is None
 
     def _write(self, data: bytes) -> None:
-        now_s = self._loop.time()
-        self._taken_by_s = now_s + self.patience.to_send_s(len(data))
-        if not self._reader.is_in_body:
-            self._heard_by_s = now_s + self.patience.keepalive_s
+        self.expect_taken(len(data))
         self._transport.write(data)
 
     def _on_all_sent(self) -> None:
@@ -319,7 +323,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         on it would reset the connection, and it might never see the reply."""
         self._phase = LAST
         self._unread.clear()
-        self._held = False
+        self._held = self._invites = False
         if self._ended or not last.unread:
             self._transport.close()
             return
@@ -403,17 +407,16 @@ class HttpConnection(asyncio.BufferedProtocol):
             return
         self._due.popleft()
         self.expect_taken(self._transport.get_write_buffer_size())
-        self._heard_by_s = self._loop.time() + self.patience.keepalive_s
         if exchange.close:
             self._finish(exchange)
         else:
             self._on_all_sent()
         self._regulate()
 
-    def expect_taken(self, length_bytes: int | None) -> None:
-        """The client has its time to take so much; None: it owes nothing."""
-        wait_s = inf if length_bytes is None else self.patience.to_send_s(length_bytes)
-        self._taken_by_s = self._loop.time() + wait_s
+    def expect_taken(self, length_bytes: float) -> None:
+        """The client has its time to take so much; without end if that is `inf`."""
+        self._sent_s = self._loop.time()
+        self._sent_bytes = length_bytes
 
     async def room(self) -> None:
         """Wait until the client takes more."""
@@ -463,7 +466,7 @@ class StreamSink:
         self._connection.expect_taken(length_bytes)
 
     def rest(self) -> None:
-        self._connection.expect_taken(self._transport.get_write_buffer_size() or None)
+        self._connection.expect_taken(self._transport.get_write_buffer_size() or inf)
 
     def end(self) -> None:
         """All was written."""

@@ -65,8 +65,8 @@ class AccessGrant:
 
     __slots__ = ("revoked",)
 
-    def __init__(self) -> None:
-        self.revoked = False
+    def __init__(self, *, revoked: bool = False) -> None:
+        self.revoked = revoked
 
 
 RequestGate = Callable[[Request, Access], AccessGrant]

@@ -96,7 +96,7 @@ class RequestReader:
         self._head_check = None
         plan = self._plan
         exchange = Exchange(plan, self._client)
-        if not plan.is_open:
+        if plan.clearance.revoked:
             exchange.answer = self._site.check(plan, exchange)
         at += len(self._head_bytes)
         body_bytes = plan.head.body_bytes
@@ -104,8 +104,8 @@ class RequestReader:
             return at, exchange
         after = at + body_bytes
         is_wanted = plan.takes_body and exchange.answer is None
-        is_too_long = not is_wanted and body_bytes > exchange.body_bytes_max
-        if is_too_long or after > end or body_bytes == CHUNKED:
+        is_there = after <= end and body_bytes != CHUNKED
+        if not is_there or (not is_wanted and body_bytes > exchange.body_bytes_max):
             return self._begin_body(exchange, data, at, end)
         exchange.buffer, exchange.start, exchange.end = data, at, after
         return after, exchange

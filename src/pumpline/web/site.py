@@ -40,6 +40,10 @@ _KEPT_BYTES = 512  # of a head: that of a longer one is not kept
 _LOG = logging.getLogger(__name__)
 
 
+OPEN = AccessGrant()  # to all
+UNCHECKED = AccessGrant(revoked=True)
+
+
 class RequestPlan(msgspec.Struct):
     """What becomes of requests with a head."""
 
@@ -48,7 +52,7 @@ class RequestPlan(msgspec.Struct):
     variable: str = ""
     reply: Reply | None = None  # where there is no endpoint
     quiet: bool = False  # requests are not logged
-    is_open: bool = False  # `Site.check` would refuse none
+    clearance: AccessGrant = UNCHECKED  # until it is revoked, `Site.check` would refuse none
     takes_body: bool = False  # of the length that is announced
     grant: AccessGrant | None = None  # from the gate, once it was asked
     handler: Handler | None = None  # once there was a request to answer
@@ -85,8 +89,8 @@ class Site:
         plan = self._plans.get(raw)
         if plan is None:
             plan = self.plan(parse_head(raw))
-            endpoint = plan.endpoint
-            if endpoint is not None and endpoint.bind and plan.is_open and len(raw) <= _KEPT_BYTES:
+            is_bound = plan.endpoint is not None and plan.endpoint.bind is not None
+            if is_bound and plan.clearance is OPEN and len(raw) <= _KEPT_BYTES:
                 if len(self._plans) >= _PLANS_MAX:
                     self._plans.clear()
                 self._plans[raw] = plan
@@ -109,12 +113,13 @@ class Site:
                 return RequestPlan(head, None, reply=error_reply(403, "FOREIGN_ORIGIN"))
             limit = endpoint.body
             too_big = limit is not None and head.body_bytes > limit.bytes_max
+            is_open = self._gate is None and endpoint.check is None and not too_big
             return RequestPlan(
                 head,
                 endpoint,
                 found.variable,
                 quiet=endpoint.quiet,
-                is_open=self._gate is None and endpoint.check is None and not too_big,
+                clearance=OPEN if is_open else UNCHECKED,
                 takes_body=limit is not None and not too_big,
             )
         return RequestPlan(head, None, reply=_unfound(head, found))
@@ -132,6 +137,8 @@ class Site:
                 raise HttpError(413, limit.too_big)
             if endpoint.check is not None:
                 endpoint.check(request)
+            elif plan.grant is not None:
+                plan.clearance = plan.grant
         except Exception as error:
             return self._failure(request, error)
         return None

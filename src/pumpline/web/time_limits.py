@@ -31,7 +31,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
         """What a client has to send a body of that length at most."""
         return self.body_s + length_bytes / self.body_bytes_per_s
 
-    def to_send_s(self, length_bytes: int) -> float:
+    def to_send_s(self, length_bytes: float) -> float:
         """What a client has to take that many bytes."""
         return self.send_s + length_bytes / self.body_bytes_per_s
 

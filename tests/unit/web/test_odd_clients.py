@@ -247,3 +247,17 @@ async def test_a_slow_reader_gets_all_of_it(client: Client) -> None:
     for _ in range(3000):
         assert (await read_reply(reader))[2] == b'{"word":"a"}'
     assert (await read_reply(reader))[2] == LAST_BODY
+
+
+async def test_a_client_that_waits_to_go_on_and_sends_no_chunks_may_send_more(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ("POST /put HTTP/1.1", "Host: h", "Expect: 100-continue", "Transfer-Encoding: chunked")
+    reader, writer = await client.talk("\r\n".join((*lines, "", "no chunk\r\n")).encode())
+    assert (await read_reply(reader))[0] == 500
+    assert await reader.read() == b""  # the server has closed its side,
+    writer.write(b"and more")  # and reads this over
+    await writer.drain()
+    other = await client.send(get("a"))
+    await read_reply(other)
+    assert "Fatal error" not in caplog.text

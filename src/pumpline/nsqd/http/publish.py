@@ -125,12 +125,11 @@ class PublishEndpoints:
     def published(self, topic: Topic, ticket: Ticket) -> Reply | Settling:
         """The reply to a publish, once its outcome is known: in this tick, as a rule. Publishes of
         a tick to one topic have the same outcome, and so the same reply."""
-        last = self._last
-        if last is not None and last.is_of(topic, ticket) and not ticket.done:
-            return last
         if ticket.done:
             return publish_reply(topic, ticket)
-        self._last = last = Published(topic, ticket, self._broker.tick)
+        last = self._last
+        if last is None or last.ticket is not ticket or last.topic is not topic:
+            self._last = last = Published(topic, ticket, self._broker.tick)
         return last
 
 
@@ -150,38 +149,36 @@ class Publisher:
         self._token = token
 
     def pub(self, request: Request) -> Answer:
-        if request.start == request.end:
+        start, end = request.start, request.end
+        if start == end:
             raise HttpError(400, "MSG_EMPTY")
-        if self._topic.exiting or self._draining.active:
-            self._topic = self._endpoints.topic(request.query())  # another one of that name
         topic = self._topic
+        if topic.exiting or self._draining.active:
+            self._topic = topic = self._endpoints.topic(request.query())  # another of that name
         if self._token:
             return self._endpoints.put_once(topic, request, self._delay_ns, self._token)
-        body = request.buffer, request.start, request.end
-        if not self._delay_ns and self._journaling.put(topic, *body):
-            return self._endpoints.published(topic, self._journaling.ticket())
-        topic.intake.put(*body, delay_ns=self._delay_ns)
-        return self._endpoints.published(topic, topic.intake.ticket())
+        delay_ns = self._delay_ns
+        ticket = None if delay_ns else self._journaling.put(topic, request.buffer, start, end)
+        if ticket is None:
+            topic.intake.put(request.buffer, start, end, delay_ns=delay_ns)
+            ticket = topic.intake.ticket()
+        return self._endpoints.published(topic, ticket)
 
 
 class Published(Settling):
     """The outcome of what a topic was given in one tick."""
 
-    __slots__ = ("_tick", "_topic", "ticket")
+    __slots__ = ("_tick", "ticket", "topic")
 
     def __init__(self, topic: Topic, ticket: Ticket, tick: Tick) -> None:
         super().__init__()
         self.ticket = ticket
-        self._topic = topic
+        self.topic = topic
         self._tick = tick
         ticket.wait(self._on_done)
 
-    def is_of(self, topic: Topic, ticket: Ticket) -> bool:
-        return self.ticket is ticket and self._topic is topic
-
     def _on_done(self) -> None:
-        for waiting in self.settle(publish_reply(self._topic, self.ticket)):
-            self._tick.write(waiting)
+        self._tick.write(*self.settle(publish_reply(self.topic, self.ticket)))
 
 
 def publish_reply(topic: Topic, ticket: Ticket) -> Reply:

@@ -115,13 +115,13 @@ class Journaling:
             self._tick.publish(self)
         return after, lines[before:]
 
-    def put(self, topic: "Topic", buf: bytes | bytearray, pos: int, end: int) -> bool:
-        """Put one message, buf[pos:end], if it is small and the topic quiet; `ticket` has the
+    def put(self, topic: "Topic", buf: bytes | bytearray, pos: int, end: int) -> Ticket | None:
+        """Put one message, buf[pos:end], if it is small and the topic quiet; returns the
         outcome."""
         line = topic.pub_line
         batch = self._batches.get(line)
         if batch is None or end - pos > RUN_BYTES or len(batch[0]) >= FULL_BYTES:
-            return False
+            return None
         if not self._lines:
             self._tick.publish(self)
         frames, ends, first_id = batch
@@ -130,7 +130,7 @@ class Journaling:
         message(buf, pos, end, frames, ends, message_id, wall_ns)
         message(buf, pos, end, self._frames, self._ends, message_id, wall_ns)
         self._lines.append(line)
-        return True
+        return self._ticket or self.ticket()
 
     def ticket(self) -> Ticket:
         """The outcome of what was put in this tick."""

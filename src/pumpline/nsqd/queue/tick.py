@@ -112,8 +112,9 @@ class Tick:
         if not self._scheduled:
             self._schedule()
 
-    def write(self, connection: Writing) -> None:
-        self._writing[connection] = None
+    def write(self, *connections: Writing) -> None:
+        for connection in connections:
+            self._writing[connection] = None
         if not self._scheduled:
             self._schedule()
 

@@ -1,8 +1,13 @@
 """When a daemon gives memory back, on a clock that the test moves."""
 
 import asyncio
+import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any, cast
+
+import pytest
 
 from pumpline.web.process_memory import (
     LOOK_S,
@@ -49,12 +54,47 @@ class FakeHeap:
         self.used = self.resident = 50 << 20
         self.trims = 0
         self.loop = FakeLoop()
-        self.trim = HeapTrim(resident=lambda: self.resident, trim=self._on_trim)
+        self.keeps = 0
+        self.trim = HeapTrim(resident=lambda: self.resident, keep=self._on_keep, trim=self._on_trim)
         self.trim.start(cast(asyncio.AbstractEventLoop, self.loop))
+
+    def _on_keep(self) -> None:
+        self.keeps += 1
 
     def _on_trim(self) -> None:
         self.trims += 1
         self.resident = self.used
+
+
+BUFFERS = """
+import resource
+from pumpline.web.process_memory import keep_heap
+{call}
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def use(count):
+    for _ in range(count):
+        buffers = [bytearray(500_000) for _ in range(4)]
+        del buffers
+use(5)
+before = faults()
+use(100)
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="for glibc's malloc")
+def test_large_buffers_are_made_of_pages_that_were_freed_and_kept() -> None:
+    def pages(call: str) -> int:
+        script = BUFFERS.format(call=call)
+        return int(subprocess.check_output([sys.executable, "-c", script]))
+
+    assert pages("keep_heap()") < 1_000  # of 50,000
+    assert pages("") > 10_000
+
+
+def test_a_daemon_keeps_freed_memory_from_its_start_on() -> None:
+    assert FakeHeap().keeps == 1
 
 
 def test_a_process_that_does_not_grow_is_left_alone() -> None:

@@ -9,7 +9,8 @@ from typing import TypeVar
 from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.log.directory import Directory
 from pumpline.log.files import FilePool
-from pumpline.log.log import Log, Offload
+from pumpline.log.log import Log
+from pumpline.log.scheduling import Offload
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.consumer import Buffer, ChannelConsumer

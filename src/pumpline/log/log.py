@@ -17,13 +17,13 @@ from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from operator import attrgetter
-from typing import Any, Protocol
 from weakref import WeakSet, WeakValueDictionary
 
 from pumpline.core.messages.batches import LogBatch
 from pumpline.log.files import FilePool, sync_file, write_all, write_whole
 from pumpline.log.reader import Block, Reader
 from pumpline.log.recovery import Damage, parse, recover, survey
+from pumpline.log.scheduling import Later, Offload
 from pumpline.log.segment import OFFSET_END, SUFFIX, DeferredSpan, Segment, offset_in
 
 _LOG = logging.getLogger(__name__)
@@ -32,18 +32,6 @@ _END = attrgetter("end")
 _RETRY_S = 1.0
 
 UNORDERED = ".unordered"
-
-
-class Offload(Protocol):
-    """Runs `job` in a thread, then `done` with its result or exception on the event loop."""
-
-    def __call__(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None: ...
-
-
-class Later(Protocol):
-    """Calls `callback` on the event loop after a delay."""
-
-    def __call__(self, delay_s: float, callback: Callable[[], None], /) -> object: ...
 
 
 class Log:

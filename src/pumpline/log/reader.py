@@ -11,17 +11,15 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from pumpline.core.messages.batches import LogBatch
 from pumpline.core.messages.kernels import unfilled
 from pumpline.log import recovery
+from pumpline.log.files import FilePool
 from pumpline.log.recovery import Damage
+from pumpline.log.scheduling import Offload
 from pumpline.log.segment import Segment, seek_batch
-
-if TYPE_CHECKING:
-    # A log makes its readers, and a reader asks its log for segments and blocks.
-    from pumpline.log.log import Log
 
 BLOCK_BYTES = 512 * 1024
 BLOCK_BYTES_MAX = 2 << 20  # of one large batch: 1 ms; what is larger is read in a thread
@@ -48,6 +46,36 @@ class Loaded(NamedTuple):
     damages: list[Damage]
 
 
+class ReadLog(Protocol):
+    """A log, as its readers see it."""
+
+    files: FilePool
+    offload: Offload
+    end: int
+
+    def in_tail(self, offset: int) -> LogBatch | None:
+        """The batch with `offset` if it is among the last, which are in memory."""
+
+    def contains(self, segment: Segment) -> bool: ...
+
+    def segment_of(self, offset: int) -> Segment | None: ...
+
+    def segment_after(self, segment: Segment) -> Segment | None: ...
+
+    def limit_of(self, segment: Segment) -> int:
+        """The offset that the next segment begins with."""
+
+    def cached_block(self, segment: Segment, position: int | None) -> Block | None:
+        """What another reader has from there."""
+
+    def keep_block(self, block: Block) -> Block:
+        """Let others have it, too."""
+
+    def report_damage(self, damages: list[Damage]) -> None: ...
+
+    def report_read_error(self, error: BaseException, retry: Callable[[], None]) -> None: ...
+
+
 class Reader:
     __slots__ = (
         "__weakref__",
@@ -60,7 +88,7 @@ class Reader:
         "_outdated",
     )
 
-    def __init__(self, log: "Log", on_ready: Callable[[], None]) -> None:
+    def __init__(self, log: ReadLog, on_ready: Callable[[], None]) -> None:
         self._log = log
         self._on_ready = on_ready
         self._block: Block | None = None

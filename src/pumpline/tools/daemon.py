@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
+from typing import Generic, Protocol, TextIO, TypeVar
 
 from pumpline.core.text import flags
 from pumpline.core.text.flags import (
@@ -25,9 +25,6 @@ from pumpline.tools.standard_streams import open_standard_streams
 from pumpline.tools.version import version_line
 from pumpline.web.sockets import StartupError
 
-if TYPE_CHECKING:  # asyncio is imported after the addresses are bound
-    from pumpline.tools.serving import DaemonServer
-
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -38,6 +35,19 @@ FATAL = logging.CRITICAL
 log = logging.getLogger("pumpline")
 
 Options = TypeVar("Options", bound=DaemonOptions)
+
+
+class DaemonServer(Protocol):
+    """A daemon's server, as `tools.serving` sees it. That is imported after the addresses are
+    bound, as it takes asyncio with it."""
+
+    async def start(self) -> None:
+        """Raise StartupError if it cannot start; `close` is called in any case."""
+
+    async def close(self) -> None: ...
+
+    def reload(self) -> bool:
+        """Read changed files again, on SIGHUP; return whether there are any to read."""
 
 
 class ConfigFileError(Exception):
@@ -106,7 +116,7 @@ class Program(Generic[Options]):
     flags: Sequence[Flag]
     options: type[Options]
     examples: str
-    prepare: Callable[[Options], "Callable[[], DaemonServer]"]
+    prepare: Callable[[Options], Callable[[], DaemonServer]]
     """Takes what only one process can have, as addresses, and returns what makes the server on the
     event loop. Only that imports the server, so that clients can connect soon."""
     log_name: str  # in the last log line

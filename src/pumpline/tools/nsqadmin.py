@@ -2,14 +2,10 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from pumpline.nsqadmin.options import FLAGS, NsqadminOptions
-from pumpline.tools.daemon import Program, run
+from pumpline.tools.daemon import DaemonServer, Program, run
 from pumpline.web.sockets import ListeningSockets
-
-if TYPE_CHECKING:  # asyncio is imported after the address is bound
-    from pumpline.tools.serving import DaemonServer
 
 EXAMPLES = """
 nsqadmin --lookupd-http-address=127.0.0.1:4161
@@ -18,10 +14,10 @@ nsqadmin --config=/etc/nsq/nsqadmin.cfg --admin-user=ann --admin-user=bob
 """
 
 
-def prepare(options: NsqadminOptions) -> "Callable[[], DaemonServer]":
+def prepare(options: NsqadminOptions) -> Callable[[], DaemonServer]:
     sockets = ListeningSockets(options.program, options.addresses())
 
-    def new_server() -> "DaemonServer":
+    def new_server() -> DaemonServer:
         from pumpline.nsqadmin.server import Nsqadmin
 
         return Nsqadmin(options, sockets)

@@ -2,15 +2,11 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from pumpline.core.messages import kernels
 from pumpline.nsqd.claim import Claim
 from pumpline.nsqd.options import FLAGS, Options
-from pumpline.tools.daemon import Program, log, run
-
-if TYPE_CHECKING:  # asyncio is imported after the addresses are bound
-    from pumpline.tools.serving import DaemonServer
+from pumpline.tools.daemon import DaemonServer, Program, log, run
 
 EXAMPLES = """
 nsqd --data-path=/var/lib/nsqd --lookupd-tcp-address=127.0.0.1:4160
@@ -19,11 +15,11 @@ nsqd --tcp-address=127.0.0.1:4150 --http-address=127.0.0.1:4151 --retention-time
 """
 
 
-def prepare(options: Options) -> "Callable[[], DaemonServer]":
+def prepare(options: Options) -> Callable[[], DaemonServer]:
     log.info("ID: %d", options.node_id)
     claim = Claim(options)
 
-    def new_server() -> "DaemonServer":
+    def new_server() -> DaemonServer:
         from pumpline.nsqd.server import Server as Nsqd
 
         return Nsqd(options, claim)

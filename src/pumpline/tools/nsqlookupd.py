@@ -2,14 +2,10 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from pumpline.nsqlookupd.options import FLAGS, NsqlookupdOptions
-from pumpline.tools.daemon import Program, run
+from pumpline.tools.daemon import DaemonServer, Program, run
 from pumpline.web.sockets import ListeningSockets
-
-if TYPE_CHECKING:  # asyncio is imported after the addresses are bound
-    from pumpline.tools.serving import DaemonServer
 
 EXAMPLES = """
 nsqlookupd
@@ -18,10 +14,10 @@ nsqlookupd --tcp-address=127.0.0.1:4160 --http-address=127.0.0.1:4161
 """
 
 
-def prepare(options: NsqlookupdOptions) -> "Callable[[], DaemonServer]":
+def prepare(options: NsqlookupdOptions) -> Callable[[], DaemonServer]:
     sockets = ListeningSockets(options.program, options.addresses())
 
-    def new_server() -> "DaemonServer":
+    def new_server() -> DaemonServer:
         from pumpline.nsqlookupd.server import Nsqlookupd
 
         return Nsqlookupd(options, sockets)

@@ -9,23 +9,11 @@ import signal
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, FATAL, log
+from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, FATAL, DaemonServer, log
 from pumpline.web.process_memory import HeapTrim
 from pumpline.web.sockets import StartupError
 
 _GC_THRESHOLDS = (50_000, 20, 100)  # a batch is a few objects, so frequent collections find nothing
-
-
-class DaemonServer(Protocol):
-    """A daemon's server, as this module sees it."""
-
-    async def start(self) -> None:
-        """Raise StartupError if it cannot start; `close` is called in any case."""
-
-    async def close(self) -> None: ...
-
-    def reload(self) -> bool:
-        """Read changed files again, on SIGHUP; return whether there are any to read."""
 
 
 @runtime_checkable

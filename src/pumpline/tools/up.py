@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from pumpline.core.text import flags
 from pumpline.core.text.addresses import split_address
@@ -31,13 +31,11 @@ from pumpline.tools.arguments import CommandLine, UsageError, run_command
 from pumpline.tools.daemon import (
     EXIT_FAILED,
     STDLIB_LEVELS_PER_LEVEL,
+    DaemonServer,
     log_to_stderr,
 )
 from pumpline.tools.log_lines import LineFormatter
 from pumpline.web.sockets import ListeningSockets, StartupError
-
-if TYPE_CHECKING:  # asyncio's servers are imported after the addresses are bound
-    from pumpline.tools.serving import DaemonServer
 
 HOST = "127.0.0.1"
 LOG_FILE = "pumpline.log"

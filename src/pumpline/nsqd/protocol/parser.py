@@ -11,7 +11,7 @@ Nothing here writes to a socket: replies go to the connection's outbox, in order
 from collections.abc import Callable
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Protocol as Interface
 
 from pumpline.core.messages.kernels import answers, skip_messages
 from pumpline.core.messages.spans import Span
@@ -28,18 +28,20 @@ from pumpline.core.protocol.errors import (
     E_UNAUTHORIZED,
     ProtocolError,
 )
+from pumpline.core.protocol.layers import Layers
 from pumpline.core.protocol.permissions import Grant
 from pumpline.core.text.names import go_quote
 from pumpline.nsqd.options import TlsRequired
 from pumpline.nsqd.protocol import consume, identify, publish
 from pumpline.nsqd.protocol.arguments import STATE_INIT, Incomplete, Suspended
 from pumpline.nsqd.protocol.connections import Connections
+from pumpline.nsqd.protocol.identify import ClientOptions
+from pumpline.nsqd.protocol.outbox import Outbox
 from pumpline.nsqd.protocol.turns import TURN_COMMANDS, TURN_S
-from pumpline.nsqd.security.access import ClientAccess, auth_response
-
-if TYPE_CHECKING:  # a connection has a parser, which replies by way of it
-    from pumpline.nsqd.protocol.connection import Connection
-    from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.consumer import ChannelConsumer
+from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.security.access import Answered, ClientAccess, auth_response
 
 LINE_BYTES_MAX = 16_384  # with the newline
 FIN_BYTES = 21  # `FIN <id>` and a newline
@@ -58,6 +60,33 @@ _NO_LINE = b"\n\n"  # no command line looks like this
 
 class Dropped(Exception):
     """The connection is to be closed without a word."""
+
+
+class ParsedConnection(Interface):
+    """A connection, as seen from here."""
+
+    consumer: ChannelConsumer | None
+    outbox: Outbox
+
+    @property
+    def layers(self) -> Layers | None: ...
+
+    def identified(self, client: ClientOptions) -> None: ...
+
+    def upgrade(self) -> None:
+        """Put on the layers that were granted, as soon as the replies so far are sent."""
+
+    def ask(self, secret: bytes, answered: Answered) -> None:
+        """Ask what the client may do; the protocol must wait for the answer."""
+
+    def expire_in(self, ttl_s: float) -> None:
+        """What the client was granted is valid so long."""
+
+    def reply_published(self, topic: Topic, count: int, verb: str) -> None:
+        """`count` messages were published: answer when the topic knows the outcome."""
+
+    def reply_journaled(self, ticket: Ticket, lines: list[bytes]) -> None:
+        """Messages were published by PUBs with these lines: answer when the outcome is known."""
 
 
 Handler = Callable[["Protocol", list[bytes], bytearray, int, int], int]
@@ -88,7 +117,7 @@ class Protocol:
         "topics",
     )
 
-    def __init__(self, connection: "Connection", connections: Connections, peer: str) -> None:
+    def __init__(self, connection: ParsedConnection, connections: Connections, peer: str) -> None:
         self.connection = connection
         self.connections = connections
         self.topics = connections.topics
@@ -211,7 +240,7 @@ class Protocol:
         self.feed(buf, 0, len(buf))
         return self.incomplete
 
-    def remember_publish(self, line: bytes, topic: "Topic") -> None:
+    def remember_publish(self, line: bytes, topic: Topic) -> None:
         """A publish with this line was allowed and valid: take the short way next time."""
         if line.startswith(b"M"):
             self._mpub_line, self._mpub_topic = line, topic
@@ -221,7 +250,7 @@ class Protocol:
             self._pub_topics.clear()
         self._pub_topics[line] = topic
 
-    def remember_delayed(self, line: bytes, topic: "Topic", delay_ns: int) -> None:
+    def remember_delayed(self, line: bytes, topic: Topic, delay_ns: int) -> None:
         """Likewise of a publish with a delay."""
         self._delayed_line, self._delayed = line, (topic, delay_ns)
 

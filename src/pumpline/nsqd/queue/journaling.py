@@ -24,24 +24,23 @@ wait for goes to the journal then: each round would be an fsync of every log.
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from pumpline.core.messages.batches import FULL_BYTES, Builder, LogBatch
 from pumpline.core.messages.kernels import message, pubs_by_line
 from pumpline.log.journal import seal
 from pumpline.log.log import Log
+from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
+from pumpline.nsqd.queue.group_commit import GroupCommit
+from pumpline.nsqd.queue.intake import TopicIntake
 from pumpline.nsqd.queue.journal_sync import JournalSync
 from pumpline.nsqd.queue.outcome import EXITING, Ticket
 from pumpline.nsqd.queue.rounds import TOPICS_AT_ONCE, Rounds
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.disk_health import write_with_room
-
-if TYPE_CHECKING:  # a topic is given in
-    from collections.abc import Callable
-
-    from pumpline.nsqd.queue.topic import Topic
 
 FILE_S = 0.1  # after which what the journal has is in the logs, too
 SYNCED_FILE_S = 1.0  # likewise with --sync-every=1: each log is an fsync
@@ -52,9 +51,37 @@ RUN_BYTES = 8192  # of PUBs at once: a larger message is no small one
 JOURNAL_BYTES_MAX = 16 << 20  # then its messages are filed at once
 
 
+class JournaledTopic(Protocol):
+    """A topic, as seen from here."""
+
+    pub_line: bytes  # of its PUBs
+    log: Log | Ring
+    intake: TopicIntake
+    group_commit: GroupCommit
+    journaled: Builder | None  # what the journal has of it, and the log has not
+    exiting: bool
+
+    @property
+    def may_gather(self) -> bool:
+        """Whether what is published may go to the journal first."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a consumer waits for what is published."""
+
+    def commit(self) -> None:
+        """Append what was put; called in the tick."""
+
+    def file(self) -> object:
+        """Append what the journal has of it to its log, and show it to channels."""
+
+    def uncount(self, batch: LogBatch) -> None:
+        """The log has this one no more: it will be appended again."""
+
+
 class Journaling:
     def __init__(
-        self, options: Options, tick: Tick, disk: Disk, make_room: "Callable[[], bool]"
+        self, options: Options, tick: Tick, disk: Disk, make_room: Callable[[], bool]
     ) -> None:
         self._tick = tick
         self._disk = disk
@@ -68,7 +95,9 @@ class Journaling:
         )
         # Of each quiet topic, by the line of its PUBs: frames, ends and first id of its batch.
         self._batches: dict[bytes, tuple[bytearray, bytearray, int]] = {}
-        self._topics: dict[bytes, Topic] = {}  # these, and those that left and are not filed
+        self._topics: dict[
+            bytes, JournaledTopic
+        ] = {}  # these, and those that left and are not filed
         self._ticket: Ticket | None = None
         self._frames = bytearray()  # not in the journal yet
         self._ends = bytearray()
@@ -76,14 +105,14 @@ class Journaling:
         self._written: set[bytes] = set()  # lines of what is in the file that is written to
         self._filing: list[bytes] = []  # of what is in the other one
         self._is_filing = False  # until that one is emptied
-        self._stuck: dict[Topic, None] = {}  # whose batches could not be filed
+        self._stuck: dict[JournaledTopic, None] = {}  # whose batches could not be filed
         # With --sync-every=1: how much of a topic's batch was acknowledged; the batches that its
         # log has, and has not synced.
-        self._synced_counts: dict[Topic, int] = {}
-        self._unsynced: dict[Topic, list[LogBatch]] = {}
-        self._to_sync: set[Topic] = set()  # of these, before the other file is emptied
+        self._synced_counts: dict[JournaledTopic, int] = {}
+        self._unsynced: dict[JournaledTopic, list[LogBatch]] = {}
+        self._to_sync: set[JournaledTopic] = set()  # of these, before the other file is emptied
         self._files_after = 0  # tickets: as many must be settled before it is filed
-        self._rounds: Rounds[Topic] = Rounds(tick, self._gather)
+        self._rounds: Rounds[JournaledTopic] = Rounds(tick, self._gather)
         self._timer_set = False
         self._begun_s = 0.0  # when the last filing began
         self._filing_s = 0.0  # how long it took
@@ -115,7 +144,9 @@ class Journaling:
             self._tick.publish(self)
         return after, lines[before:]
 
-    def put(self, topic: "Topic", buf: bytes | bytearray, pos: int, end: int) -> Ticket | None:
+    def put(
+        self, topic: JournaledTopic, buf: bytes | bytearray, pos: int, end: int
+    ) -> Ticket | None:
         """Put one message, buf[pos:end], if it is small and the topic quiet; returns the
         outcome."""
         line = topic.pub_line
@@ -212,7 +243,7 @@ class Journaling:
 
     # -- topics -------------------------------------------------------------------------------
 
-    def offer(self, topic: "Topic") -> None:
+    def offer(self, topic: JournaledTopic) -> None:
         """The topic's last batch was small, and is in its log: gather what comes next, unless a
         consumer waits for it, and not for many others."""
         if topic.pub_line in self._batches:
@@ -222,7 +253,7 @@ class Journaling:
         elif not self._syncs and self._rounds.is_crowded and self._gather(topic):
             self._rounds.add(topic)
 
-    def deliver(self, topic: "Topic") -> None:
+    def deliver(self, topic: JournaledTopic) -> None:
         """A consumer waits for what the journal has of the topic: file it, with many others if
         there are."""
         if topic in self._rounds:
@@ -233,7 +264,7 @@ class Journaling:
         else:
             topic.file()
 
-    def _gather(self, topic: "Topic") -> bool:
+    def _gather(self, topic: JournaledTopic) -> bool:
         """Gather what is published to the topic from now on, if that can be; return whether."""
         log = topic.log
         if not topic.may_gather:
@@ -249,7 +280,7 @@ class Journaling:
         self._topics[line] = topic
         return True
 
-    def leave(self, topic: "Topic") -> None:
+    def leave(self, topic: JournaledTopic) -> None:
         """Gather no more for the topic."""
         if self._lines:
             self.commit()
@@ -257,7 +288,7 @@ class Journaling:
         if topic.journaled is not None and not topic.journaled.ends:
             self._drop(topic)
 
-    def batch_of(self, topic: "Topic") -> LogBatch | None:
+    def batch_of(self, topic: JournaledTopic) -> LogBatch | None:
         """What the journal has of a topic that left, and was acknowledged."""
         builder = topic.journaled
         if builder is None or not self._syncs:
@@ -267,7 +298,7 @@ class Journaling:
             return None
         return seal(builder if count == builder.count else builder.head(count))
 
-    def filed(self, topic: "Topic", batch: LogBatch) -> Ticket:
+    def filed(self, topic: JournaledTopic, batch: LogBatch) -> Ticket:
         """The topic's log has the batch; the ticket is to be settled when it is synced, if that is
         waited for."""
         builder = topic.journaled
@@ -283,7 +314,7 @@ class Journaling:
             ticket.wait(lambda: self._log_synced(topic, batch, ticket.error))
         return ticket
 
-    def _log_synced(self, topic: "Topic", batch: LogBatch, error: str | None) -> None:
+    def _log_synced(self, topic: JournaledTopic, batch: LogBatch, error: str | None) -> None:
         batches = self._unsynced.get(topic, [])
         if batch not in batches:
             return
@@ -298,7 +329,7 @@ class Journaling:
             self._go_on(topic)
         self._end_filing()
 
-    def _file_again(self, topic: "Topic", batches: list[LogBatch]) -> None:
+    def _file_again(self, topic: JournaledTopic, batches: list[LogBatch]) -> None:
         """The log could not be synced, and is cut back to before these."""
         self.leave(topic)
         builder = Builder(first=batches[0].first, timestamp_ns=0)
@@ -312,15 +343,15 @@ class Journaling:
         self._synced_counts[topic] = count
         self.stuck(topic)
 
-    def delays(self, topic: "Topic") -> bool:
+    def delays(self, topic: JournaledTopic) -> bool:
         """Whether other publishes to the topic have to wait for what the journal has of it."""
         return self._syncs and (topic.journaled is not None or topic in self._unsynced)
 
-    def _go_on(self, topic: "Topic") -> None:
+    def _go_on(self, topic: JournaledTopic) -> None:
         if topic.intake and not self.delays(topic):
             self._tick.publish(topic)
 
-    def _drop(self, topic: "Topic") -> None:
+    def _drop(self, topic: JournaledTopic) -> None:
         """The journal has nothing of the topic that its log lacks."""
         topic.journaled = None
         self._topics.pop(topic.pub_line, None)
@@ -328,13 +359,13 @@ class Journaling:
         self._stuck.pop(topic, None)
         self._synced_counts.pop(topic, None)
 
-    def restore(self, topic: "Topic", journaled: Builder) -> None:
+    def restore(self, topic: JournaledTopic, journaled: Builder) -> None:
         """The journal has messages of the topic that could not be filed before."""
         topic.journaled = journaled
         self._synced_counts[topic] = journaled.count
         self.stuck(topic)
 
-    def stuck(self, topic: "Topic") -> None:
+    def stuck(self, topic: JournaledTopic) -> None:
         """What the journal has of the topic cannot be filed. Until it can, nothing is gathered: the
         journal cannot be emptied, and must not grow."""
         self._stuck[topic] = None
@@ -345,7 +376,7 @@ class Journaling:
         self._batches.clear()
         self._set_timer(RETRY_S)
 
-    def forget(self, topic: "Topic") -> None:
+    def forget(self, topic: JournaledTopic) -> None:
         """The topic is deleted."""
         self.leave(topic)
         self._sync.forget(topic.pub_line)

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from pumpline.core.messages.delivery import Delivery
 from pumpline.log import cursor
 from pumpline.log.cursor import Clocks, CursorFile
-from pumpline.log.log import Later, Offload
+from pumpline.log.scheduling import Later, Offload
 
 CHECKPOINT_S = 0.1
 SLICE_S = 0.005  # of the event loop's time, for one checkpoint

@@ -11,7 +11,8 @@ from pumpline.log.cursor import Clocks
 from pumpline.log.directory import Directory
 from pumpline.log.files import FilePool
 from pumpline.log.journal import PublishJournal
-from pumpline.log.log import Later, Log, Offload
+from pumpline.log.log import Log
+from pumpline.log.scheduling import Later, Offload
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.storage.checkpoints import Checkpoints
 from pumpline.nsqd.storage.disk_health import DiskHealth

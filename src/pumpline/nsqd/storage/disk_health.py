@@ -15,7 +15,7 @@ from typing import ParamSpec
 
 from pumpline.log.directory import PROBE
 from pumpline.log.files import lacks_room
-from pumpline.log.log import Later, Offload
+from pumpline.log.scheduling import Later, Offload
 
 P = ParamSpec("P")
 

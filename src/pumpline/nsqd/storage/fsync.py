@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pumpline.core.text.histogram import Buckets
-from pumpline.log.log import Later, Offload, sync_paths
+from pumpline.log.log import sync_paths
+from pumpline.log.scheduling import Later, Offload
 
 REST_S = 0.01
 TIME_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

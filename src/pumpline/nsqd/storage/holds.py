@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pumpline.log.holds import StoredHold, write_holds
-from pumpline.log.log import Later
+from pumpline.log.scheduling import Later
 
 _RETRY_S = 1.0
 

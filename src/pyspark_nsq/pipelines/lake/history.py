@@ -25,7 +25,7 @@ from pyspark_nsq.pipelines.table.history import (
 from pyspark_nsq.pipelines.table.layout import ArchiveSettings, placed_only
 from pyspark_nsq.pipelines.table.storage import Storage
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # their libraries may not be installed
     from pyspark_nsq.pipelines.lake.delta import DeltaLakeTable
     from pyspark_nsq.pipelines.lake.iceberg import IcebergLakeTable
 

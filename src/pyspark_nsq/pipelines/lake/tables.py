@@ -9,7 +9,7 @@ from pyspark_nsq.pipelines.lake.formats import DELTA, ICEBERG, require
 from pyspark_nsq.pipelines.table.compaction import FILE_BYTES
 from pyspark_nsq.pipelines.table.storage import Storage
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # their libraries may not be installed
     from pyspark_nsq.pipelines.lake.delta import DeltaLakeTable
     from pyspark_nsq.pipelines.lake.iceberg import IcebergLakeTable
 

@@ -16,7 +16,7 @@ begun (`upgrade`), the handshake is done, or the auth server has answered (`auth
 import asyncio
 import logging
 import ssl
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from typing import cast
 
@@ -33,7 +33,7 @@ from pumpline.nsqd.protocol.body_buffer import (
     COMMAND_AT,
     BodyBuffer,
 )
-from pumpline.nsqd.protocol.connections import Connections
+from pumpline.nsqd.protocol.connections import RECEIVE_BYTES, Connections
 from pumpline.nsqd.protocol.heartbeat import Heartbeat
 from pumpline.nsqd.protocol.identify import ClientOptions
 from pumpline.nsqd.protocol.outbox import Outbox
@@ -79,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self.connected_at_s = 0
         self.heard_s = 0.0  # when the client last said something
         self.consumer: ChannelConsumer | None = None
-        self._pub_counts: dict[str, int] = {}  # messages by topic
+        self._pub_counts: defaultdict[str, int] = defaultdict(int)  # messages by topic
         self._pub_lines: Counter[bytes] = Counter()  # more, by the lines of their PUBs
         self.protocol: Protocol
         self.outbox: Outbox
@@ -161,13 +161,9 @@ class Connection(asyncio.BufferedProtocol):
                 used = self._stop(stop, count)
             if used:
                 self.heard_s = self._loop.time()
-            if used < count and self._awaits_large_body:
-                self._begin_body(self._received_view[used:count])
-            elif used < count:
-                self._pending += self._received_view[used:count]
-                if self._need == TURN_OVER:
-                    self.wait_turn()
-        if count == len(self._received) and self.phase is not CLOSING:
+            if used < count:
+                self._keep(self._received_view[used:count])
+        if count == RECEIVE_BYTES and self.phase is not CLOSING:
             # There is more, and uvloop would read 32 times before it looks at others.
             self.wait_turn()
 
@@ -229,6 +225,15 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.end()
         return end
+
+    def _keep(self, begun: memoryview) -> None:
+        """Keep what came of a command that is not whole, or has to wait."""
+        if self._awaits_large_body:
+            self._begin_body(begun)
+            return
+        self._pending += begun
+        if self._need == TURN_OVER:
+            self.wait_turn()
 
     def _consume_pending(self) -> None:
         pending = self._pending
@@ -390,7 +395,7 @@ class Connection(asyncio.BufferedProtocol):
         An MPUB gets one answer, a run of PUBs one each.
         """
         self.outbox.reply_outcome(topic.intake.ticket(), 1 if verb == "MPUB" else count, verb)
-        self._pub_counts[topic.name] = self._pub_counts.get(topic.name, 0) + count
+        self._pub_counts[topic.name] += count
 
     def reply_journaled(self, ticket: Ticket, lines: list[bytes]) -> None:
         """Messages were published by PUBs with these lines: answer when the outcome is known."""
@@ -403,7 +408,7 @@ class Connection(asyncio.BufferedProtocol):
         counts = self._pub_counts
         for line, count in self._pub_lines.items():
             name = line[len(b"PUB ") : -1].decode()
-            counts[name] = counts.get(name, 0) + count
+            counts[name] += count
         self._pub_lines.clear()
         return counts
 

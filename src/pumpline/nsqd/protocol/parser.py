@@ -101,6 +101,7 @@ class Protocol:
         "_pub_line",
         "_pub_topic",
         "_pub_topics",
+        "_quiet",
         "_turn_ends_s",
         "access",
         "awaits_body",
@@ -136,6 +137,7 @@ class Protocol:
         self._mpub_topic: Topic | None = None
         # Lines of PUBs that were allowed and valid: what any client may do, all have learnt.
         self._pub_topics = connections.pub_topics if self.access is None else {}
+        self._quiet = self.topics.journaling.batches  # of topics that nobody reads from now
         self._delayed_line = _NO_LINE  # of the last DPUB
         self._delayed: tuple[Topic, int] | None = None  # its topic, and its delay in ns
         self._turn_ends_s = 0.0
@@ -160,7 +162,8 @@ class Protocol:
                     if buf.startswith(b"FIN ", pos):
                         after = self._fin_run(buf, pos, end)
                 elif first == _P:
-                    after = self._pub_quiet(buf, pos, end)
+                    if self._quiet:
+                        after = self._pub_quiet(buf, pos, end)
                     if after == pos and (
                         buf.startswith(self._pub_line, pos) or self._recall_pub(buf, pos, end)
                     ):
@@ -177,7 +180,7 @@ class Protocol:
                     after = self._dpub_run(buf, pos, end)
                 pos = after if after > pos else self._command(buf, pos, end)
                 passes += 1
-                if passes % CLOCK_PASSES == 0 and pos < end and self._turn_is_over(passes):
+                if pos < end and passes % CLOCK_PASSES == 0 and self._turn_is_over(passes):
                     return pos, TURN_OVER
         except Incomplete as more:
             self.incomplete = more.what

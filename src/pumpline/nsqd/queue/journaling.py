@@ -94,7 +94,7 @@ class Journaling:
             disk.journal, disk, acknowledged=self._acknowledged, refused=self._refused
         )
         # Of each quiet topic, by the line of its PUBs: frames, ends and first id of its batch.
-        self._batches: dict[bytes, tuple[bytearray, bytearray, int]] = {}
+        self.batches: dict[bytes, tuple[bytearray, bytearray, int]] = {}
         self._topics: dict[
             bytes, JournaledTopic
         ] = {}  # these, and those that left and are not filed
@@ -124,15 +124,13 @@ class Journaling:
 
         Returns the position after it, and the lines of the messages; `ticket` has the outcome.
         """
-        if not self._batches:
-            return pos, []
         lines = self._lines
         before = len(lines)
         after = pubs_by_line(
             buf,
             pos,
             min(end, pos + RUN_BYTES),
-            self._batches,
+            self.batches,
             self._frames,
             self._ends,
             lines,
@@ -150,7 +148,7 @@ class Journaling:
         """Put one message, buf[pos:end], if it is small and the topic quiet; returns the
         outcome."""
         line = topic.pub_line
-        batch = self._batches.get(line)
+        batch = self.batches.get(line)
         if batch is None or end - pos > RUN_BYTES or len(batch[0]) >= FULL_BYTES:
             return None
         if not self._lines:
@@ -190,7 +188,7 @@ class Journaling:
         except OSError as error:
             self._take_back(lines)
             if self._journal.is_torn:
-                self._batches.clear()  # what comes next goes to the logs
+                self.batches.clear()  # what comes next goes to the logs
             size_bytes = batch.size_bytes
             ticket.settle(self._disk.health.failed(error, "the journal", size_bytes=size_bytes))
         else:
@@ -199,7 +197,7 @@ class Journaling:
         if self._journal.size_bytes > JOURNAL_BYTES_MAX:
             self._begin_filing()
             if self._journal.size_bytes > 2 * JOURNAL_BYTES_MAX:
-                self._batches.clear()  # the other file takes long: the journal must not grow
+                self.batches.clear()  # the other file takes long: the journal must not grow
         else:
             self._set_timer(self._rest_s)
 
@@ -216,7 +214,7 @@ class Journaling:
         for line, count in Counter(lines).items():
             topic = self._topics[line]
             self._synced_counts[topic] = self._synced_counts.get(topic, 0) + count
-            if line not in self._batches:  # it left, and this is what it waited for
+            if line not in self.batches:  # it left, and this is what it waited for
                 topic.file()
                 self._go_on(topic)
         self._file_some()
@@ -231,10 +229,10 @@ class Journaling:
         if ticket is not None:
             ticket.settle(reason)
         if self._journal.is_torn:
-            self._batches.clear()  # what comes next goes to the logs
+            self.batches.clear()  # what comes next goes to the logs
             self._set_timer(RETRY_S)
         for line in dict.fromkeys(lines):
-            if line not in self._batches:
+            if line not in self.batches:
                 topic = self._topics[line]
                 _, others = topic.intake.take()
                 self.leave(topic)
@@ -246,7 +244,7 @@ class Journaling:
     def offer(self, topic: JournaledTopic) -> None:
         """The topic's last batch was small, and is in its log: gather what comes next, unless a
         consumer waits for it, and not for many others."""
-        if topic.pub_line in self._batches:
+        if topic.pub_line in self.batches:
             return
         if not topic.is_awaited:
             self._gather(topic)
@@ -276,7 +274,7 @@ class Journaling:
         builder = topic.journaled or Builder(first=log.end, timestamp_ns=0)
         topic.journaled = builder
         line = topic.pub_line
-        self._batches[line] = (builder.frames, builder.ends, log.base_id + builder.first)
+        self.batches[line] = (builder.frames, builder.ends, log.base_id + builder.first)
         self._topics[line] = topic
         return True
 
@@ -284,7 +282,7 @@ class Journaling:
         """Gather no more for the topic."""
         if self._lines:
             self.commit()
-        self._batches.pop(topic.pub_line, None)
+        self.batches.pop(topic.pub_line, None)
         if topic.journaled is not None and not topic.journaled.ends:
             self._drop(topic)
 
@@ -373,7 +371,7 @@ class Journaling:
         self._rounds.discard(topic)
         if self._lines:
             self.commit()
-        self._batches.clear()
+        self.batches.clear()
         self._set_timer(RETRY_S)
 
     def forget(self, topic: JournaledTopic) -> None:

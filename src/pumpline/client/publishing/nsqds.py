@@ -66,11 +66,14 @@ class Nsqds:
 
     def pick(self) -> ProducerConnection | None:
         """The connection for the next publication; None if no nsqd can take one now."""
-        ready = [each for each in self._connections if each.is_ready]
-        if not ready:
+        if not self._spread:
+            for each in self._connections:
+                if each.is_ready:
+                    return each
             return None
+        ready = [each for each in self._connections if each.is_ready]
         self._turn += 1
-        return ready[self._turn % len(ready) if self._spread else 0]
+        return ready[self._turn % len(ready)] if ready else None
 
     async def close(self) -> None:
         connections, self._connections = self._connections, []

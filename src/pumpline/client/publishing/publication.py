@@ -61,7 +61,10 @@ class Publication:
 
     def drop_cancelled(self) -> int:
         """Remove messages whose publish was cancelled before sending; return their cost."""
-        if not any(waiter.done() for waiter in self.waiters):
+        for waiter in self.waiters:
+            if waiter.done():
+                break
+        else:
             return 0
         cost_before = self.cost_bytes
         if len(self.waiters) == len(self.bodies):

@@ -167,7 +167,7 @@ class PublishQueue:
                 if not publication.bodies:
                     self._settle(publication)
                     continue
-            if nsqd.message_bytes_max:
+            if 0 < nsqd.message_bytes_max < publication.cost_bytes:
                 self._refuse_larger_than(nsqd.message_bytes_max, publication)
                 if publication not in self._pending:
                     continue

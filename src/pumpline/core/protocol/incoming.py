@@ -8,6 +8,7 @@ byte has arrived, so a large frame is copied only once.
 from struct import Struct
 
 from pumpline.core.messages.frame import MESSAGE, MESSAGE_OVERHEAD_BYTES
+from pumpline.core.protocol.frames import OK, RESPONSE
 
 Message = tuple[int, int, bytes, bytes]
 """Publish time in nanoseconds, attempts, id, body."""
@@ -19,6 +20,7 @@ FRAME_BYTES_MAX = 64 << 20
 
 _HEAD = Struct(">II")
 _MESSAGE = Struct(">IIqH16s")
+_OK = (RESPONSE, b"OK")
 _MESSAGE_SIZE_MIN = MESSAGE_OVERHEAD_BYTES - 4
 
 
@@ -59,6 +61,9 @@ class Incoming:
         pos = 0
         end = len(data)
         while True:
+            while data.startswith(OK, pos):  # as when many publishes are answered at once
+                frames.append(_OK)
+                pos += len(OK)
             while end - pos >= MESSAGE_OVERHEAD_BYTES:
                 size, kind, timestamp_ns, attempts, message_id = unpack_message(data, pos)
                 after = pos + 4 + size

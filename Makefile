@@ -8,6 +8,7 @@ KERNELS := src/pumpline/core/messages/_kernels
 JS := tests/interop/js
 GO := tests/interop/go
 UI_JS := tests/ui/js
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST = $(BIN)/python -m pytest
 ORIGINAL = $(or $(PUMPLINE_TEST_NSQD),$(shell command -v nsqd))
 
@@ -150,7 +151,16 @@ $(INSTALLED): pyproject.toml setup.py $(wildcard $(KERNELS).pyx)
 	  || { echo "No virtual environment could be made (Debian and Ubuntu: apt install python3-venv)."; exit 1; }
 	@rm -f $(KERNELS)*.so
 	@# Python 3.11 brings pip 23.2, which takes 86 s for what pip 26 does in 58.
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip || true
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@$(PIP) --upgrade pip setuptools cython || true
+	@$(BESIDE) packages kernels
 	@ls $(KERNELS)*.so >/dev/null 2>&1 || echo "kernels: plain Python (the compiled ones were not built)"
 	@touch $@
+
+# pip waits for the network most of the time; the compiler needs 10 s of it. Each import compiles
+# what it needs: pip would compile three times as much, one file after the other.
+.PHONY: packages kernels
+packages:
+	PUMPLINE_BUILD_KERNELS=no $(PIP) --no-compile -e '.[test]'
+
+kernels:
+	@$(BIN)/python setup.py --quiet build_ext --inplace

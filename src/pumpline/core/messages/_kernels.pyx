@@ -32,7 +32,7 @@ cdef unsigned char DIGITS[256]  # what each character stands for
 for _character in range(256):
     DIGITS[_character] = NO_DIGIT
 for _digit in range(16):
-    DIGITS[HEX[_digit]] = _digit
+    DIGITS[<unsigned char>HEX[_digit]] = _digit
 
 
 cdef inline uint32_t get_u32(const unsigned char* p) noexcept nogil:

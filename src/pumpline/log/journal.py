@@ -228,6 +228,7 @@ class _File:
         except FileNotFoundError:
             return []
         self.size_bytes = len(data)
+        self._synced_bytes = len(data)  # it may have been acknowledged: `cut_back` must leave it
         self.is_torn = bool(data)  # perhaps: nothing is appended before it is emptied
         batches, at, fault = parse(data, OFFSET_END)
         if fault:

@@ -246,6 +246,24 @@ def test_a_stop_leaves_no_journal_and_all_of_it_in_the_log(
     assert received(broker) == expected
 
 
+def test_a_stop_on_a_full_disk_leaves_what_was_acknowledged_before_a_kill(
+    broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    topic = quiet_topic(broker)
+    assert settled(broker, broker.pub(topic, b"second")) is None
+    after_kill = FakeBroker(tmp_path, broker.options)
+    with monkeypatch.context() as full:
+        full.setattr(os, "writev", no_room)
+        after_kill.load()
+        after_kill.topics.journaling.stop()
+        after_kill.settle()
+        after_kill.topics.journaling.close()
+    assert received(FakeBroker(tmp_path, broker.options)) == [b"first", b"second"]
+
+
 def test_a_topic_that_is_deleted_meanwhile_takes_nothing_of_others_with_it(
     broker: FakeBroker,
 ) -> None:

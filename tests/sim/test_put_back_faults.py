@@ -10,6 +10,7 @@ import pytest
 
 from pumpline.nsqd.http.admin import AdminEndpoints
 from pumpline.nsqd.queue.channel import Channel
+from pumpline.nsqd.queue.journaling import Journaling
 from pumpline.nsqd.queue.publish_tokens import PublishTokens
 from pumpline.nsqd.queue.topic import Topic
 from tests.kit.sim.actions import generate
@@ -19,6 +20,14 @@ SEEDS = 400  # within which it is to be found
 
 
 async def _write_no_cursor(*_: object) -> None: ...
+
+
+def _leave_at_once(journaling: Journaling, topic: Topic) -> None:
+    """As `Journaling.leave`, without writing what was put in this tick: it matters if a timer files
+    the topic between a publish and its tick."""
+    journaling._batches.pop(topic.pub_line, None)
+    if topic.journaled is not None and not topic.journaled.ends:
+        journaling._drop(topic)
 
 
 FAULTS: dict[str, tuple[type, str, Any, Callable[[str], bool]]] = {
@@ -45,6 +54,12 @@ FAULTS: dict[str, tuple[type, str, Any, Callable[[str], bool]]] = {
         "restore",
         lambda tokens, stored: None,
         lambda fault: "it is there twice" in fault or "are not finished" in fault,
+    ),
+    "a topic leaves the journal before its messages are there": (
+        Journaling,
+        "leave",
+        _leave_at_once,
+        lambda fault: "KeyError" in fault or "BufferError" in fault or "refused" in fault,
     ),
 }
 

@@ -28,6 +28,7 @@ class Ledger(Deliveries):
         there = {each["topic_name"]: each for each in stats["topics"] or ()}
         if self.disk_is_sound:
             self._still_named.clear()
+            self._may_go.clear()
         messages = self.messages.values()
         self._not_gone_yet = set() if self.disk_is_sound else self._not_gone_yet & set(there)
         for name in (self.never_made & set(there)) - self._not_gone_yet:
@@ -42,7 +43,8 @@ class Ledger(Deliveries):
                 continue
             found = there[name]
             pending = any(m.topic == name and m.outcome is Outcome.SENT for m in messages)
-            topic.is_certain = topic.is_certain or not pending  # else it may go again
+            may_go = pending or name in self._may_go
+            topic.is_certain = topic.is_certain or not may_go
             if found["paused"] and not topic.paused:
                 topic.paused_at = self.now
             topic.paused = self._same(f"topic {name}", topic.paused, found["paused"])
@@ -120,7 +122,7 @@ class Ledger(Deliveries):
             pending = True
         if not pending and not name.endswith(".dlq") and name not in self.never_made:
             self.fault(f"topic {name} is there, and was never made or is deleted")
-        self.topic(name).is_certain = True
+        self.topic(name).is_certain = name not in self._may_go
 
     def _same(self, what: str, known: bool | None, found: bool) -> bool:
         if known is not None and known is not found:

@@ -36,6 +36,7 @@ class LedgerState:
         self.now = 0  # counts events
         self.never_made: set[str] = set()  # topics that a refused publish may not leave behind
         self._not_gone_yet: set[str] = set()  # of them: they go once the disk lets them
+        self._may_go: set[str] = set()  # likewise, if no publish without an answer has made them
         # The disk fails so that what was refused cannot be cut off, or a topic not be deleted.
         self.cannot_cut = self.cannot_delete = self.cannot_sync = False
         self.letters: set[bytes] = set()  # bodies of dead letters that came
@@ -113,11 +114,15 @@ class LedgerState:
                 if message.may_return or (power and message.may_return_with_power):
                     message.outcome, message.is_loose = Outcome.UNKNOWN, True
         # A topic that went with the refused publish that made it comes back if the disk forgets
-        # that it went, or if nsqd.dat names it: an older topic of that name was only half deleted.
-        # One that the disk did not let go is there like any other.
+        # that it went, or if nsqd.dat names it: an older topic of that name was only half deleted,
+        # or nsqd.dat was written while the topic was there, and could not be since. One that the
+        # disk did not let go is there like any other.
         half_deleted = {name for name, channel in self._half_deleted if not channel}
-        self.never_made -= self.never_made if power else half_deleted | self._not_gone_yet
+        if power or not self.disk_is_sound:
+            self.never_made.clear()
+        self.never_made -= half_deleted | self._not_gone_yet
         self._not_gone_yet.clear()
+        self._may_go.clear()
         for topic in self.topics.values():
             if not topic.is_remembered:
                 self._forget_given(topic, safe_ns)

@@ -1,8 +1,14 @@
 """An event loop on a virtual clock: time passes when nothing is left to do, and only then.
 
-Callbacks run in the order in which asyncio would run them. Threads do not exist: a job for a thread
-runs as one callback, later, and its outcome arrives later still; how much later the seed says. A
-kill ends the loop between two callbacks, or inside one (see `disk`): then nothing of it goes on.
+A round of the loop is an iteration of uvloop: timers that are due, then the callbacks that were
+asked for before, then what sockets received. So a timer can run between a read and the callback
+that the read has asked for, such as nsqd's tick. In nature that needs a timer that is due just
+then. Here it is common, as the loop lets some timers run *early*, in front of callbacks that wait:
+those that promise nothing about time (`may_be_early`), and the jobs of threads.
+
+Threads do not exist: a job for a thread runs as one callback, later, and its outcome arrives later
+still; how much later the seed says. A kill ends the loop between two callbacks, or inside one (see
+`disk`): then nothing of it goes on.
 
 It is an `asyncio.AbstractEventLoop`, with what nsqd uses of it. Knows nothing of nsqd.
 """
@@ -23,6 +29,9 @@ STEADY_NS = 5_000 * 10**9
 WALL_NS = 1_700_000_000 * 10**9
 STEP_NS = 1_000  # that a round of callbacks takes
 ROUNDS_MAX = 400_000  # of one `run`: more is a loop that never ends
+EARLY = 0.5  # of the rounds after a read begin with a timer that is not due yet
+
+Waiting = list[tuple[int, int, "VirtualHandle"]]  # a heap: when, a number, what to call
 
 
 class Killed(BaseException):
@@ -50,7 +59,7 @@ class VirtualClock:
 class VirtualHandle:
     """A callback that was asked for."""
 
-    __slots__ = ("args", "callback", "context", "is_cancelled", "when_ns")
+    __slots__ = ("args", "callback", "context", "is_cancelled", "may_be_early", "when_ns")
 
     def __init__(
         self,
@@ -64,6 +73,7 @@ class VirtualHandle:
         self.args = args
         self.context = context
         self.is_cancelled = False
+        self.may_be_early = False
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -84,8 +94,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.thread_delay_s = 0.02  # a job begins within that time
         self.faults: list[str] = []  # exceptions that nobody took
         self.listen: Callable[..., Any] | None = None  # makes servers; the network sets it
+        # Which timers may run before they are due; the machine sets it.
+        self.may_be_early: Callable[[Callable[..., object]], bool] = lambda callback: False
         self._ready: deque[VirtualHandle] = deque()
-        self._timers: list[tuple[int, int, VirtualHandle]] = []
+        self._timers: Waiting = []
+        self._reads: Waiting = []  # what sockets will receive
+        self._has_read = False  # in the last round
         self._numbers = itertools.count()
 
     # -- running ------------------------------------------------------------------------------
@@ -99,7 +113,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 if self.is_dead or (until is not None and until()):
                     return
                 if not self._ready:
-                    due_ns = self._timers[0][0] if self._timers else end_ns + 1
+                    first = [each[0][0] for each in (self._timers, self._reads) if each]
+                    due_ns = min(first, default=end_ns + 1)
                     if due_ns > end_ns:
                         self.clock.passed_ns = max(end_ns, self.clock.passed_ns)
                         return
@@ -111,20 +126,40 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def _round(self) -> None:
         self.clock.passed_ns += STEP_NS
-        while self._timers and self._timers[0][0] <= self.clock.passed_ns:
-            self._ready.append(heapq.heappop(self._timers)[2])
+        if self._has_read and self._ready and self.chance.random() < EARLY:
+            self._call_early()
+        self._call_due(self._timers)
         for _ in range(len(self._ready)):
-            handle = self._ready.popleft()
-            if handle.is_cancelled:
-                continue
-            if self.kill_after == 0:
-                self.is_dead = True
-            self.kill_after -= 1
-            if self.is_dead:
-                return
+            self._call(self._ready.popleft())
+        self._has_read = self._call_due(self._reads)
+
+    def _call_early(self) -> None:
+        """Run a timer now that would be due later: the next one, or any."""
+        waiting = [
+            each for each in self._timers if each[2].may_be_early and not each[2].is_cancelled
+        ]
+        if waiting:
+            next_one = self.chance.random() < 0.5
+            _, _, handle = min(waiting) if next_one else self.chance.choice(waiting)
             self._call(handle)
+            handle.cancel()  # it must not run again
+
+    def _call_due(self, waiting: Waiting) -> bool:
+        """Run what is due; return whether anything was."""
+        due = []
+        while waiting and waiting[0][0] <= self.clock.passed_ns:
+            due.append(heapq.heappop(waiting)[2])
+        for handle in due:
+            self._call(handle)
+        return bool(due)
 
     def _call(self, handle: VirtualHandle) -> None:
+        if handle.is_cancelled or self.is_dead:
+            return
+        if self.kill_after == 0:
+            self.is_dead = True
+            return
+        self.kill_after -= 1
         try:
             if handle.context is None:
                 handle.callback(*handle.args)
@@ -156,6 +191,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             close(task.get_coro())
         self._ready.clear()
         self._timers.clear()
+        self._reads.clear()
 
     # -- asyncio.AbstractEventLoop ---------------------------------------------------------------
 
@@ -172,7 +208,16 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._ready.append(handle)
         return handle
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+    def call_soon_threadsafe(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> VirtualHandle:
+        """A thread does not wait for the loop: it asks before the callbacks that wait did."""
+        handle = VirtualHandle(self.clock.steady_ns(), callback, args, context)
+        self._ready.appendleft(handle)
+        return handle
 
     def call_later(  # type: ignore[override]
         self,
@@ -181,8 +226,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> VirtualHandle:
-        passed_ns = self.clock.passed_ns + max(round(delay * 1e9), 0)
-        return self._at(passed_ns, callback, args, context)
+        if delay <= 0:  # as uvloop does: it comes after the callbacks that were asked for before
+            return self.call_soon(callback, *args, context=context)
+        passed_ns = self.clock.passed_ns + round(delay * 1e9)
+        handle = self._at(self._timers, passed_ns, callback, args, context)
+        handle.may_be_early = self.may_be_early(callback)
+        return handle
 
     def call_at(  # type: ignore[override]
         self,
@@ -191,18 +240,35 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> VirtualHandle:
-        passed_ns = max(round(when * 1e9) - STEADY_NS, self.clock.passed_ns)
-        return self._at(passed_ns, callback, args, context)
+        return self._at(self._timers, self._passed_ns(when), callback, args, context)
+
+    def read_at(self, when: float, callback: Callable[..., object], *args: Any) -> None:
+        """At this time a socket receives something."""
+        self._at(self._reads, self._passed_ns(when), callback, args, None)
+
+    def just_before_timer(self, until: float) -> float | None:
+        """When a socket has to receive something so that the next timer runs before what the read
+        asks for; None if no timer is due until then."""
+        while self._timers and self._timers[0][2].is_cancelled:
+            heapq.heappop(self._timers)
+        if not self._timers:
+            return None
+        when = (STEADY_NS + self._timers[0][0] - STEP_NS * 3 // 2) / 1e9
+        return when if self.time() < when < until else None
+
+    def _passed_ns(self, when: float) -> int:
+        return max(round(when * 1e9) - STEADY_NS, self.clock.passed_ns)
 
     def _at(
         self,
+        waiting: Waiting,
         passed_ns: int,
         callback: Callable[..., object],
         args: tuple[Any, ...],
         context: contextvars.Context | None,
     ) -> VirtualHandle:
         handle = VirtualHandle(STEADY_NS + passed_ns, callback, args, context)
-        heapq.heappush(self._timers, (passed_ns, next(self._numbers), handle))
+        heapq.heappush(waiting, (passed_ns, next(self._numbers), handle))
         return handle
 
     def create_future(self) -> "asyncio.Future[Any]":
@@ -234,9 +300,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 raise
             except Exception as error:
                 result = error
-            self.call_later(self.chance.random() * 0.001, done, result)
+            self._in_thread(0.001, done, result)
 
-        self.call_later(self.chance.random() * self.thread_delay_s, run)
+        self._in_thread(self.thread_delay_s, run)
+
+    def _in_thread(self, within_s: float, callback: Callable[..., object], *args: Any) -> None:
+        passed_ns = self.clock.passed_ns + round(self.chance.random() * within_s * 1e9)
+        self._at(self._timers, passed_ns, callback, args, None).may_be_early = True
 
     async def create_server(self, protocol_factory: Any, **how: Any) -> Any:  # type: ignore[override]
         assert self.listen is not None

@@ -8,6 +8,7 @@ Knows nothing of what is right: that is in `ledger`.
 import json
 import logging
 import random
+from collections.abc import Callable
 from typing import Any
 
 from pumpline.nsqd.broker import Broker
@@ -33,6 +34,12 @@ class LoggedExceptions(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             self.found.append(f"{record.getMessage()}: {type(error).__name__}: {error}")
+
+
+def _may_be_early(callback: Callable[..., object]) -> bool:
+    """Timers of nsqd's queue and storage: to file, sync or try again sooner breaks no promise, and
+    a channel's timer looks at the clock. Others, such as a client's time limit, are exact."""
+    return getattr(callback, "__func__", None) is Server._on_timer
 
 
 class Machine:
@@ -70,6 +77,7 @@ class Machine:
         self.disk.new_process()
         self.loop = VirtualLoop(self.clock, self.chance)
         self.loop.thread_delay_s = self.thread_delay_s
+        self.loop.may_be_early = _may_be_early
         self.network = Network(self.loop, self.chance)
         options = Options(
             data_path=DATA_PATH, broadcast_address="sim", http_address="sim", **self.options

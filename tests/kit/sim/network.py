@@ -16,6 +16,7 @@ from tests.kit.sim.loop import VirtualLoop
 
 LATENCY_S = 0.002
 PIECE_BYTES_MIN = 7
+TOGETHER = 0.2  # of what is sent arrives just before a timer is due, if one is so soon
 
 
 class Peer(Protocol):
@@ -149,6 +150,9 @@ class Link(asyncio.Transport):
         self._full = False
         self.stalled = False  # the client takes nothing
         self.sent = 0  # by the client: bytes, in all
+        # How much of that is cut into pieces. With much of it hardly anything goes to the journal:
+        # a PUB that is not whole yet goes to the log.
+        self._splits = network.chance.choice((0.0, 0.5))
         self._ended = False
 
     def open(self, make: Callable[[], asyncio.BufferedProtocol]) -> None:
@@ -168,7 +172,7 @@ class Link(asyncio.Transport):
     def send(self, data: bytes) -> None:
         self.sent += len(data)
         chance = self._network.chance
-        pieces = 1 if chance.random() < 0.5 else chance.randint(1, 4)
+        pieces = chance.randint(1, 4) if chance.random() < self._splits else 1
         for _ in range(pieces):
             size = len(data) if pieces == 1 else chance.randint(1, max(len(data), PIECE_BYTES_MIN))
             if data:
@@ -189,9 +193,13 @@ class Link(asyncio.Transport):
 
     def _later(self, call: Callable[..., None], *args: Any) -> None:
         now_s = self._loop.time()
-        delay_s = self._network.chance.random() * LATENCY_S
-        self._busy_until_s = max(now_s + delay_s, self._busy_until_s + 1e-6)
-        self._loop.call_at(self._busy_until_s, call, *args)
+        chance = self._network.chance
+        at_s = now_s + chance.random() * LATENCY_S
+        if chance.random() < TOGETHER:
+            at_s = self._loop.just_before_timer(now_s + LATENCY_S) or at_s
+        # What waited for the piece before arrives with it, or a round later.
+        self._busy_until_s = max(at_s, self._busy_until_s + chance.choice((0, 1e-6)))
+        self._loop.read_at(self._busy_until_s, call, *args)
 
     def _arrive(self, data: bytes) -> None:
         self._coming.append(data)

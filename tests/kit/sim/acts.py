@@ -209,9 +209,10 @@ class Acts(Stage):
             book.channels[channel].moved = None
             return
         certain = reply.is_ok and reply.json()["offset"] == offset
-        kept = {body for at, body in there.items() if at >= offset}
+        skipped = {body for at, body in there.items() if at < offset}
         if channel in book.channels:
-            self.ledger.sought(topic, channel, kept, since, certain=certain)
+            kept = set(there.values()) - skipped
+            self.ledger.sought(topic, channel, kept, skipped, since, certain=certain)
 
     def do_configure(self, topic: str, settings: dict[str, Any]) -> None:
         if topic not in self.ledger.topics:

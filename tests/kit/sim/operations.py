@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.kit.sim.books import (
     DROPPED,
+    NEVER,
     WAITING,
     ChannelBook,
     Copy,
@@ -131,8 +132,23 @@ class Operations(LedgerState):
         """A channel is to be moved; from here on it may be."""
         self.topics[topic].channels[name].moved = set()
 
-    def sought(self, topic: str, name: str, kept: set[bytes], since: int, *, certain: bool) -> None:
-        """A channel was moved: it goes on with `kept`, as it was at event `since`."""
+    def sought(
+        self,
+        topic: str,
+        name: str,
+        kept: set[bytes],
+        skipped: set[bytes],
+        since: int,
+        *,
+        certain: bool,
+    ) -> None:
+        """A channel was moved: it goes on with `kept`. Both are what the log had at event `since`.
+
+        While the disk is full, the journal may have messages for the log that come after these: no
+        seek skips them.
+        """
+        there = (self.messages[body].number for body in kept | skipped if body in self.messages)
+        log_end = NEVER if self.disk_is_sound else max(there, default=0)
         self._loosen_pending(topic, since)
         channel = self.topic(topic).channels[name]
         moved, channel.moved = channel.moved or set(), None
@@ -149,7 +165,7 @@ class Operations(LedgerState):
             elif body in kept:
                 again = channel.copies[body] = Copy(message, message.outcome is Outcome.TAKEN)
                 again.due_steady_ns, again.due_wall_ns = 0, 0
-            else:
+            elif message.number <= log_end:
                 self._drop(copy, certain=True)
         for body in kept:
             message_there = self.messages.get(body)

@@ -51,6 +51,8 @@ class Acts(Stage):
         if not known:
             messages = ledger.sending(topic, bodies)
             ledger.arrived(messages)
+        else:
+            ledger.token_sent_again(messages)
         reply = self.request("POST", f"/mpub?{query}", b"\n".join(bodies))
         if known:
             if reply.is_ok:

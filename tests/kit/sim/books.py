@@ -62,6 +62,7 @@ class Message:
     may_return: bool = False  # if nsqd is killed before the disk works: it could not be cut off
     may_return_with_power: bool = False  # if power is lost: that it was cut off was not synced
     may_be_damaged: bool = False  # a loss of power may have left its place in the log, and not it
+    places: int = 0  # so left, perhaps, before it was sent again
     ids: set[bytes] = field(default_factory=set)
 
     def __str__(self) -> str:

@@ -110,6 +110,14 @@ class Deliveries(Operations):
                 if message.topic in self.topics:
                     self.topics[message.topic].may_be_made = True
 
+    def token_sent_again(self, messages: list[Message]) -> None:
+        """A publish with a token of before is under way. If a loss of power took what came with the
+        token then, it is published again."""
+        for message in messages:
+            if message.may_be_damaged:
+                message.may_be_damaged = False
+                message.places += 1
+
     def token_repeated(self, messages: list[Message]) -> None:
         """A publish with a token of before was answered with OK."""
         for message in messages:

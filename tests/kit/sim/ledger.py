@@ -102,8 +102,7 @@ class Ledger(Deliveries):
                 most += unsure or message.arrived_at <= old_until
             # Damage in older segments is found when they are read: until then its place counts,
             # besides the message itself if it was published again.
-            again = message.may_be_damaged and message.outcome is Outcome.TAKEN
-            most += again and message.topic == topic.name
+            most += message.places if message.topic == topic.name else 0
         there = found["depth"] + found["in_flight_count"]
         if there > most:
             self.fault(f"{channel} has {there} messages, and {most} are not finished")

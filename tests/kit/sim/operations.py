@@ -144,8 +144,8 @@ class Operations(LedgerState):
     ) -> None:
         """A channel was moved: it goes on with `kept`. Both are what the log had at event `since`.
 
-        While the disk is full, the journal may have messages for the log that come after these: no
-        seek skips them.
+        While the disk is full, the journal may have messages for the log that come after these: to
+        any place in the log a seek keeps them.
         """
         there = (self.messages[body].number for body in kept | skipped if body in self.messages)
         log_end = NEVER if self.disk_is_sound else max(there, default=0)
@@ -162,10 +162,10 @@ class Operations(LedgerState):
             if body in moved or not certain:
                 self._drop(copy, certain=False)
                 copy.is_loose = True
-            elif body in kept:
+            elif body in kept or message.number > log_end:
                 again = channel.copies[body] = Copy(message, message.outcome is Outcome.TAKEN)
                 again.due_steady_ns, again.due_wall_ns = 0, 0
-            elif message.number <= log_end:
+            else:
                 self._drop(copy, certain=True)
         for body in kept:
             message_there = self.messages.get(body)

@@ -17,7 +17,7 @@ Knows no sockets and no files: `peers` and `simulation` tell it what they see.
 
 from typing import Any
 
-from tests.kit.sim.books import ChannelBook, Copy, Outcome, TopicBook
+from tests.kit.sim.books import ChannelBook, Copy, Message, Outcome, TopicBook
 from tests.kit.sim.deliveries import Deliveries
 
 
@@ -42,8 +42,9 @@ class Ledger(Deliveries):
                     self._half_deleted -= {key for key in self._half_deleted if key[0] == name}
                 continue
             found = there[name]
-            pending = any(m.topic == name and m.outcome is Outcome.SENT for m in messages)
-            may_go = pending or name in self._may_go
+            may_go = name in self._may_go or any(
+                m.topic == name and self._is_pending(m) for m in messages
+            )
             topic.is_certain = topic.is_certain or not may_go
             if found["paused"] and not topic.paused:
                 topic.paused_at = self.now
@@ -56,6 +57,12 @@ class Ledger(Deliveries):
                 self._unknown_topic(name)
                 self.topic(name).paused = found["paused"]
                 self._audit_channels(self.topic(name), found, since)
+
+    def _is_pending(self, message: Message) -> bool:
+        """Whether nsqd may refuse a publish yet, and with it the topic goes. The publisher may be
+        gone: another publish of it was refused. Only a disk that fails makes nsqd refuse one."""
+        is_unheard = message.outcome is Outcome.UNKNOWN and message.life == self.life
+        return message.outcome is Outcome.SENT or (is_unheard and not self.disk_is_sound)
 
     def _audit_channels(self, topic: TopicBook, found: dict[str, Any], since: int) -> None:
         there = {each["channel_name"]: each for each in found["channels"] if not each.get("hold")}

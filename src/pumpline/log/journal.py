@@ -49,6 +49,11 @@ class PublishJournal:
         """Whether the file that is written to takes no more."""
         return self._files[0].is_torn
 
+    @property
+    def is_unemptied(self) -> bool:
+        """Whether the other file could not be cut or emptied: it may have what was refused."""
+        return self._files[1].is_torn and not self._files[1].is_kept
+
     def append(self, batch: LogBatch) -> None:
         """Write `batch`, or raise OSError having written nothing that counts."""
         self._files[0].append(batch.parts())
@@ -157,7 +162,7 @@ class _File:
         self._synced_bytes = 0
         self._syncing_bytes = 0  # what an fsync that is under way covers
         self._is_new = True  # its name is not synced
-        self._is_kept = False  # it is damaged, and there was no room for a copy
+        self.is_kept = False  # it is damaged, and there was no room for a copy
         self._path = path
         self._files = files
 
@@ -188,7 +193,7 @@ class _File:
             self._cut(self._synced_bytes)
 
     def empty(self) -> None:
-        if (self.size_bytes or self.is_torn) and not self._is_kept:
+        if (self.size_bytes or self.is_torn) and not self.is_kept:
             self._cut(0)
 
     def _cut(self, size_bytes: int) -> None:
@@ -210,7 +215,7 @@ class _File:
 
     def remove(self) -> None:
         self._files.forget(self._path)
-        if self._is_kept:
+        if self.is_kept:
             return
         try:
             with suppress(FileNotFoundError):
@@ -250,6 +255,6 @@ class _File:
             if not lacks_room(failure):
                 raise
             kept = self._path
-            self._is_kept = True
+            self.is_kept = True
         what_is_bad = (self._path, size_bytes, at, kept)
         _LOG.error("JOURNAL: %s: %d bytes at %d damaged, kept in %s", *what_is_bad)

@@ -450,7 +450,7 @@ class Journaling:
         self._filing_s = time.monotonic() - self._begun_s
         if not self._stuck:
             self._journal.empty(both=not self._written)
-        if self._stuck or self._journal.is_torn:
+        if self._stuck or self._journal.is_torn or self._journal.is_unemptied:
             self._set_timer(RETRY_S)
         elif self._written:
             self._set_timer(self._rest_s)

@@ -11,7 +11,7 @@ import pytest
 
 from pumpline.core.messages.batches import HEADER_BYTES
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.queue.journaling import SYNCED_FILE_S
+from pumpline.nsqd.queue.journaling import RETRY_S, SYNCED_FILE_S
 from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.topic import Topic
 from tests.kit.fake_broker import FakeBroker, log_of
@@ -169,6 +169,27 @@ def test_what_is_put_while_the_journal_turns_out_not_to_be_synced_is_refused_as_
     assert (refused.error, late.error) == (EIO, EIO)
     assert settled(broker, broker.pub(topic, b"second")) is None
     assert received(broker) == [b"first", b"second"]
+
+
+def test_what_was_refused_is_cut_off_later_if_the_journal_was_about_to_be_filed(
+    broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ftruncate(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    topic = quiet_topic(broker)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", failing(tmp_path / "journal-0"))
+        broken.setattr(os, "ftruncate", ftruncate)
+        refused = broker.pub(topic, b"refused")
+        broker.run()
+        broker.advance(SYNCED_FILE_S)  # the other file is written to from here on
+        broker.settle()
+    assert refused.error == EIO
+    assert journal_bytes(tmp_path)
+    broker.advance(RETRY_S)
+    assert not journal_bytes(tmp_path)
+    assert received(FakeBroker(tmp_path, broker.options)) == [b"first"]
 
 
 def test_a_log_that_cannot_be_synced_costs_nothing_that_was_acknowledged(

@@ -16,7 +16,7 @@ from pumpline.nsqd.queue.topic import Topic
 from tests.kit.sim.actions import generate
 from tests.kit.sim.simulation import play
 
-SEEDS = 400  # within which it is to be found
+SEEDS = 800  # within which it is to be found
 
 
 async def _write_no_cursor(*_: object) -> None: ...

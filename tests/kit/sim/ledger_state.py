@@ -115,10 +115,10 @@ class LedgerState:
                     message.outcome, message.is_loose = Outcome.UNKNOWN, True
         # A topic that went with the refused publish that made it comes back if the disk forgets
         # that it went, or if nsqd.dat names it: an older topic of that name was only half deleted,
-        # or nsqd.dat was written while the topic was there, and could not be since. One that the
-        # disk did not let go is there like any other.
+        # or nsqd.dat was written while the publish waited for an fsync, and could not be since. One
+        # that the disk did not let go is there like any other.
         half_deleted = {name for name, channel in self._half_deleted if not channel}
-        if power or not self.disk_is_sound:
+        if power or (self._group_commit and not self.disk_is_sound):
             self.never_made.clear()
         self.never_made -= half_deleted | self._not_gone_yet
         self._not_gone_yet.clear()

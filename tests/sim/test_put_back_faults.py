@@ -25,7 +25,7 @@ async def _write_no_cursor(*_: object) -> None: ...
 def _leave_at_once(journaling: Journaling, topic: Topic) -> None:
     """As `Journaling.leave`, without writing what was put in this tick: it matters if a timer files
     the topic between a publish and its tick."""
-    journaling._batches.pop(topic.pub_line, None)
+    journaling.batches.pop(topic.pub_line, None)
     if topic.journaled is not None and not topic.journaled.ends:
         journaling._drop(topic)
 

@@ -250,9 +250,9 @@ export function liveTable({ view, caption, columns, parameters = {}, sort, filte
 
   const isLookedAt = () => selected.size > 0 || element.matches(":hover") || element.contains(document.activeElement);
 
-  /** There are more rows, or fewer. They move only while nobody points at them or has selected some. */
+  /** There are more rows, or fewer. They move only while nobody points at them or has selected some; the first ones move none. */
   function onOtherRows() {
-    if (isLookedAt()) news.hidden = false;
+    if (shownRows.length > 0 && isLookedAt()) news.hidden = false;
     else reopen();
   }
 

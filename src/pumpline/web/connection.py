@@ -215,6 +215,7 @@ class HttpConnection(asyncio.BufferedProtocol):
                 begun_ns = begun_ns or exchange.started_ns
                 if exchange.started_ns - begun_ns > TURN_NS:
                     self._held = True
+                    self._loop.call_soon(self._read_on)
                     return at
         return at
 

@@ -85,6 +85,18 @@ async def test_requests_of_all_kinds_in_pieces_are_answered_in_order(size: int) 
     ]
 
 
+async def test_requests_behind_the_end_of_a_turn_do_not_wait_for_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "TURN_NS", -1)  # each request is a turn
+    async with open_site() as (site, talk):
+        promise = site.hold()
+        reader, _ = await talk(post(b"1") + post(b"2") + post(b"3"))
+        await site.until(3)
+        promise.keep()
+        assert [(await read_reply(reader))[2] for _ in range(3)] == [b"OK"] * 3
+
+
 async def test_answers_that_come_later_keep_their_order() -> None:
     async with open_site() as (site, talk):
         first = site.hold()

@@ -64,6 +64,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._due: deque[Exchange] = deque()
         self._unread = bytearray()  # what came, and could not be begun
         self._held = False  # `_unread` has more than the beginning of a request
+        self._reads_soon = False  # it has a turn to come
         self._invites = False  # a client waits to be told to send its body
         self._task: asyncio.Task[None] | None = None  # at work for the first in line
         self._stream: Stream | None = None  # that it sends
@@ -196,6 +197,16 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._unread = data[at:] if at else data
         self.flush()
 
+    def _read_soon(self) -> None:
+        """Go on when others have had their turn."""
+        if not self._reads_soon:
+            self._reads_soon = True
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._reads_soon = False
+        self._read_on()
+
     def _read(self, data: bytearray, end: int) -> int:
         """Begin the requests in data[:end] that can be begun now; returns the position after."""
         at = begun_ns = 0
@@ -215,7 +226,7 @@ class HttpConnection(asyncio.BufferedProtocol):
                 begun_ns = begun_ns or exchange.started_ns
                 if exchange.started_ns - begun_ns > TURN_NS:
                     self._held = True
-                    self._loop.call_soon(self._read_on)
+                    self._read_soon()
                     return at
         return at
 
@@ -315,7 +326,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._transport.write(_CONTINUE)
         if self._held:
             if not self._full:
-                self._loop.call_soon(self._read_on)
+                self._read_soon()
         elif self._ended:
             self._transport.close()
 

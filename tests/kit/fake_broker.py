@@ -157,10 +157,11 @@ class FakeBroker:
 
     def pub(self, topic: Topic, body: bytes = b"m") -> Ticket:
         """As a PUB does: to the journal if that takes it. Neither ticks nor threads run."""
-        if self.topics.journaling.put(topic, body, 0, len(body)):
-            return self.topics.journaling.ticket()
-        topic.intake.put(body, 0, len(body))
-        return topic.intake.ticket()
+        ticket = self.topics.journaling.put(topic, body, 0, len(body))
+        if ticket is None:
+            topic.intake.put(body, 0, len(body))
+            ticket = topic.intake.ticket()
+        return ticket
 
     def consume(
         self,

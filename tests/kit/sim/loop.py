@@ -215,8 +215,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> VirtualHandle:
         """A thread does not wait for the loop: it asks before the callbacks that wait did."""
-        handle = VirtualHandle(self.clock.steady_ns(), callback, args, context)
-        self._ready.appendleft(handle)
+        handle = self.call_soon(callback, *args, context=context)
+        self._ready.rotate(1)
         return handle
 
     def call_later(  # type: ignore[override]

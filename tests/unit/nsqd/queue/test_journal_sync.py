@@ -76,6 +76,15 @@ def failing(path: Path) -> Callable[[int], None]:
     return sync
 
 
+def raising(number: int) -> Callable[..., int]:
+    """A system call that always fails."""
+
+    def call(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
 def received(broker: FakeBroker) -> list[bytes]:
     """What a consumer of the topic, as it is on disk, gets."""
     _, sink = broker.consume(broker.load()["t"].channel("c"), rdy=100)
@@ -174,13 +183,10 @@ def test_what_is_put_while_the_journal_turns_out_not_to_be_synced_is_refused_as_
 def test_what_was_refused_is_cut_off_later_if_the_journal_was_about_to_be_filed(
     broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ftruncate(*_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     topic = quiet_topic(broker)
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", failing(tmp_path / "journal-0"))
-        broken.setattr(os, "ftruncate", ftruncate)
+        broken.setattr(os, "ftruncate", raising(errno.EIO))
         refused = broker.pub(topic, b"refused")
         broker.run()
         broker.advance(SYNCED_FILE_S)  # the other file is written to from here on
@@ -270,14 +276,11 @@ def test_a_stop_leaves_no_journal_and_all_of_it_in_the_log(
 def test_a_stop_on_a_full_disk_leaves_what_was_acknowledged_before_a_kill(
     broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     topic = quiet_topic(broker)
     assert settled(broker, broker.pub(topic, b"second")) is None
     after_kill = FakeBroker(tmp_path, broker.options)
     with monkeypatch.context() as full:
-        full.setattr(os, "writev", no_room)
+        full.setattr(os, "writev", raising(errno.ENOSPC))
         after_kill.load()
         after_kill.topics.journaling.stop()
         after_kill.settle()

@@ -13,18 +13,15 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from ipaddress import ip_address
 from typing import Any, TypeVar
 
+from pumpline.web.loopback import unpace
 from pumpline.web.replies import ReplySink
 
 SLICE_BYTES_MAX = 32 << 20  # sent by a thread before others have their turn
 READ_BYTES = 256 * 1024
 POLL_MS = 20
 WAIT_S = 1.0  # between looks at whether the connection is still there
-_INTERNET = (socket.AF_INET, socket.AF_INET6)
-_TCP_CONGESTION = 13  # of Linux; others refuse it, and nothing is lost
-_UNPACED = b"reno"
 
 T = TypeVar("T")
 
@@ -120,10 +117,10 @@ def _read(fd: int, position: int, end: int) -> bytes:
 def _duplicate(fd: int) -> int:
     """A descriptor of the same socket, which stays open as long as a thread needs it."""
     duplicate = socket.socket(fileno=os.dup(fd))
-    with suppress(OSError, ValueError):
-        if duplicate.family in _INTERNET and ip_address(duplicate.getpeername()[0]).is_loopback:
-            # Where bbr is the system's choice, its pacing is two thirds of the cost of a range.
-            duplicate.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, _UNPACED)
+    with suppress(OSError):
+        peer = duplicate.getpeername()
+        if isinstance(peer, tuple):
+            unpace(duplicate.fileno(), peer[0])
     return duplicate.detach()
 
 

@@ -56,6 +56,7 @@ from pumpline.nsqd.queue.consumer import ChannelConsumer
 from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.security.access import Answered, Authorities
+from pumpline.web.loopback import unpace
 
 WATER_MARK_BYTES = 512 * 1024  # unsent output at which a client counts as slow
 FLOOD_BYTES = 4 * WATER_MARK_BYTES  # and at which even a consumer is not read from
@@ -127,6 +128,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WATER_MARK_BYTES)
         self.peer, self._host = _peer_name(self._transport)
+        socket = transport.get_extra_info("socket")
+        if socket is not None:
+            unpace(socket.fileno(), self._host)
         tick = self._connections.tick
         self.outbox = Outbox(self, tick, self._transport)
         self.protocol = Protocol(self, self._connections, self._host)

@@ -3,8 +3,8 @@
 To write a message to the log of its topic costs a system call and a dozen steps, which is little
 for a batch and much for one message. So what is published to *quiet* topics is gathered: a batch of
 each stays open from tick to tick, and the tick writes what came to all of them to the journal
-(`log.journal`), with one write. Then the publishers are answered. After FILE_S, or later if there
-are thousands of topics, the batches are *filed*: appended to their logs, where channels see them.
+(`log.journal`), with one write. Then the publishers are answered. Soon the batches are *filed*
+(`filing`): appended to their logs, where channels see them.
 
 A topic is quiet if nothing waits for its messages, and its last batch was small. It leaves as soon
 as anybody asks for it (`Topics`), a consumer has credit (`Channel.share`), or a publish comes that
@@ -22,9 +22,8 @@ log's fsync fail, it is cut back, and what the journal has is filed again. Nothi
 wait for goes to the journal then: each round would be an fsync of every log.
 """
 
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from pumpline.core.messages.batches import FULL_BYTES, Builder, LogBatch
@@ -33,19 +32,16 @@ from pumpline.log.journal import seal
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
+from pumpline.nsqd.queue.filing import Filing
 from pumpline.nsqd.queue.group_commit import GroupCommit
 from pumpline.nsqd.queue.intake import TopicIntake
 from pumpline.nsqd.queue.journal_sync import JournalSync
 from pumpline.nsqd.queue.outcome import EXITING, Ticket
-from pumpline.nsqd.queue.rounds import TOPICS_AT_ONCE, Rounds
+from pumpline.nsqd.queue.rounds import Rounds
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.disk_health import write_with_room
 
-FILE_S = 0.1  # after which what the journal has is in the logs, too
-SYNCED_FILE_S = 1.0  # likewise with --sync-every=1: each log is an fsync
-FILE_REST = 10  # times as long as that took, it rests: with many topics it takes long
-RETRY_S = 0.5
 SMALL_BYTES = 4096  # of a batch: a larger one is worth a write of its own
 RUN_BYTES = 8192  # of PUBs at once: a larger message is no small one
 JOURNAL_BYTES_MAX = 16 << 20  # then its messages are filed at once
@@ -102,20 +98,13 @@ class Journaling:
         self._frames = bytearray()  # not in the journal yet
         self._ends = bytearray()
         self._lines: list[bytes] = []  # of these
-        self._written: set[bytes] = set()  # lines of what is in the file that is written to
-        self._filing: list[bytes] = []  # of what is in the other one
-        self._is_filing = False  # until that one is emptied
         self._stuck: dict[JournaledTopic, None] = {}  # whose batches could not be filed
         # With --sync-every=1: how much of a topic's batch was acknowledged; the batches that its
         # log has, and has not synced.
         self._synced_counts: dict[JournaledTopic, int] = {}
         self._unsynced: dict[JournaledTopic, list[LogBatch]] = {}
-        self._to_sync: set[JournaledTopic] = set()  # of these, before the other file is emptied
-        self._files_after = 0  # tickets: as many must be settled before it is filed
         self._rounds: Rounds[JournaledTopic] = Rounds(tick, self._gather)
-        self._timer_set = False
-        self._begun_s = 0.0  # when the last filing began
-        self._filing_s = 0.0  # how long it took
+        self._filing = Filing(self, tick, disk.journal, self._sync, syncs=self._syncs)
 
     # -- publishing ---------------------------------------------------------------------------
 
@@ -192,14 +181,14 @@ class Journaling:
             size_bytes = batch.size_bytes
             ticket.settle(self._disk.health.failed(error, "the journal", size_bytes=size_bytes))
         else:
-            self._written.update(lines)
+            self._filing.written(lines)
             self._sync.written(ticket, lines)
         if self._journal.size_bytes > JOURNAL_BYTES_MAX:
-            self._begin_filing()
+            self._filing.begin()
             if self._journal.size_bytes > 2 * JOURNAL_BYTES_MAX:
                 self.batches.clear()  # the other file takes long: the journal must not grow
         else:
-            self._set_timer(self._rest_s)
+            self._filing.soon()
 
     def _take_back(self, lines: list[bytes]) -> None:
         """What was put last is refused."""
@@ -217,7 +206,7 @@ class Journaling:
             if line not in self.batches:  # it left, and this is what it waited for
                 topic.file()
                 self._go_on(topic)
-        self._file_some()
+        self._filing.go_on()
 
     def _refused(self, lines: list[bytes], reason: str) -> None:
         """With --sync-every=1: these could not be synced, and are not in the journal any more. What
@@ -230,14 +219,14 @@ class Journaling:
             ticket.settle(reason)
         if self._journal.is_torn:
             self.batches.clear()  # what comes next goes to the logs
-            self._set_timer(RETRY_S)
+            self._filing.retry()
         for line in dict.fromkeys(lines):
             if line not in self.batches:
                 topic = self._topics[line]
                 _, others = topic.intake.take()
                 self.leave(topic)
                 others.settle(reason)
-        self._file_some()
+        self._filing.go_on()
 
     # -- topics -------------------------------------------------------------------------------
 
@@ -320,12 +309,12 @@ class Journaling:
             batches.remove(batch)
             return
         del self._unsynced[topic]
-        self._to_sync.discard(topic)
+        self._filing.need_not_await(topic)
         if error is not None and not topic.exiting:
             self._file_again(topic, batches)
         else:
             self._go_on(topic)
-        self._end_filing()
+        self._filing.end()
 
     def _file_again(self, topic: JournaledTopic, batches: list[LogBatch]) -> None:
         """The log could not be synced, and is cut back to before these."""
@@ -372,7 +361,7 @@ class Journaling:
         if self._lines:
             self.commit()
         self.batches.clear()
-        self._set_timer(RETRY_S)
+        self._filing.retry()
 
     def forget(self, topic: JournaledTopic) -> None:
         """The topic is deleted."""
@@ -380,8 +369,8 @@ class Journaling:
         self._sync.forget(topic.pub_line)
         self._drop(topic)
         self._unsynced.pop(topic, None)
-        self._to_sync.discard(topic)
-        self._end_filing()
+        self._filing.need_not_await(topic)
+        self._filing.end()
 
     def stop(self) -> None:
         """Gather nothing any more, and file what there is."""
@@ -396,61 +385,23 @@ class Journaling:
         if not self._stuck and not any(topic.log.unsynced for topic in self._unsynced):
             self._journal.remove()
 
-    # -- filing -------------------------------------------------------------------------------
-
-    def _set_timer(self, delay_s: float) -> None:
-        if not self._timer_set:
-            self._timer_set = True
-            self._tick.later(delay_s, self._on_timer)
+    # -- as `filing` sees it ------------------------------------------------------------------
 
     @property
-    def _rest_s(self) -> float:
-        """Until the next filing."""
-        return max(SYNCED_FILE_S if self._syncs else FILE_S, FILE_REST * self._filing_s)
+    def is_stuck(self) -> bool:
+        return bool(self._stuck)
 
-    def _on_timer(self) -> None:
-        self._timer_set = False
+    @property
+    def unsynced(self) -> Collection[JournaledTopic]:
+        return self._unsynced
+
+    def file(self, line: bytes) -> None:
+        """File what there is of the topic, and gather what comes next."""
+        topic = self._topics.get(line)
+        if topic is not None:
+            topic.file()
+            self.offer(topic)
+
+    def file_stuck(self) -> None:
         for topic in list(self._stuck):
             topic.file()
-        self._begin_filing()
-
-    def _begin_filing(self) -> None:
-        """File what is in the journal so far, as soon as it was acknowledged."""
-        if self._is_filing:
-            return
-        self._is_filing = True
-        self._begun_s = time.monotonic()
-        self._journal.turn()
-        self._filing = list(self._written)
-        self._written.clear()
-        self._files_after = self._sync.written_count
-        self._file_some()
-
-    def _file_some(self) -> None:
-        if not self._is_filing or self._sync.settled_count < self._files_after:
-            return
-        for line in self._filing[:TOPICS_AT_ONCE]:
-            topic = self._topics.get(line)
-            if topic is not None:
-                topic.file()
-                self.offer(topic)
-        del self._filing[:TOPICS_AT_ONCE]
-        if self._filing:
-            self._tick.later(0, self._file_some)
-            return
-        self._to_sync = set(self._unsynced)
-        self._end_filing()
-
-    def _end_filing(self) -> None:
-        """All messages of the file that is not written to are in their logs: empty it, once these
-        are synced."""
-        if not self._is_filing or self._filing or self._to_sync:
-            return
-        self._is_filing = False
-        self._filing_s = time.monotonic() - self._begun_s
-        if not self._stuck:
-            self._journal.empty(both=not self._written)
-        if self._stuck or self._journal.is_torn or self._journal.is_unemptied:
-            self._set_timer(RETRY_S)
-        elif self._written:
-            self._set_timer(self._rest_s)

@@ -11,7 +11,7 @@ import pytest
 
 from pumpline.core.messages.batches import HEADER_BYTES
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.queue.journaling import RETRY_S, SYNCED_FILE_S
+from pumpline.nsqd.queue.filing import RETRY_S, SYNCED_FILE_S
 from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.topic import Topic
 from tests.kit.fake_broker import FakeBroker, log_of

@@ -9,7 +9,9 @@ import pytest
 
 from pumpline.core.text.settings import TopicSettings
 from pumpline.nsqd.queue import journaling as module
-from pumpline.nsqd.queue.journaling import FILE_S, RUN_BYTES, SMALL_BYTES
+from pumpline.nsqd.queue.filing import FILE_S
+from pumpline.nsqd.queue.journaling import RUN_BYTES, SMALL_BYTES
+from pumpline.nsqd.queue.rounds import TOPICS_AT_ONCE
 from pumpline.nsqd.queue.topic import Topic
 from tests.kit.fake_broker import FakeBroker, log_of
 
@@ -121,7 +123,7 @@ def test_many_topics_are_filed_a_few_at_a_time(broker: FakeBroker, tmp_path: Pat
             handle.callback()
             handle.cancel()
     filed = [topic for topic in topics if log_of(topic).end == 2]
-    assert len(filed) == module.TOPICS_AT_ONCE
+    assert len(filed) == TOPICS_AT_ONCE
     assert journal_bytes(tmp_path) > 0  # of those that are still to be filed
     broker.advance(0)
     assert all(log_of(topic).end == 2 for topic in topics)

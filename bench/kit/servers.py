@@ -31,6 +31,7 @@ from typing import Any, Self
 START_TIMEOUT_S = 20.0
 HTTP_TIMEOUT_S = 30.0
 POLL_S = 0.02
+TOUCH_BYTES = 1 << 20
 LOG_TAIL_CHARS = 200
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 METADATA_FILE = "nsqd.dat"
@@ -150,6 +151,16 @@ class Server:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         shutil.rmtree(self._root, ignore_errors=True)
+
+    def touch_memory(self, size_bytes: int) -> None:
+        """Have the machine's host back this much of its free memory, for the page cache or for a
+        heap: memory that it has to get first costs a broker as much as all else it does."""
+        piece = bytes(TOUCH_BYTES)
+        path = self._root / "touched"
+        with path.open("wb", buffering=0) as file:
+            for _ in range(-(-size_bytes // TOUCH_BYTES)):
+                file.write(piece)
+        path.unlink()
 
     @property
     def pid(self) -> int:

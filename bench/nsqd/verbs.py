@@ -28,6 +28,7 @@ TOUCH_BACKLOG = 100_000
 DPUB_DELAY_MS = 60_000
 LARGE_BYTES = 500_000
 LARGE_WINDOW = 4
+LARGE_TOUCHED = 2  # times the bytes of all messages: of both brokers each takes some more
 LARGE_RDY = 20
 LARGE_BUFFER_BYTES = 1 << 20
 
@@ -76,6 +77,7 @@ def run_large_sub(server: Server, size: Size) -> Figure:
 
 
 def _publish_large(server: Server, size: Size) -> Figure:
+    server.touch_memory(LARGE_TOUCHED * size.large * LARGE_BYTES)
     how = {"messages_per_command": 1, "window": LARGE_WINDOW, "body_bytes": LARGE_BYTES}
     with LoadProcesses() as load:
         slots = [

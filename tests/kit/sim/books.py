@@ -174,6 +174,7 @@ class TopicBook:
         self.pause_ns = 0  # when that was changed, and not saved
         self.channels: dict[str, ChannelBook] = {}
         self.backlog: list[Message] = []  # taken, and given to no channel yet
+        self.emptied: list[Message] = []  # from it: a loss of power may undo that
         self.taken: dict[bytes, Message] = {}
         self.settings: dict[str, Any] = {}
         self.settings_maybe: list[dict[str, Any]] = []  # others that it may have

@@ -140,6 +140,9 @@ class LedgerState:
                 for copy in channel.copies.values():
                     self._shake(copy, safe_ns, power=power)
             if power:
+                for message in topic.emptied:  # an empty is not synced
+                    message.is_loose = True
+                topic.emptied.clear()
                 self._unsure(topic)
                 if not topic.is_remembered:  # the channels that would are lost, perhaps
                     self._forget_given(topic, safe_ns)

@@ -116,6 +116,7 @@ class Operations(LedgerState):
                     else:
                         copy.required = False
             if certain:
+                book.emptied += [message for message in book.backlog if not message.is_loose]
                 book.backlog = [message for message in book.backlog if message.is_loose]
             return
         channel = book.channels.get(name)

@@ -127,16 +127,27 @@ def test_two_connections_that_take_turns(nsqd: Nsqd, connect: Connect, names: li
             assert own == [label + b"%d" % number for number in range(10)]
 
 
-def test_all_is_stored_of_a_client_that_sends_and_closes_without_reading(
-    nsqd: Nsqd, connect: Connect, names: list[str]
-) -> None:
-    for known in (1, 2):
+def publish_and_half_close(nsqd: Nsqd, connect: Connect, names: list[str], *, times: int) -> None:
+    for known in range(1, times + 1):
         session = connect()
         session.send(*[pub(name, b"x") for name in names])
         session.half_close()
         assert session.until_closed() == [OK] * TOPICS
         for name in names:
             await_topic(nsqd, name, message_count=known)
+
+
+def test_a_client_that_says_no_more_gets_all_its_answers(
+    nsqd: Nsqd, connect: Connect, names: list[str]
+) -> None:
+    publish_and_half_close(nsqd, connect, names, times=2)
+
+
+@pytest.mark.deviation  # the original stops at the first answer that it cannot send
+def test_all_is_stored_of_a_client_that_sends_and_closes_without_reading(
+    nsqd: Nsqd, connect: Connect, names: list[str]
+) -> None:
+    publish_and_half_close(nsqd, connect, names, times=2)
     session = connect()
     session.send(*[pub(name, b"x") for name in names])
     session.close()

@@ -449,8 +449,6 @@ def test_metrics_are_shown_and_final_windows_kept_and_published(
     ("pipeline", "more", "text"),
     [
         (transform, ("--sql", "SELECT 1 AS n FROM input"), "name a --checkpoint"),
-        (transform, ("--sql", "SELECT 1 AS n FROM input", "--checkpoint", "c"), "say where to pub"),
-        (transform, ("--sql", "SELEC", "--checkpoint", "c"), "Syntax error"),
         (replay, ("--to", "t", "--rate", "0"), "--rate must be at least 1"),
         (replay, ("--to", "t", "--table", "nowhere"), "nowhere is not a table that"),
         (metrics, ("--quiet",), "for nobody"),
@@ -471,3 +469,16 @@ def test_what_cannot_be_done_is_told_in_a_sentence(
     publish(nsqd, topic, orders(range(1)))
     with pytest.raises((NsqError, PySparkException), match=text):
         run(pipeline, *source(nsqd, topic), *more)  # type: ignore[arg-type]
+
+
+def test_a_query_that_is_refused_does_not_say_where_a_later_one_begins(
+    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    publish(nsqd, topic, [b"1", b"2"])
+    asked = (*source(nsqd, topic), "--checkpoint", str(work / "c"), "--once")
+    for refused, text in (("SELEC", "Syntax error"), ("SELECT 1 AS n FROM input", "say where to")):
+        with pytest.raises((NsqError, PySparkException), match=text):
+            run(transform, *asked, "--sql", refused)  # it would begin at the end
+    asked += ("--sql", "SELECT body FROM input", "--to", f"{topic}-out", "--start", "earliest")
+    run(transform, *asked)
+    assert bodies(spark, nsqd, f"{topic}-out") == Counter([b"1", b"2"])

@@ -32,7 +32,7 @@ from pyspark_nsq.pipelines.json_events.keys import Path, path_of
 from pyspark_nsq.pipelines.lake.formats import DELTA, ICEBERG, require
 from pyspark_nsq.pipelines.lake.tables import add_catalog, delta_table, iceberg_table
 from pyspark_nsq.pipelines.running import command
-from pyspark_nsq.pipelines.running.batch_range import with_fixed_start
+from pyspark_nsq.pipelines.running.batch_range import fixed_start
 from pyspark_nsq.pipelines.running.unread import require_all_read, survey_of
 from pyspark_nsq.pipelines.running.watch import Stop, Watch
 from pyspark_nsq.pipelines.table.compaction import FILE_BYTES
@@ -111,8 +111,9 @@ class Archive:
         if self.hold:
             shown = {} if "holddescription" in map(str.lower, options) else self._description()
             options = {**options, "hold": self.hold, **shown}
-        options = with_fixed_start(options, Storage(self.spark, self.checkpoint))
-        messages = command.stream(self.spark, options)
+        begin = fixed_start(options, Storage(self.spark, self.checkpoint))
+        begin.keep(Storage(self.spark, self.checkpoint))
+        messages = command.stream(self.spark, begin.options)
         writer = messages.writeStream.foreachBatch(self.add).queryName("archive")
         writer = writer.option("checkpointLocation", self.checkpoint)
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)

@@ -30,7 +30,7 @@ from pyspark_nsq.pipelines.exactly_once.resume_guard import outbox_cut, require_
 from pyspark_nsq.pipelines.json_events import events
 from pyspark_nsq.pipelines.json_events.fitting import LEAVE_OUT
 from pyspark_nsq.pipelines.running import command
-from pyspark_nsq.pipelines.running.batch_range import messages_of, with_fixed_start
+from pyspark_nsq.pipelines.running.batch_range import fixed_start, messages_of
 from pyspark_nsq.pipelines.running.unread import require_all_read, survey_of
 from pyspark_nsq.pipelines.running.watch import Stop, Watch, first_sentence
 from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
@@ -89,22 +89,24 @@ def run(arguments: Namespace, console: Console) -> int:
     survey = survey_of(options) if arguments.once else None
     spark = command.session(arguments, "transform")
     state = Storage(spark, arguments.checkpoint)
-    options = with_fixed_start(options, state)
+    begin = fixed_start(options, state)
+    options = begin.options
     stream = Input(spark, options, arguments.sql, arguments.watermark)
     with lenient_sql(spark, arguments):
-        result, aside = stream.without_event(), None
+        result, aside, schema = stream.without_event(), None, StructType()
         if result is None:
             given = arguments.schema
             schema = events.schema_from_ddl(given) if given else kept_schema(spark, options, state)
             result = stream.with_event(schema)
-            if not given and schema.fields and not state.exists(SCHEMA):
-                state.write_text(SCHEMA, schema.json())
             path = arguments.quarantine or state.path(QUARANTINE)
             aside = SetAside(spark, options, state, schema, path)
         messages = published(result, arguments.to)
         straight = is_repeatable(messages)
         cut = straight_cut(spark, options, target) if straight else outbox_cut(spark, target)
         require_same(state, cut)
+        begin.keep(state)
+        if schema.fields and not arguments.schema and not state.exists(SCHEMA):
+            state.write_text(SCHEMA, schema.json())
         publish = Publish(state, target, aside, straight=straight)
         writer = messages.writeStream.foreachBatch(publish)
         writer = writer.option("checkpointLocation", state.root)

@@ -6,6 +6,7 @@ Knows positions; must not know what is done with the messages.
 """
 
 import json
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,11 +22,22 @@ BOUNDS = ("startingoffsets", "startingtimestamp", "endingoffsets", "endingtimest
 OF_STREAMS = ("maxoffsetspertrigger", "hold", "holdbytesmax", "holddescription")
 
 
-def with_fixed_start(options: dict[str, str], checkpoint: Storage) -> dict[str, str]:
-    """The options of a stream whose first batch always begins at the same offsets."""
+class FixedStart(NamedTuple):
+    options: dict[str, str]  # of a stream whose first batch always begins at the same offsets
+    unkept: str | None = None  # to be in the checkpoint before the stream begins
+
+    def keep(self, checkpoint: Storage) -> None:
+        """To be called when nothing is left that could refuse the stream: a start that is kept is
+        not changed by --start any more."""
+        if self.unkept is not None:
+            checkpoint.write_text(START, self.unkept)
+
+
+def fixed_start(options: dict[str, str], checkpoint: Storage) -> FixedStart:
+    """Where a stream begins: as the checkpoint has it, or else as the options say."""
     text = checkpoint.read_text(START)
     if checkpoint.exists("commits/0") or (text is None and checkpoint.exists("offsets/0")):
-        return options
+        return FixedStart(options)
     read = parse_read(options, streaming=True)
     nodes = Nodes(read)
     try:
@@ -37,6 +49,7 @@ def with_fixed_start(options: dict[str, str], checkpoint: Storage) -> dict[str, 
             found = {key: offset for key, offset in known.items() if key in survey.logs}
     finally:
         nodes.close()
+    unkept = None
     if text is None:
         places = {
             topic: {
@@ -46,11 +59,11 @@ def with_fixed_start(options: dict[str, str], checkpoint: Storage) -> dict[str, 
             }
             for topic, _ in sorted(found)
         }
-        checkpoint.write_text(START, json.dumps(places))
+        unkept = json.dumps(places)
     own = {name: value for name, value in options.items() if name.lower() not in BOUNDS}
     # A topic that is created from now on is read from its beginning.
     offsets = {**_nested(found), ALL_OTHERS: {ALL_OTHERS: OFFSET_EARLIEST}}
-    return {**own, "startingOffsets": json.dumps(offsets)}
+    return FixedStart({**own, "startingOffsets": json.dumps(offsets)}, unkept)
 
 
 def messages_of(

@@ -147,6 +147,26 @@ def test_times_bound_a_read(spark: SparkSession, nsqd: Nsqd, topic: str) -> None
     assert bodies(earlier) == [b"0"]
 
 
+def test_a_frame_ends_where_its_first_query_found_the_end(
+    spark: SparkSession, nsqd: Nsqd, topic: str
+) -> None:
+    publish(nsqd, topic, numbered(10))
+    frame = read(spark, nsqd, subscribe=topic)
+    assert frame.count() == 10
+    said = f"nsqd = '{nsqd.http_address}', subscribe = '{topic}'"
+    try:
+        spark.sql("CREATE TABLE current USING nsq")
+        spark.sql(f"CREATE VIEW newest AS SELECT offset FROM current WITH ({said})")
+        assert spark.table("newest").count() == 10
+        publish(nsqd, topic, numbered(10, start=10))
+        assert (frame.count(), frame.where("offset >= 5").count()) == (10, 5)
+        assert read(spark, nsqd, subscribe=topic).count() == 20
+        assert spark.table("newest").count() == 20
+    finally:
+        spark.sql("DROP VIEW IF EXISTS newest")
+        spark.sql("DROP TABLE IF EXISTS current")
+
+
 def test_a_topic_without_messages_is_an_empty_table(
     spark: SparkSession, nsqd: Nsqd, topic: str
 ) -> None:

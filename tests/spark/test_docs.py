@@ -50,7 +50,7 @@ def test_the_examples_of_the_page_run(
         "subscribe 'orders'", f"subscribe '{topic}'"
     )
     blocks = re.findall(r"^```python\n(.+?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 10
+    assert len(blocks) == 9
     names: dict[str, Any] = {"spark": spark}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)

@@ -41,7 +41,6 @@ class LogState:
     first: int
     end: int
     bytes: int
-    ordered_from: int = 0  # publish times rise from this offset on
     now_ns: int = 0  # the node's time; 0 if it does not say
     started: str = ""  # changes with every start of the node
 
@@ -322,7 +321,6 @@ def _state(answer: Mapping[str, object], address: str) -> LogState:
         first=_integer(answer, "first", address),
         end=_integer(answer, "end", address),
         bytes=_integer(answer, "bytes", address),
-        ordered_from=_integer(answer, "ordered_from", address),
         now_ns=_integer(answer, "timestamp", address),
         started=str(answer.get("started", "")),
     )

@@ -30,7 +30,12 @@ from pyspark_nsq.pipelines.exactly_once.resume_guard import outbox_cut, require_
 from pyspark_nsq.pipelines.json_events import events
 from pyspark_nsq.pipelines.json_events.fitting import LEAVE_OUT
 from pyspark_nsq.pipelines.running import command
-from pyspark_nsq.pipelines.running.batch_range import fixed_start, messages_of
+from pyspark_nsq.pipelines.running.batch_range import (
+    BOUNDS,
+    OF_STREAMS,
+    fixed_start,
+    messages_of,
+)
 from pyspark_nsq.pipelines.running.unread import require_all_read, survey_of
 from pyspark_nsq.pipelines.running.watch import Stop, Watch, first_sentence
 from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
@@ -246,7 +251,10 @@ def kept_schema(spark: SparkSession, options: dict[str, str], state: Storage) ->
     text = state.read_text(SCHEMA)
     if text is not None:
         return StructType.fromJson(json.loads(text))
-    return events.sampled_schema(spark, options)
+    names = (*BOUNDS, *OF_STREAMS)
+    return events.sampled_schema(
+        spark, {name: text for name, text in options.items() if name.lower() not in names}
+    )
 
 
 if __name__ == "__main__":

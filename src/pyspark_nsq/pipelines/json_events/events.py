@@ -183,11 +183,8 @@ def with_event(messages: DataFrame, schema: StructType) -> DataFrame:
 
 
 def sampled_schema(spark: SparkSession, options: dict[str, str]) -> StructType:
-    """Infers the schema of the messages that the topics have now."""
-    names = "maxoffsetspertrigger startingoffsets startingtimestamp hold holdbytesmax".split()
-    names.append("holddescription")
-    kept = {name: value for name, value in options.items() if name.lower() not in names}
-    rows = spark.read.format("nsq").options(**kept).load().limit(SAMPLE_ROWS)
+    """Infers the schema of the messages that a batch read with these options has now."""
+    rows = spark.read.format("nsq").options(**options).load().limit(SAMPLE_ROWS)
     looked = checked(rows, StructType(), unknown=LEARN)
     return grown(looked, StructType(), whole=WHOLE_IN_QUERY)
 

@@ -122,9 +122,9 @@ class History:
         return events.parsed(checked, self.event_schema)
 
     def _beyond(self, options: dict[str, str], topic: str) -> DataFrame:
-        own = {
-            k: v for k, v in options.items() if k.lower() not in ("subscribe", "startingoffsets")
-        }
+        # Also what is older than a startingTimestamp: --dedupe compares the rows with it.
+        names = ("subscribe", "startingtimestamp")
+        own = {name: value for name, value in options.items() if name.lower() not in names}
         own["subscribe"] = topic
         starts = self._starts(own)
         if not starts:  # no node has the topic any more, only the table

@@ -25,6 +25,10 @@ class Untrusted(NsqError):
     """TLS fails for a reason that trying again does not mend."""
 
 
+class NotAllRead(NsqError):
+    """A node that is known from before is missing, so that a read would be incomplete."""
+
+
 class UnknownTopic(NsqError):
     """No node has the topic."""
 

@@ -23,9 +23,9 @@ ALL_OTHERS = "*"  # in JSON, {"*": {"*": -2}}: of all logs that are not named
 
 READ_NAMES = (
     "nsqd lookupd subscribe subscribePattern startingOffsets endingOffsets startingTimestamp "
-    "endingTimestamp minPartitions maxRecordsPerPartition maxOffsetsPerTrigger failOnDataLoss hold "
-    "holdBytesMax holdDescription fetchBytes localFiles requestTimeoutMs retryForMs accessToken "
-    "accessTokenFile tlsCaFile tlsCertFile tlsKeyFile"
+    "endingTimestamp minPartitions maxRecordsPerPartition maxOffsetsPerTrigger failOnDataLoss "
+    "withoutNode hold holdBytesMax holdDescription fetchBytes localFiles requestTimeoutMs "
+    "retryForMs accessToken accessTokenFile tlsCaFile tlsCertFile tlsKeyFile"
 ).split()
 WRITE_NAMES = (
     "nsqd topic writeId chunkBytes chunkRows requestTimeoutMs retryForMs accessToken "
@@ -69,6 +69,7 @@ _MS_PER_S = 1000
 _NS_PER_MS = 1_000_000
 _NS_PER_US = 1000
 _ADDRESS = re.compile(r"(?:(https?)://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5})/?")
+_NODE = re.compile(r"(?:https?://)?([^\s/]+:[0-9]{1,5})/?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -114,12 +115,18 @@ class ReadOptions:
     partition_rows_max: int | None
     trigger_rows_max: int | None
     fail_on_data_loss: bool
+    without: frozenset[str]  # nodes that may be missing, by name or HTTP address
     hold: str | None
     hold_bytes_max: int | None
     hold_description: str | None
     fetch_bytes: int
     local_files: bool
     connecting: Connecting
+
+    def wants(self, topic: str) -> bool:
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics
 
     @property
     def subscription(self) -> str:
@@ -188,6 +195,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         partition_rows_max=given.integer("maxRecordsPerPartition", low=1),
         trigger_rows_max=given.integer("maxOffsetsPerTrigger", low=1),
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
+        without=_without(given),
         hold=_hold(given),
         hold_bytes_max=given.integer("holdBytesMax", low=0),
         hold_description=given.text("holdDescription"),
@@ -305,6 +313,18 @@ def _subscription(given: _Given) -> tuple[tuple[str, ...], str | None]:
     if not topics:
         raise BadOption("'subscribe' names no topic")
     return topics, None
+
+
+def _without(given: _Given) -> frozenset[str]:
+    found: set[str] = set()
+    for text in (given.text("withoutNode") or "").split(","):
+        if not text.strip():
+            continue
+        match = _NODE.fullmatch(text.strip())
+        if match is None:
+            raise BadOption(f"'withoutNode': '{text.strip()}' is not a node like 127.0.0.1:4150")
+        found.add(match[1])
+    return frozenset(found)
 
 
 def _hold(given: _Given) -> str | None:

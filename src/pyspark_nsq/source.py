@@ -40,6 +40,7 @@ class DefaultSource(DataSource):
     | `maxRecordsPerPartition` | rows in a partition at most | 128 MiB of rows |
     | `maxOffsetsPerTrigger` | rows in a micro-batch at most, shared by lag | everything |
     | `failOnDataLoss` | fail when rows are retired or a topic was deleted; or read what is there, with a warning | `true` |
+    | `withoutNode` | nodes that may be missing, with commas, by name (column `node`) or HTTP address; one that answers is read | none may |
     | `hold` | name of a hold: nodes keep what this stream has not committed, and show it as a channel | none |
     | `holdBytesMax` | bytes that the hold may keep before a node drops it | the node's `--hold-bytes-max` |
     | `holdDescription` | what nsqadmin and `pumpline holds` show beside it, to tell which query it is of | Spark, and the driver's machine |

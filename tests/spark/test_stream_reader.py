@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from pyspark_nsq.columns import SCHEMA, arrow_schema
-from pyspark_nsq.errors import DataLoss, Unreachable
+from pyspark_nsq.errors import DataLoss, NotAllRead, Unreachable
 from pyspark_nsq.options import parse_read
-from pyspark_nsq.progress import lag
+from pyspark_nsq.progress import away, lag
 from pyspark_nsq.reading.plan import LogRange, RangePartition
 from pyspark_nsq.reading.stream import StreamReader
 from tests.kit.daemons import Nsqd
@@ -243,20 +243,93 @@ def test_a_topic_that_is_not_subscribed_for_a_time_keeps_its_place(
 def test_a_silent_node_stays_where_it_is_and_a_batch_that_needs_it_waits_in_vain(
     start_nsqd: Callable[..., Nsqd], nsqd: Nsqd, topic: str, new_reader: NewReader
 ) -> None:
-    away = start_nsqd()
-    for node in (nsqd, away):
+    gone = start_nsqd()
+    for node in (nsqd, gone):
         publish(node, topic, numbered(5))
-    name = name_of(away)
-    reader = new_reader(nsqd, away, subscribe=topic)
+    name = name_of(gone)
+    reader = new_reader(nsqd, gone, subscribe=topic)
     start = kept(reader.initialOffset())
     planned = latest(reader, start)
-    away.kill()
+    gone.kill()
     publish(nsqd, topic, numbered(5))
     end = latest(reader, planned)
     assert end[topic][name] == planned[topic][name]
     assert len(rows(reader, planned, end)) == 5
     with pytest.raises(Unreachable, match=f"{name} is needed to go on"):
-        new_reader(nsqd, away, subscribe=topic).partitions(start, planned)
+        new_reader(nsqd, gone, subscribe=topic).partitions(start, planned)
+
+
+def test_a_query_that_ends_names_the_nodes_of_its_checkpoint_that_are_away(
+    start_nsqd: Callable[..., Nsqd], nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    gone = start_nsqd()
+    for node in (nsqd, gone):
+        publish(node, topic, numbered(5))
+    name = name_of(gone)
+    reader = new_reader(nsqd, gone, subscribe=topic)
+    at = latest(reader, kept(reader.initialOffset()))
+    gone.kill()
+    publish(nsqd, topic, numbered(5, start=5))
+
+    def ending(*nodes: Nsqd, **said: str) -> StreamReader:
+        reader = new_reader(*nodes, **{"subscribe": topic, **said})
+        reader.prepareForTriggerAvailableNow()
+        return reader
+
+    reader = ending(nsqd)  # as when nsqlookupd no longer lists the other
+    end = latest(reader, at)
+    assert rows(reader, at, end) == numbered(5, start=5)
+    with pytest.raises(NotAllRead, match=f"{name} is away.* up to 5.*--without-node {name} "):
+        latest(reader, end)
+    with pytest.raises(NotAllRead, match=f"--without-node {gone.http_address},{name} "):
+        latest(ending(nsqd, gone), end)
+    assert latest(ending(nsqd, withoutNode=name), end) == end
+    assert latest(ending(nsqd, gone, withoutNode=f"{gone.http_address},{name}"), end) == end
+    publish(nsqd, f"{topic}-other", numbered(1))
+    other = ending(nsqd, subscribe=f"{topic}-other")
+    at = latest(other, latest(other, end))
+    assert latest(other, at) == at  # the topic of the node that is away is not wanted here
+
+
+def test_the_lag_is_at_least_what_is_known_while_a_node_is_away(
+    start_nsqd: Callable[..., Nsqd], nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    other = start_nsqd()
+    for node in (nsqd, other):
+        publish(node, topic, numbered(5))
+    reader = new_reader(nsqd, other, subscribe=topic)
+    at = latest(reader, kept(reader.initialOffset()))
+    name = name_of(other)
+
+    def reported() -> dict[str, object]:
+        publish(nsqd, topic, numbered(3))
+        end = latest(reader, at, ReadMaxRows(1))
+        return {"sources": [{"endOffset": end, "latestOffset": reader.reportLatestOffset()}]}
+
+    progress = reported()
+    assert (lag(progress), away(progress)) == (2, [])
+    other.kill()
+    progress = reported()
+    assert (lag(progress), away(progress)) == (5, [name])
+
+
+def test_the_first_batch_is_not_repeated_without_a_node_that_it_was_planned_with(
+    start_nsqd: Callable[..., Nsqd], nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    """Spark's checkpoint does not have its beginning, which is found again without that node."""
+    gone = start_nsqd()
+    for node in (nsqd, gone):
+        publish(node, topic, numbered(5))
+    name = name_of(gone)
+    reader = new_reader(nsqd, gone, subscribe=topic)
+    planned = latest(reader, kept(reader.initialOffset()))
+    gone.kill()
+    again = new_reader(nsqd, subscribe=topic)
+    with pytest.raises(Unreachable, match=f"{name} is needed to go on"):
+        again.partitions(kept(again.initialOffset()), planned)
+    gone.restart()
+    again = new_reader(nsqd, gone, subscribe=topic)
+    assert len(rows(again, kept(again.initialOffset()), planned)) == 10
 
 
 def test_a_log_that_was_replaced_is_loss_or_read_from_its_beginning(

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from pyspark_nsq.errors import BadOption, DataLoss, Unreachable
+from pyspark_nsq.nodes.absence import sentence, silent, way_out
 from pyspark_nsq.nodes.nodes import LogState, Nodes, Survey
 from pyspark_nsq.nodes.positions import Key, Position
 from pyspark_nsq.options import (
@@ -26,18 +27,25 @@ _LOG = logging.getLogger(__name__)
 def complete_survey(nodes: Nodes, options: ReadOptions) -> Survey:
     """Survey the nodes; raise an error if one does not answer, or a topic exists on no node.
 
-    Otherwise rows would be missing without notice. With failOnDataLoss=false a node that does not
-    answer is only a warning.
+    Otherwise rows would be missing without notice. A node of `withoutNode` may be missing.
     """
-    survey = nodes.survey()
-    if survey.silent:
-        texts = "; ".join(survey.silent.values())
-        if options.fail_on_data_loss or not survey.names:
-            raise Unreachable(texts)
-        _LOG.warning("reading without: %s", texts)
+    survey = answered_survey(nodes, options)
     error = nodes.missing(survey)
     if error is not None:
         raise error
+    return survey
+
+
+def answered_survey(nodes: Nodes, options: ReadOptions) -> Survey:
+    """The same, but a topic may be on no node."""
+    survey = nodes.survey()
+    if missing := silent(survey, options):
+        raise Unreachable(sentence(missing))
+    if survey.silent:
+        texts = "; ".join(survey.silent.values())
+        if not survey.names:
+            raise Unreachable(texts)
+        _LOG.warning("reading without: %s", texts)
     return survey
 
 
@@ -47,7 +55,7 @@ def offsets_at(bound: Bound, survey: Survey, nodes: Nodes, options: ReadOptions)
     if isinstance(bound, AtTime):
         return {key: nodes.offset_at(state, bound.time_ns) for key, state in logs.items()}
     if isinstance(bound, AtOffsets):
-        _check_named(bound.offsets, survey)
+        _check_named(bound.offsets, survey, options)
         return {
             key: _checked(_named(bound.offsets, state), state, options)
             for key, state in logs.items()
@@ -64,13 +72,17 @@ def gone_back(place: Position, state: LogState, nodes: Nodes) -> bool:
     return published_ns is not None and published_ns > place.at_ns
 
 
-def _check_named(offsets: Mapping[str, Mapping[str, int]], survey: Survey) -> None:
-    """Raise BadOption for a topic or node that does not exist: it may be misspelt."""
+def _check_named(
+    offsets: Mapping[str, Mapping[str, int]], survey: Survey, options: ReadOptions
+) -> None:
+    """Raise BadOption for a topic or node that does not exist: it may be misspelt, or missing."""
     for topic, by_node in offsets.items():
         for node in by_node if topic != ALL_OTHERS else ():
-            if (topic, node) not in survey.logs:
+            if (topic, node) not in survey.logs and node not in options.without:
                 there = ", ".join(n for t, n in sorted(survey.logs) if t == topic) or "no node"
-                raise BadOption(f"offsets name '{node}' for topic '{topic}', which is on {there}")
+                hint = "" if node in survey.names else f"; {way_out([node])}"
+                text = f"offsets name '{node}' for topic '{topic}', which is on {there}"
+                raise BadOption(f"{text}{hint}")
 
 
 def _named(offsets: Mapping[str, Mapping[str, int]], state: LogState) -> int:

@@ -97,11 +97,6 @@ class Nodes:
                     )
         return survey
 
-    def wanted(self, topic: str) -> bool:
-        if self._pattern is not None:
-            return self._pattern.fullmatch(topic) is not None
-        return topic in self._options.topics
-
     def offset_at(self, state: LogState, time_ns: int) -> int:
         """The first offset published at this time or later; the end if there is none."""
         answer = self._ask(state.address, "/log/offsets", {"topic": state.topic, "time": time_ns})
@@ -201,7 +196,7 @@ class Nodes:
         self._names[address] = node
         now = self._known[address].address
         states = [_state({"node": node, **entry}, now) for entry in entries]
-        return node, [state for state in states if self.wanted(state.topic)]
+        return node, [state for state in states if self._options.wants(state.topic)]
 
     def _list(self, address: str) -> tuple[str, list[dict[str, object]]]:
         try:

@@ -33,7 +33,6 @@ from pyspark_nsq.pipelines.lake.formats import DELTA, ICEBERG, require
 from pyspark_nsq.pipelines.lake.tables import add_catalog, delta_table, iceberg_table
 from pyspark_nsq.pipelines.running import command
 from pyspark_nsq.pipelines.running.batch_range import fixed_start
-from pyspark_nsq.pipelines.running.unread import require_all_read, survey_of
 from pyspark_nsq.pipelines.running.watch import Stop, Watch
 from pyspark_nsq.pipelines.table.compaction import FILE_BYTES
 from pyspark_nsq.pipelines.table.layout import (
@@ -286,7 +285,6 @@ def run(arguments: Namespace, console: Console) -> int:
     if arguments.dedupe:
         path_of(arguments.dedupe)
     options = command.streaming(arguments)
-    survey = survey_of(options) if arguments.once else None
     spark = command.session(arguments, "archive")
     has_hold = any(name.lower() == "hold" for name in options)
     archive = Archive(
@@ -308,9 +306,8 @@ def run(arguments: Namespace, console: Console) -> int:
         query = archive.start(options, every=arguments.every, once=arguments.once)
         if archive.hold:
             console.print(f"archive: hold {archive.hold}", highlight=False, soft_wrap=True)
-        Watch("archive", console, note=archive.note).follow(query, stop)
-    if survey is not None and not stop.asked.is_set():
-        require_all_read(survey, Storage(spark, archive.checkpoint))
+        watch = Watch("archive", console, note=archive.note, without=arguments.without_node)
+        watch.follow(query, stop)
     return command.EXIT_OK
 
 

@@ -155,7 +155,8 @@ def run(arguments: Namespace, console: Console) -> int:
             windows = _windows(spark, shown_of, arguments)
             writer = windows.writeStream.foreachBatch(show).outputMode("update")
             queries.append(command.triggered(writer, arguments).start())
-        Watch("metrics", console).follow(queries[0], stop, beside=queries[1:])
+        watch = Watch("metrics", console, without=arguments.without_node)
+        watch.follow(queries[0], stop, beside=queries[1:])
     return command.EXIT_OK
 
 

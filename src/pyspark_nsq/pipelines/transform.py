@@ -10,7 +10,6 @@ published once: nodes recognise a batch that is repeated after a crash by its pu
 """
 
 import json
-import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -24,7 +23,8 @@ from pyspark.sql.types import StructType
 from rich.console import Console
 
 from pyspark_nsq.errors import BadOption
-from pyspark_nsq.options import ReadOptions, parse_read, parse_write
+from pyspark_nsq.nodes.nodes import Nodes
+from pyspark_nsq.options import parse_read, parse_write
 from pyspark_nsq.pipelines.exactly_once.outbox import BatchOutbox, is_repeatable
 from pyspark_nsq.pipelines.exactly_once.resume_guard import outbox_cut, require_same, straight_cut
 from pyspark_nsq.pipelines.json_events import events
@@ -36,7 +36,6 @@ from pyspark_nsq.pipelines.running.batch_range import (
     fixed_start,
     messages_of,
 )
-from pyspark_nsq.pipelines.running.unread import require_all_read, survey_of
 from pyspark_nsq.pipelines.running.watch import Stop, Watch, first_sentence
 from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
 
@@ -91,7 +90,6 @@ def run(arguments: Namespace, console: Console) -> int:
     target = command.writing(arguments, options)
     if loop := _loop(options, target):
         raise BadOption(f"topic {loop} is read and written: it would read its own results for ever")
-    survey = survey_of(options) if arguments.once else None
     spark = command.session(arguments, "transform")
     state = Storage(spark, arguments.checkpoint)
     begin = fixed_start(options, state)
@@ -118,9 +116,7 @@ def run(arguments: Namespace, console: Console) -> int:
         query = command.triggered(writer, arguments).start()
     with Stop() as stop:
         note = aside.note if aside is not None else lambda: ""
-        Watch("transform", console, note=note).follow(query, stop)
-    if survey is not None and not stop.asked.is_set():
-        require_all_read(survey, state)
+        Watch("transform", console, note=note, without=arguments.without_node).follow(query, stop)
     return command.EXIT_OK
 
 
@@ -231,18 +227,16 @@ def _loop(options: dict[str, str], target: dict[str, str]) -> str | None:
     """The topic that is read from and published to at the same node; None if there is none."""
     read, write = parse_read(options, streaming=True), parse_write(target)
     topic = write.topic
-    if topic is None or not _is_read(read, topic):
+    if topic is None or not read.wants(topic):
         return None
     addresses = {*read.nsqd}
     if read.lookupd:
-        addresses |= {*survey_of(options).names.values()}
+        nodes = Nodes(read)
+        try:
+            addresses |= {*nodes.survey().names.values()}
+        finally:
+            nodes.close()
     return topic if addresses & {*write.nsqd} else None
-
-
-def _is_read(options: ReadOptions, topic: str) -> bool:
-    if options.pattern is not None:
-        return re.fullmatch(options.pattern, topic) is not None
-    return topic in options.topics
 
 
 def kept_schema(spark: SparkSession, options: dict[str, str], state: Storage) -> StructType:

@@ -6,6 +6,9 @@ first added to the positions where its reading begins, without rows; the next ba
 rows. So the rows of a batch depend on the checkpoint only, and a batch that is repeated after a
 crash is the same batch.
 
+A stream runs on without a node that is away. A query of Trigger.AvailableNow, which ends, fails at
+its end if a node of the checkpoint or of the options is away: its end means that all is read.
+
 `commit` only moves the hold forward, and Spark never commits the last batch: only how long nodes
 kept the rows may depend on it. Spark may never call `stop`.
 """
@@ -25,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_nsq.errors import DataLoss, NodeRefused, NsqError, Unreachable
+from pyspark_nsq.nodes.absence import absent, require_nodes
 from pyspark_nsq.nodes.bounds import complete_survey, gone_back, offsets_at
 from pyspark_nsq.nodes.nodes import LogState, Nodes, Survey
 from pyspark_nsq.nodes.positions import (
@@ -55,6 +59,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._surveyed_s = 0.0
         self._target: Positions | None = None  # of Trigger.AvailableNow
         self._latest: Positions | None = None
+        self._initial: Positions | None = None
+        self._planned: Positions = {}  # the end of the newest batch
         self._held: set[tuple[Key, str]] = set()
         self._committed: dict[Key, int] = {}
         self._known: set[tuple[str, str, str]] = set()  # topic, log, start: not gone back
@@ -68,6 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for key, state in self._survey.logs.items()
         }
         self._hold(positions, starting=True)
+        self._initial = positions
         return to_json(positions)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -77,8 +84,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._look()
         self._target = {key: _end_of(state) for key, state in self._survey.logs.items()}
-        for address, text in self._survey.silent.items():
-            _LOG.warning("%s is left for another time: %s", address, text)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         positions = from_json(start)
@@ -86,10 +91,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._look()
         reachable = self._reachable(positions)
         self._hold({**reachable, **positions})
-        self._latest = reachable
+        away = absent(self._survey, reachable, self._options)
+        # Without those that are away: nobody knows where their logs end (`progress`).
+        self._latest = {key: place for key, place in reachable.items() if key not in away}
         end = reachable
         if isinstance(limit, ReadMaxRows):
             end = limited(positions, reachable, limit.max_rows)
+        if self._target is not None and end == positions:  # the query ends now
+            require_nodes(self._survey, positions, self._options)
         return to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -97,10 +106,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return to_json(self._latest)
         # The first batch after a restart was planned before it: the nodes say how far they are.
         ends = {key: _end_of(state) for key, state in self._survey.logs.items()}
-        return to_json(ends) if ends else None
+        others = {k: place for k, place in self._planned.items() if not self._options.wants(k[0])}
+        return to_json({**others, **ends}) if ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         before, after = from_json(start), from_json(end)
+        self._planned = after
+        if self._latest is None and before == self._initial:
+            self._require_as_planned(before, after)
         rows = rows_between(before, after)
         self._wait_for_nodes({key: after[key] for key in rows})
         for key in rows:  # of a batch that was planned before a restart
@@ -156,8 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if key in moved:
                 reached[moved[key]] = place
             elif state is None:
-                is_wanted = self._connected().wanted(key[0])
-                if is_wanted and key[1] in self._survey.names:
+                if self._options.wants(key[0]) and key[1] in self._survey.names:
                     self._lost(f"topic {key[0]} on {key[1]} was deleted")
                     continue
                 reached[key] = place
@@ -213,6 +225,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not found:
             self._known.add(start)
         return found
+
+    def _require_as_planned(self, before: Positions, after: Positions) -> None:
+        """Raise an error if the first batch, repeated after a restart, would have fewer rows.
+
+        Spark's checkpoint has the end of the first batch and not its start. The start is computed
+        again, and has no positions for nodes that are away now.
+        """
+        for (topic, node), place in after.items():
+            begin = before.get((topic, node))
+            if begin is None and self._options.wants(topic):
+                raise Unreachable(
+                    f"{node} is needed to go on: it is away, and the first batch, which was "
+                    f"interrupted, has its messages of topic {topic}"
+                )
+            if begin is not None and begin.log != place.log:
+                self._lost(f"topic {topic} on {node} was deleted and created again")
 
     def _range(self, key: Key, *, start: int, end: Position) -> LogRange:
         return LogRange(

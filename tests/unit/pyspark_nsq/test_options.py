@@ -95,6 +95,7 @@ def test_topics_are_a_list_without_repeats() -> None:
         ({"minPartitions": "many"}, "must be a whole number, not 'many'"),
         ({"maxOffsetsPerTrigger": "-5"}, "must be at least 1, not -5"),
         ({"failOnDataLoss": "maybe"}, "must be true or false, not 'maybe'"),
+        ({"withoutNode": "10.0.0.5"}, "'10.0.0.5' is not a node like 127.0.0.1:4150"),
         ({"hold": "bad hold"}, "not a valid channel name"),
         ({"holdBytesMax": "5"}, "needs 'hold'"),
         ({"holdDescription": "mine"}, "'holdDescription' needs 'hold'"),

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_nsq.errors import Unreachable
+from pyspark_nsq.nodes.absence import require_nodes
 from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
 from pyspark_nsq.nodes.nodes import Nodes
 from pyspark_nsq.nodes.positions import Positions, from_json, rows_between
@@ -45,8 +47,9 @@ def fixed_start(options: dict[str, str], checkpoint: Storage) -> FixedStart:
         if text is None:
             found = offsets_at(read.starting, survey, nodes, read)
         else:
-            known = {key: place.offset for key, place in from_json(json.loads(text)).items()}
-            found = {key: offset for key, offset in known.items() if key in survey.logs}
+            known = from_json(json.loads(text))
+            require_nodes(survey, known, read)
+            found = {key: place.offset for key, place in known.items() if key in survey.logs}
     finally:
         nodes.close()
     unkept = None
@@ -78,15 +81,20 @@ def messages_of(
     own = {k: v for k, v in options.items() if k.lower() not in (*BOUNDS, *OF_STREAMS)}
     own.pop("subscribePattern", None)
     own["subscribe"] = ",".join(sorted({topic for topic, _ in rows}))
-    read = parse_read(own, streaming=False)
-    nodes = Nodes(read)
+    nodes = Nodes(parse_read(own, streaming=False))
     try:
-        there = complete_survey(nodes, read).logs
+        there = nodes.survey().logs
     finally:
         nodes.close()
-    # Nothing of other logs: their range begins and ends at their end.
-    starts = {key: before[key].offset if key in rows else OFFSET_LATEST for key in there}
-    ends = {key: after[key].offset if key in rows else OFFSET_LATEST for key in there}
+    if gone := sorted({node for topic, node in rows if (topic, node) not in there}):
+        raise Unreachable(f"{', '.join(gone)} is needed to go on: batch {batch} has its messages")
+    # From the nodes of this batch only: others may be away.
+    own.pop("lookupd", None)
+    own["nsqd"] = ",".join(sorted({there[key].address for key in rows}))
+    on = {key for key in there if key[1] in {node for _, node in rows}}
+    # Nothing of their other logs: the range begins and ends at their end.
+    starts = {key: before[key].offset if key in rows else OFFSET_LATEST for key in on}
+    ends = {key: after[key].offset if key in rows else OFFSET_LATEST for key in on}
     reader = spark.read.format("nsq").options(**own)
     reader = reader.option("startingOffsets", json.dumps(_nested(starts)))
     return reader.option("endingOffsets", json.dumps(_nested(ends))).load()

@@ -128,6 +128,11 @@ def add_source(parser: ArgumentParser) -> None:
         "--topic-pattern", metavar="REGEX", help="all topics like this, new ones too"
     )
     group.add_argument(
+        "--without-node",
+        metavar="NODES",
+        help="go on although these nodes are missing: host:4150,... as in the column node",
+    )
+    group.add_argument(
         "--access-token-file",
         metavar="FILE",
         help="with the token that nodes want; a token in an --option is seen by all, in `ps`",
@@ -188,6 +193,7 @@ def reading(arguments: Namespace) -> dict[str, str]:
         "lookupd": arguments.lookupd,
         "subscribe": arguments.topic,
         "subscribePattern": arguments.topic_pattern,
+        "withoutNode": arguments.without_node,
         "accessTokenFile": arguments.access_token_file,
     }
     return {name: value for name, value in named.items() if value} | pairs(

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pyspark_nsq.errors import NsqError
-from pyspark_nsq.progress import lag
+from pyspark_nsq.progress import away, lag
 
 POLL_S = 0.2
 LINE_EVERY_S = 5.0  # between two lines, if the output is not a terminal
@@ -70,14 +70,22 @@ class Stop:
 
 class Watch:
     """Shows the progress of one query, and checks others beside it. `note` adds text that only the
-    pipeline knows, as in `3 quarantined`."""
+    pipeline knows, as in `3 quarantined`; `without` are the nodes that may be missing."""
 
-    def __init__(self, name: str, console: Console, *, note: Note = lambda: "") -> None:
+    def __init__(
+        self,
+        name: str,
+        console: Console,
+        *,
+        note: Note = lambda: "",
+        without: str | None = None,
+    ) -> None:
         self.name = name
         self.rows = 0
         self.batches = 0
         self._console = console
         self._note = note
+        self._done = f"done; not required: {without}" if without else "done"
         self._seen = -1
         self._newest: tuple[int, str] | None = None
         self._last: Mapping[str, Any] = {}
@@ -106,7 +114,7 @@ class Watch:
         self._look(query)
         if not stop.asked.is_set():
             _raise_failure(queries)
-        how = "stopped; the same command goes on from here" if stop.asked.is_set() else "done"
+        how = "stopped; the same command goes on from here" if stop.asked.is_set() else self._done
         self._console.print(
             f"{self.name}: {self._totals()}; {how}", highlight=False, soft_wrap=True
         )
@@ -120,7 +128,7 @@ class Watch:
         parts = [
             f"{self.rows:,} rows",
             f"{rate:,.0f} rows/s",
-            f"lag {lag(last):,}",
+            f"lag {_lag(last)}",
             f"batch {last.get('batchId')} took {batch_s:.1f} s",
             self._note(),
         ]
@@ -183,6 +191,12 @@ def first_sentence(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     reason = next(raised, None) if trace else None
     return reason or (lines[0] if lines else "Spark gives no reason")
+
+
+def _lag(progress: Mapping[str, Any]) -> str:
+    nodes = away(progress)
+    without = f" ({', '.join(nodes)} away)" if nodes else ""
+    return f"{'at least ' if nodes else ''}{lag(progress):,}{without}"
 
 
 def _plain(progress: Any) -> Mapping[str, Any]:

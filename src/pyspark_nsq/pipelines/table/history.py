@@ -3,7 +3,8 @@
 The archive's checkpoint says at which offset of each log the table's newest batch ends. The rows of
 the table are read from the files of that batch's snapshot, later rows from the nodes, from exactly
 those offsets; so no row is missing or there twice, even while the archive runs. A log that the
-archive has not read yet is read from its beginning.
+archive has not read yet is read from its beginning. A node that the archive has read from must
+answer, unless `withoutNode` names it.
 
 The live part is what the archive would make of it now: rows that do not fit the schema go to the
 quarantine. If the archive drops duplicates, so does the live part, by the keys that the archive has
@@ -20,8 +21,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, IntegerType, StringType, StructField, StructType
 
 from pyspark_nsq.columns import SPARK_TYPES
-from pyspark_nsq.errors import DataLoss, NsqError, UnknownTopic
-from pyspark_nsq.nodes.bounds import complete_survey, gone_back
+from pyspark_nsq.errors import DataLoss, NsqError
+from pyspark_nsq.nodes.absence import require_nodes
+from pyspark_nsq.nodes.bounds import answered_survey, gone_back
 from pyspark_nsq.nodes.nodes import Nodes, Survey
 from pyspark_nsq.nodes.positions import Positions, from_json
 from pyspark_nsq.options import OFFSET_EARLIEST, parse_read
@@ -137,10 +139,9 @@ class History:
         read = parse_read(options, streaming=False)
         nodes = Nodes(read)
         try:
-            survey = complete_survey(nodes, read)
+            survey = answered_survey(nodes, read)
+            require_nodes(survey, self.positions, read)
             self._require_same_logs(survey, nodes)
-        except UnknownTopic:
-            return {}
         finally:
             nodes.close()
         # By the ids of logs: a node may have another address than when it was archived.

@@ -6,7 +6,7 @@ now(), the rows are written to files first (STATE.rows). They are published in s
 of offsets of one log. A file (--state) counts the steps that are done; the same command goes on
 with the next. A step that a kill interrupts is published again, cut the same way and with the same
 publish tokens, so that nodes skip what they have (a Go nsqd, which knows no tokens, gets that part
-twice).
+twice). Steps of a node that is away come last; while it is away, the replay is not done.
 """
 
 import hashlib
@@ -14,7 +14,8 @@ import json
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -23,10 +24,12 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pyspark_nsq.errors import BadOption, DataLoss, NsqError
-from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
-from pyspark_nsq.nodes.nodes import Nodes
-from pyspark_nsq.options import OFFSET_LATEST, parse_read, parse_time_ns
+from pyspark_nsq.errors import BadOption, DataLoss, NotAllRead, NsqError
+from pyspark_nsq.nodes.absence import described, sentence, way_out
+from pyspark_nsq.nodes.bounds import answered_survey, complete_survey, offsets_at
+from pyspark_nsq.nodes.nodes import Nodes, Survey
+from pyspark_nsq.nodes.positions import Key
+from pyspark_nsq.options import ReadOptions, parse_read, parse_time_ns
 from pyspark_nsq.pipelines.exactly_once.outbox import is_fixed
 from pyspark_nsq.pipelines.exactly_once.resume_guard import arrow_settings
 from pyspark_nsq.pipelines.json_events.events import as_json
@@ -47,6 +50,7 @@ STEP_ROWS = 200_000
 PARTITIONS = 2  # of a step; fixed, so that a repeated step is cut the same way
 STEP_S = 1.0  # duration of a step when there is a --rate
 NS_PER_US = 1000
+BOUNDS = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,10 @@ class ReplayRange:
     start: int
     end: int
     log: str = ""  # its id, if a node has it
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.node
 
 
 @dataclass(slots=True)
@@ -71,6 +79,7 @@ class ReplayPlan:
     rows: int = 0
     arrow: dict[str, str] = field(default_factory=dict)  # settings that cut a step
     selected: str = ""  # the directory of the rows, if they were written to files
+    without: list[str] = field(default_factory=list)  # nodes that were missing when it was planned
 
     def steps(self) -> Iterator[ReplayRange]:
         """The steps that are not done."""
@@ -81,6 +90,19 @@ class ReplayPlan:
                 start = whole.start + number * self.step_rows
                 yield replace(whole, start=start, end=min(start + self.step_rows, whole.end))
             first = max(first - count, 0)
+
+    def put_last(self, away: set[Key]) -> None:
+        """Move what is not done of these ranges to the end."""
+        if not away:
+            return
+        first, done, rest = self.done, [], []
+        for whole in self.ranges:
+            count = -(-(whole.end - whole.start) // self.step_rows)
+            middle = min(whole.start + min(first, count) * self.step_rows, whole.end)
+            first = max(first - count, 0)
+            done += [replace(whole, end=middle)] if middle > whole.start else []
+            rest += [replace(whole, start=middle)] if middle < whole.end else []
+        self.ranges = done + sorted(rest, key=lambda part: part.key in away)
 
     def offsets(self) -> int:
         return sum(whole.end - whole.start for whole in self.ranges)
@@ -116,6 +138,7 @@ class Replay:
     options: dict[str, str]
     table: DataFrame | None
     where: str | None
+    addresses: dict[Key, str] = field(default_factory=dict)  # of nodes, by topic and log
 
     def ranges(self) -> list[ReplayRange]:
         if self.table is not None:
@@ -124,7 +147,7 @@ class Replay:
             )
             found = edges.sort("topic", "node").collect()
             return [ReplayRange(row.topic, row.node, row.first, row.end) for row in found]
-        read = parse_read(self.options, streaming=False)
+        read = self._read()
         nodes = Nodes(read)
         try:
             survey = complete_survey(nodes, read)
@@ -136,6 +159,44 @@ class Replay:
             ReplayRange(*key, starts[key], max(ends[key], starts[key]), survey.logs[key].log)
             for key in sorted(starts)
         ]
+
+    def away(self, plan: ReplayPlan) -> dict[Key, int]:
+        """How many offsets are to be published of logs that no node has: the node is away, or the
+        topic was deleted there. A log that was created again is away if `withoutNode` names the
+        node; else reading it is an error."""
+        if self.table is not None:
+            return {}
+        logs, without = self._survey().logs, self._read().without
+        states = logs.values()
+        self.addresses.update({(state.topic, state.log): state.address for state in states})
+        left = Counter[Key]()
+        for step in plan.steps():
+            is_created_again = step.key in logs and step.node not in without
+            if (step.topic, step.log) not in self.addresses and not is_created_again:
+                left[step.key] += step.end - step.start
+        return left
+
+    def missing(self) -> list[str]:
+        """The nodes of `withoutNode` that do not answer."""
+        if self.table is not None or not (without := self._read().without):
+            return []
+        names = self._survey().names
+        answered = {*names, *(address.partition("://")[2] for address in names.values())}
+        return sorted(without - answered)
+
+    def required(self, nodes: Iterable[str]) -> set[str]:
+        """Those of the nodes that must not be missing."""
+        return {*nodes} - self._read().without
+
+    def _read(self) -> ReadOptions:
+        return parse_read(self.options, streaming=False)
+
+    def _survey(self) -> Survey:
+        nodes = Nodes(self._read())
+        try:
+            return nodes.survey()
+        finally:
+            nodes.close()
 
     def is_fixed(self, ranges: list[ReplayRange]) -> bool:
         """Whether the condition chooses the same rows whenever it is asked."""
@@ -162,10 +223,11 @@ class Replay:
         return ordered.select(_body(self.table))
 
     def _chosen(self, step: ReplayRange) -> DataFrame:
-        mine = (F.col("topic") == step.topic) & (F.col("node") == step.node)
-        mine = mine & F.col("offset").between(step.start, step.end - 1)
-        rows = self._live(step) if self.table is None else self.table
-        rows = rows.where(mine)
+        if self.table is None:
+            rows = self._live(step)
+        else:
+            mine = (F.col("topic") == step.topic) & (F.col("node") == step.node)
+            rows = self.table.where(mine & F.col("offset").between(step.start, step.end - 1))
         if self.where is None:
             return rows
         if "body" in rows.columns:  # an archive may have dropped it
@@ -173,27 +235,30 @@ class Replay:
         return rows.where(self.where)
 
     def _live(self, step: ReplayRange) -> DataFrame:
-        names = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
-        own = {name: value for name, value in self.options.items() if name.lower() not in names}
-        read = parse_read({**own, "subscribe": step.topic}, streaming=False)
+        """The rows of a step, from the node that has its log now; others are not asked."""
+        own = {name: value for name, value in self.options.items() if name.lower() not in BOUNDS}
+        own = {name: value for name, value in own.items() if name.lower() != "subscribepattern"}
+        own["subscribe"] = step.topic
+        if address := self.addresses.get((step.topic, step.log)):
+            own = _only(own, address)
+        read = parse_read(own, streaming=False)
         nodes = Nodes(read)
         try:
-            logs = complete_survey(nodes, read).logs
+            logs = answered_survey(nodes, read).logs
         finally:
             nodes.close()
-        state = logs.get((step.topic, step.node))
-        if state is None or state.log != step.log:
+        state = next((found for found in logs.values() if found.log == step.log), None)
+        if state is None:
             where = f"topic {step.topic} on {step.node}"
             raise DataLoss(
-                f"{where} is gone, or was deleted and created again since it was planned"
+                f"{where} is gone, or was deleted and created again since it was planned; "
+                f"{way_out([step.node])}"
             )
-        on = [node for _, node in logs]
-        # Nothing from the other nodes: their range begins and ends at their end.
-        starts, ends = dict.fromkeys(on, OFFSET_LATEST), dict.fromkeys(on, OFFSET_LATEST)
-        starts[step.node], ends[step.node] = step.start, step.end
-        reader = self.spark.read.format("nsq").options(**own).option("subscribe", step.topic)
-        reader = reader.option("startingOffsets", json.dumps({step.topic: starts}))
-        return reader.option("endingOffsets", json.dumps({step.topic: ends})).load()
+        reader = self.spark.read.format("nsq").options(**_only(own, state.address))
+        for side, offset in (("starting", step.start), ("ending", step.end)):
+            text = json.dumps({step.topic: {state.node: offset}})
+            reader = reader.option(f"{side}Offsets", text)
+        return reader.load()
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -227,7 +292,8 @@ def run(arguments: Namespace, console: Console) -> int:
         if next(plan.steps(), None) is None:
             console.print(
                 f"replay: nothing to publish: {path} says that all {plan.rows:,} messages were "
-                f"published to {arguments.to} before; delete it to publish them again",
+                f"published to {arguments.to} before{_left_out(plan.without)}; delete it to "
+                "publish them again",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
@@ -235,12 +301,13 @@ def run(arguments: Namespace, console: Console) -> int:
             if plan.selected:  # a kill may have come before they were deleted
                 Storage(spark, plan.selected).delete("")
             return command.EXIT_OK
-        said = f"{path}: {plan.done} steps are done, going on"
+        said = f"{path}: {plan.done:,} steps were published before"
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     else:
         rows = STEP_ROWS if arguments.rate is None else max(int(arguments.rate * STEP_S), 1)
         mark = f"{name}-{time.time_ns():x}"
-        plan = ReplayPlan(mark, source.ranges(), rows, arrow=arrow_settings(spark))
+        missing = source.missing()
+        plan = ReplayPlan(mark, source.ranges(), rows, arrow=arrow_settings(spark), without=missing)
         if not source.is_fixed(plan.ranges):
             plan.selected = Storage(spark, f"{path}.rows").root
             plan.ranges = source.select(plan.ranges, plan.selected).ranges()
@@ -249,11 +316,18 @@ def run(arguments: Namespace, console: Console) -> int:
         source = source.selected(plan.selected)
     for setting, value in plan.arrow.items():
         spark.conf.set(setting, value)  # so that a repeated step is cut the same way
+    away = source.away(plan)
+    plan.put_last({*away})
     with Stop(interrupts=True) as stop:
-        finished = publish(source, plan, target, path, rate=arguments.rate, stop=stop, on=console)
+        finished = publish(
+            source, plan, target, path, away={*away}, rate=arguments.rate, stop=stop, on=console
+        )
+    if finished:
+        _require_published(source, away)
     if finished and plan.selected:
         Storage(spark, plan.selected).delete("")
-    how = "done" if finished else "stopped; the same command goes on from here"
+    nodes = sorted({*plan.without, *(node for _, node in away)})
+    how = f"done{_left_out(nodes)}" if finished else "stopped; the same command goes on from here"
     console.print(
         f"replay: {plan.rows:,} messages published to {arguments.to}; {how}", soft_wrap=True
     )
@@ -266,11 +340,12 @@ def publish(
     target: dict[str, str],
     path: Path,
     *,
+    away: set[Key],
     rate: int | None,
     stop: Stop,
     on: Console,
 ) -> bool:
-    """Publish the steps that are not done; return whether all are done at the end."""
+    """Publish the steps that are not done, until one is `away`; return False if it is stopped."""
     bar = Progress(
         TextColumn("replay"),
         BarColumn(),
@@ -287,11 +362,14 @@ def publish(
         for number, step in enumerate(plan.steps(), plan.done):
             if stop.asked.is_set():
                 return False
+            if step.key in away:
+                break
             began_s = time.monotonic()
             rows = source.rows(step).persist()
             count = rows.count()
             writer = rows.write.format("nsq").mode("append").options(**target)
-            writer.option("writeId", f"{plan.id}/{number}").save()
+            # The same for a step that is repeated, whatever its number is by then.
+            writer.option("writeId", f"{plan.id}/{step.topic}/{step.node}/{step.start}").save()
             rows.unpersist()
             plan.done, plan.rows = number + 1, plan.rows + count
             plan.save(path)
@@ -299,6 +377,26 @@ def publish(
             if rate is not None:
                 stop.asked.wait(max(began_s + count / rate - time.monotonic(), 0))
     return True
+
+
+def _require_published(source: Replay, away: dict[Key, int]) -> None:
+    """Raise NotAllRead if a node is away that `withoutNode` does not name."""
+    left: dict[str, list[str]] = {}
+    for (topic, node), offsets in sorted(away.items()):
+        left.setdefault(node, []).append(f"{offsets:,} offsets of topic {topic} are left")
+    if left and (nodes := sorted(source.required(left))):
+        missing = {node: described(node, left[node]) for node in nodes}
+        raise NotAllRead(f"not all is published: {sentence(missing)}")
+
+
+def _left_out(nodes: list[str]) -> str:
+    return f" without {', '.join(nodes)}" if nodes else ""
+
+
+def _only(options: dict[str, str], address: str) -> dict[str, str]:
+    """The options to read from one node."""
+    others = ("nsqd", "lookupd")
+    return {k: v for k, v in options.items() if k.lower() not in others} | {"nsqd": address}
 
 
 def _source(spark: SparkSession, arguments: Namespace, options: dict[str, str]) -> Replay:
@@ -340,7 +438,7 @@ def _body(table: DataFrame | None) -> Column:
 
 def _name(arguments: Namespace) -> str:
     """A hash of the command, without the flags that do not change what is published."""
-    how = ("rate", "state", "master", "conf", "option", "access_token_file")
+    how = ("rate", "state", "master", "conf", "option", "access_token_file", "without_node")
     said = {name: value for name, value in vars(arguments).items() if name not in how}
     return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=4).hexdigest()
 

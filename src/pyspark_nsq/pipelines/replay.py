@@ -36,6 +36,7 @@ from pyspark_nsq.pipelines.json_events.events import as_json
 from pyspark_nsq.pipelines.lake.history import any_history
 from pyspark_nsq.pipelines.lake.tables import add_catalog
 from pyspark_nsq.pipelines.running import command
+from pyspark_nsq.pipelines.running.batch_range import BOUNDS
 from pyspark_nsq.pipelines.running.watch import Stop
 from pyspark_nsq.pipelines.table.storage import Storage
 
@@ -50,7 +51,6 @@ STEP_ROWS = 200_000
 PARTITIONS = 2  # of a step; fixed, so that a repeated step is cut the same way
 STEP_S = 1.0  # duration of a step when there is a --rate
 NS_PER_US = 1000
-BOUNDS = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import re
 
 EPHEMERAL_SUFFIX = "#ephemeral"
+DEAD_LETTER_SUFFIX = ".dlq"
 NAME_CHARS_MAX = 64
 
 _NAME = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
@@ -25,6 +26,17 @@ def is_valid_name(name: str) -> bool:
 
 def is_ephemeral(name: str) -> bool:
     return name.endswith(EPHEMERAL_SUFFIX)
+
+
+def is_dead_letter_topic(name: str) -> bool:
+    """Dead letters have no dead letters."""
+    return name.endswith(DEAD_LETTER_SUFFIX)
+
+
+def dead_letter_topic_of(topic: str) -> str:
+    """Where dead letters of `topic` go unless somebody says otherwise. It is no valid name if
+    `topic` is ephemeral, or too long."""
+    return topic + DEAD_LETTER_SUFFIX
 
 
 def go_quote(raw: bytes) -> str:

@@ -22,9 +22,13 @@ from collections.abc import Mapping
 import msgspec
 
 from pumpline.core.text.durations import format_duration, parse_duration
-from pumpline.core.text.names import is_ephemeral, is_valid_name
+from pumpline.core.text.names import (
+    dead_letter_topic_of,
+    is_dead_letter_topic,
+    is_ephemeral,
+    is_valid_name,
+)
 
-DEAD_LETTER_SUFFIX = ".dlq"
 FORM_JSON = "json"
 FORM_BODY = "body"
 REJECT = "reject"
@@ -80,7 +84,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def dead_letters_of(self, topic: str) -> str:
         """Where the dead letters of `topic` go."""
-        return self.dead_letter_topic or topic + DEAD_LETTER_SUFFIX
+        return self.dead_letter_topic or dead_letter_topic_of(topic)
 
     def check(self, topic: str) -> None:
         """SettingsError unless all settings together make sense for `topic`."""
@@ -92,7 +96,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             raise SettingsError("when_full needs max_depth or max_bytes")
         if self.max_attempts is None:
             return
-        if topic.endswith(DEAD_LETTER_SUFFIX):
+        if is_dead_letter_topic(topic):
             raise SettingsError("max_attempts cannot be: dead letters have no dead letters")
         target = self.dead_letters_of(topic)
         if target == topic:

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from pumpline.core.text.names import is_ephemeral
-from pumpline.core.text.settings import DEAD_LETTER_SUFFIX, FORM_BODY
+from pumpline.core.text.names import dead_letter_topic_of, is_ephemeral
+from pumpline.core.text.settings import FORM_BODY
 from pumpline.nsqadmin.api.bodies import check_topic, json_body
 from pumpline.nsqadmin.api.messages import (
     BODY_MAX,
@@ -230,7 +230,7 @@ class DeadLetterEndpoints:
             query = {"topic": topic}
             own = (await upstream.get_as(ToldSettings, node, "/topic/settings", query)).settings
         box = LetterBox(
-            dead_letter_topic=own.dead_letter_topic or topic + DEAD_LETTER_SUFFIX,
+            dead_letter_topic=own.dead_letter_topic or dead_letter_topic_of(topic),
             form=own.dead_letter_form or "json",
         )
         try:

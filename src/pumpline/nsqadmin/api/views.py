@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pumpline.core.text.names import is_dead_letter_topic
 from pumpline.nsqadmin.api.bodies import check_channel, check_topic
 from pumpline.nsqadmin.api.consumers import ConsumerTable
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory, Failed, warning_message
@@ -52,7 +53,7 @@ TOPICS: TableKind[TopicRow] = TableKind(
         "paused": lambda row: row.paused > 0,
         "waiting": lambda row: row.waiting > 0,
         "no_consumers": lambda row: row.consumers == 0,
-        "dead_letters": lambda row: row.topic.endswith(".dlq"),
+        "dead_letters": lambda row: is_dead_letter_topic(row.topic),
     },
     sort="topic",
     searched=lambda row: row.topic,

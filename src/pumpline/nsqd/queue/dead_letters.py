@@ -6,29 +6,16 @@ channel's cursor may reach the disk sooner than the letter does. A crash in betw
 with its attempts, so it is at worst twice among the dead letters, never in neither place. Until
 then it is neither waiting nor in flight; a failed write or fsync is tried again every second.
 
-Form `json` (the default) says where the message came from, and keeps the body readable:
-
-| field         | value                                                                       |
-|---------------|-----------------------------------------------------------------------------|
-| topic         | the topic it was published to                                               |
-| channel       | the channel that gave up on it                                              |
-| id, offset    | which message it was                                                        |
-| attempts      | how often it was delivered                                                  |
-| timestamp     | when it was published, ns since 1970                                        |
-| body          | the body, if it is UTF-8                                                    |
-| body_base64   | the body, if it is not                                                      |
-
-Form `body` is the body and nothing else, for consumers that are to take dead letters as they took
-the originals.
+Form `json` (the default) says where the message came from, and keeps the body readable; its fields
+are in `core/messages/dead_letter.py`. Form `body` is the body and nothing else, for consumers that
+are to take dead letters as they took the originals.
 """
 
 import logging
-from base64 import b64encode
 from collections import deque
 
-import msgspec
-
 from pumpline.core.messages.batches import LogBatch
+from pumpline.core.messages.dead_letter import dead_letter
 from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.core.text.settings import FORM_BODY
 from pumpline.log.reader import Reader
@@ -41,17 +28,6 @@ LETTERS_BYTES_PER_TICK = 4 << 20
 RETRY_S = 1.0
 
 _LOG = logging.getLogger(__name__)
-
-
-class Letter(msgspec.Struct, omit_defaults=True):
-    topic: str
-    channel: str
-    id: str
-    offset: int
-    attempts: int
-    timestamp: int
-    body: str | None = None
-    body_base64: str | None = None
 
 
 class DeadLetters:
@@ -194,16 +170,12 @@ class DeadLetters:
         body = bytes(batch.cut(offset, offset + 1)[MESSAGE_OVERHEAD_BYTES:])
         if topic.settings.dead_letter_form == FORM_BODY:
             return body
-        letter = Letter(
+        return dead_letter(
             topic=topic.name,
             channel=channel.name,
-            id=f"{topic.log.base_id + offset:016x}",
+            message_id=f"{topic.log.base_id + offset:016x}",
             offset=offset,
             attempts=channel.delivery.attempts.get(offset, 1),
-            timestamp=batch.timestamp_ns,
+            timestamp_ns=batch.timestamp_ns,
+            body=body,
         )
-        try:
-            letter.body = body.decode()
-        except UnicodeDecodeError:
-            letter.body_base64 = b64encode(body).decode()
-        return msgspec.json.encode(letter)

@@ -14,7 +14,8 @@ from typing import Any
 
 from pumpline.core.text.dates import parse_time
 from pumpline.core.text.flags import BOOL, DURATION, INT, STRING, STRINGS, option
-from pumpline.core.text.settings import DEAD_LETTER_SUFFIX, FORM_BODY
+from pumpline.core.text.names import dead_letter_topic_of
+from pumpline.core.text.settings import FORM_BODY
 from pumpline.tools.arguments import UsageError
 from pumpline.tools.cluster.figures import read_stats
 from pumpline.tools.cluster.node import ClusterNode, NodeFailure
@@ -99,7 +100,7 @@ def _list(call: Call[DeadLetterOptions], topic: str) -> int:
 
     found = call.each(call.nodes(), count)
     rows = sorted((row for each in found.values() for row in each), key=lambda row: row["topic"])
-    call.out.rows(LIST_COLUMNS, rows, empty="no topic has max_attempts, so there are none")
+    call.out.rows(LIST_COLUMNS, rows, empty="no topic has dead letters")
     return call.exit_code
 
 
@@ -180,8 +181,9 @@ def _since_ns(options: DeadLetterOptions) -> int:
 def boxes(node: ClusterNode, topic: str) -> list[Box]:
     """Where a node keeps dead letters: of one topic, or of all that have any."""
     found = []
-    for each in read_stats(node, topic or None).topics or ():
-        name = each.topic_name
+    topics = read_stats(node, topic or None).topics or ()
+    names = {each.topic_name for each in topics}
+    for name in sorted(names):
         if name.endswith("#ephemeral"):
             continue
         try:
@@ -191,14 +193,13 @@ def boxes(node: ClusterNode, topic: str) -> list[Box]:
                 continue
             raise
         settings = answer["settings"]
-        if settings["max_attempts"] is not None or (topic and offsets_of(node, _default(name))):
-            letters = settings["dead_letter_topic"] or _default(name)
+        default = dead_letter_topic_of(name)
+        # Consumers write dead letters also where the topic has no max_attempts.
+        has_default = offsets_of(node, default) if topic else default in names
+        if settings["max_attempts"] is not None or has_default:
+            letters = settings["dead_letter_topic"] or default
             found.append(Box(name, letters, settings["dead_letter_form"] or "json"))
     return found
-
-
-def _default(topic: str) -> str:
-    return topic + DEAD_LETTER_SUFFIX
 
 
 def offsets_of(node: ClusterNode, topic: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Handle orders: ten at a time, with retries, long ones, and a topic for those that fail.
+"""Handle orders: ten at a time, with retries; those that fail go to the topic orders.dlq.
 
 python examples/consume_handler.py 127.0.0.1:4150
 """
@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 
-from pumpline.client import Consumer, ConsumerOptions, Message, Producer
+from pumpline.client import Consumer, ConsumerOptions, Message
 
 NSQD = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:4150"
 
@@ -26,25 +26,17 @@ async def bill(message: Message) -> None:
 
 
 async def main() -> None:
-    async with Producer(NSQD) as producer:
-
-        async def keep(message: Message) -> None:
-            await producer.publish("orders.failed", message.body)
-            print(f"kept in orders.failed: {message.body.decode()}")
-
-        consumer = Consumer(
-            "orders",
-            "billing",
-            nsqd=NSQD,
-            max_in_flight=50,
-            max_attempts=2,
-            giving_up=keep,
-            auto_touch=True,  # a handler may take longer than nsqd's --msg-timeout
-            options=ConsumerOptions(requeue_delay_s=0.1, backoff_multiplier_s=0.05),
-        )
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop_soon)
-        await consumer.run(bill, concurrency=10)
-        print(f"{consumer.counters.finished} messages finished")
+    consumer = Consumer(
+        "orders",
+        "billing",
+        nsqd=NSQD,
+        max_in_flight=50,
+        max_attempts=2,
+        options=ConsumerOptions(requeue_delay_s=0.1, backoff_multiplier_s=0.05),
+    )
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop_soon)
+    await consumer.run(bill, concurrency=10)
+    print(f"{consumer.counters.finished} messages finished")
 
 
 logging.basicConfig(level=logging.CRITICAL)  # failures are part of this example

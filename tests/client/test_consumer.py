@@ -3,12 +3,13 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from pumpline.client import Consumer, ConsumerOptions, Message, Settings
+from pumpline.client import Consumer, ConsumerOptions, Settings
 from pumpline.core.protocol.frames import ERROR, RESPONSE, encode_frame
 from tests.kit.auth_server import AuthorityServer, grant
 from tests.kit.certificates import Authority, client_context
@@ -176,7 +177,7 @@ async def test_a_message_not_answered_in_time_is_written_off_and_comes_again(
     hasty_nsqd: Nsqd, topic: str, hasty_consumer: NewConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish(hasty_nsqd, topic, [b"m"])
-    async with hasty_consumer(max_in_flight=1) as consumer:
+    async with hasty_consumer(max_in_flight=1, auto_touch=False) as consumer:
         [late] = await take(consumer, 1)
         [again] = await take(consumer, 1)
         again.finish()
@@ -191,7 +192,7 @@ async def test_messages_that_waited_too_long_are_not_shown(
     hasty_nsqd: Nsqd, topic: str, hasty_consumer: NewConsumer
 ) -> None:
     publish(hasty_nsqd, topic, numbered(2))
-    async with hasty_consumer(max_in_flight=2) as consumer:
+    async with hasty_consumer(max_in_flight=2, auto_touch=False) as consumer:
         await until(lambda: consumer.counters.expired == 2)
         messages = await take(consumer, 2)
         assert [message.attempts for message in messages] == [2, 2]
@@ -203,7 +204,7 @@ async def test_a_touched_message_stays_ours(
     hasty_nsqd: Nsqd, topic: str, hasty_consumer: NewConsumer
 ) -> None:
     publish(hasty_nsqd, topic, numbered(2))
-    async with hasty_consumer(max_in_flight=2) as consumer:
+    async with hasty_consumer(max_in_flight=2, auto_touch=False) as consumer:
         touched, other = await take(consumer, 2)
         while not other.is_over:
             assert touched.touch()
@@ -214,11 +215,11 @@ async def test_a_touched_message_stays_ours(
     assert consumer.counters.refused == 0
 
 
-async def test_auto_touch_keeps_messages_until_they_are_answered(
+async def test_messages_are_touched_until_they_are_answered(
     hasty_nsqd: Nsqd, topic: str, hasty_consumer: NewConsumer
 ) -> None:
     publish(hasty_nsqd, topic, numbered(3))
-    async with hasty_consumer(auto_touch=True) as consumer:
+    async with hasty_consumer() as consumer:
         messages = await take(consumer, 2)  # and one that waits
         await until(lambda: consumer.counters.touched >= 9)
         stats = hasty_nsqd.channel_stats(topic, CHANNEL)
@@ -235,7 +236,7 @@ async def test_a_message_at_the_end_of_its_time_does_not_delay_the_touch_of_othe
     flags = ["--msg-timeout=1200ms", "--max-msg-timeout=1800ms"]
     with Nsqd(tmp_path / "data", flags) as nsqd:
         publish(nsqd, topic, [b"old"])
-        async with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, auto_touch=True) as consumer:
+        async with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address) as consumer:
             [old] = await take(consumer, 1)
             await until(lambda: consumer.counters.touched == 1)  # as often as nsqd allows it
             publish(nsqd, topic, [b"new"])
@@ -246,75 +247,16 @@ async def test_a_message_at_the_end_of_its_time_does_not_delay_the_touch_of_othe
             assert new.finish()
 
 
-async def test_auto_touch_ends_where_nsqd_allows_no_more(tmp_path: Path, topic: str) -> None:
+async def test_touching_ends_where_nsqd_allows_no_more(tmp_path: Path, topic: str) -> None:
     flags = ["--msg-timeout=500ms", "--max-msg-timeout=1s"]
     with Nsqd(tmp_path / "data", flags) as nsqd:
         publish(nsqd, topic, [b"m"])
-        async with Consumer(
-            topic, CHANNEL, nsqd=nsqd.tcp_address, auto_touch=True, max_in_flight=1
-        ) as consumer:
+        async with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_in_flight=1) as consumer:
             [message] = await take(consumer, 1)
             await until(lambda: message.is_over)
             [again] = await take(consumer, 1)
             assert again.attempts == 2
             again.finish()
-
-
-async def test_a_message_tried_too_often_is_given_up(
-    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
-) -> None:
-    publish(nsqd, topic, [b"bad"])
-    given_up: list[tuple[bytes, int]] = []
-
-    async def giving_up(message: Message) -> None:
-        given_up.append((message.body, message.attempts))
-
-    seen = []
-
-    async def requeue_all(consumer: Consumer) -> None:
-        async for message in consumer:
-            seen.append(message.attempts)
-            message.requeue(0, backoff=False)
-
-    async with new_consumer(max_attempts=2, giving_up=giving_up) as consumer:
-        requeuing = asyncio.create_task(requeue_all(consumer))
-        await until(lambda: consumer.counters.finished == 1)
-    await requeuing
-    assert seen == [1, 2]
-    assert consumer.counters.given_up == 1
-    assert given_up == [(b"bad", 3)]
-
-
-async def test_a_message_that_cannot_be_given_up_is_not_lost(
-    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
-) -> None:
-    publish(nsqd, topic, [b"m"])
-
-    def giving_up(message: Message) -> None:
-        raise OSError("nowhere to put it")
-
-    async with new_consumer(max_attempts=1, giving_up=giving_up) as consumer:
-        [message] = await take(consumer, 1)
-        message.requeue(0, backoff=False)
-        taking = asyncio.create_task(take(consumer, 1))
-        await until(lambda: nsqd.channel_stats(topic, CHANNEL)["deferred_count"] == 1)
-        taking.cancel()
-    assert consumer.counters.given_up == 1
-    assert left(nsqd, topic) == 1
-
-
-async def test_without_a_hook_a_given_up_message_is_logged_and_finished(
-    nsqd: Nsqd, topic: str, new_consumer: NewConsumer, caplog: pytest.LogCaptureFixture
-) -> None:
-    publish(nsqd, topic, [b"m"])
-    async with new_consumer(max_attempts=1) as consumer:
-        [message] = await take(consumer, 1)
-        message.requeue(0, backoff=False)
-        taking = asyncio.create_task(take(consumer, 1))
-        await until(lambda: consumer.counters.finished == 1)
-        taking.cancel()
-    assert left(nsqd, topic) == 0
-    assert "giving up <Message" in caplog.text
 
 
 async def test_batches_hold_what_is_at_hand(
@@ -360,17 +302,37 @@ async def test_answers_of_one_moment_are_one_write(
     publish(nsqd, topic, numbered(100))
     async with new_consumer(max_in_flight=100) as consumer:
         messages = await take(consumer, 100)
-        assert consumer._running is not None
-        [subscription] = consumer._running.subscriptions.by_address.values()
-        assert subscription.connection is not None
-        written: list[bytes] = []
-        transport = subscription.connection._transport
-        subscription.connection._transport = Recording(transport, written)  # type: ignore[assignment]
-        for message in messages:
-            message.finish()
-        await until(lambda: left(nsqd, topic) == 0)
-        subscription.connection._transport = transport
+        with recorded(consumer) as written:
+            for message in messages:
+                message.finish()
+            await until(lambda: left(nsqd, topic) == 0)
     assert [data.count(b"FIN ") for data in written] == [100]
+
+
+async def test_touches_of_one_moment_are_one_write(
+    hasty_nsqd: Nsqd, topic: str, hasty_consumer: NewConsumer
+) -> None:
+    publish(hasty_nsqd, topic, numbered(100))
+    async with hasty_consumer(max_in_flight=100) as consumer:
+        await until(lambda: consumer.in_flight == 100)
+        with recorded(consumer) as written:
+            await until(lambda: consumer.counters.touched == 100)
+            await until(lambda: written)
+        await finish_all(consumer, 100)
+    assert [data.count(b"TOUCH ") for data in written if b"TOUCH " in data] == [100]
+
+
+@contextmanager
+def recorded(consumer: Consumer) -> Iterator[list[bytes]]:
+    """What it writes to its nsqd meanwhile."""
+    assert consumer._running is not None
+    [subscription] = consumer._running.subscriptions.by_address.values()
+    assert subscription.connection is not None
+    written: list[bytes] = []
+    transport = subscription.connection._transport
+    subscription.connection._transport = Recording(transport, written)  # type: ignore[assignment]
+    yield written
+    subscription.connection._transport = transport
 
 
 class Recording:

@@ -276,7 +276,7 @@ def test_messages_that_waited_too_long_are_not_shown(tmp_path: Path, topic: str)
     with LocalNsqd("--msg-timeout=1s", data_path=tmp_path) as nsqd:
         nsqd.publish(topic, b"1", b"2", b"3")
         seen = []
-        with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address) as consumer:
+        with Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, auto_touch=False) as consumer:
             for message in consumer:
                 seen.append((message.body, message.attempts))
                 if len(seen) == 1:

@@ -149,6 +149,21 @@ def test_what_is_no_success_is_tried_again(
         assert len(server.asked) == tries
 
 
+def test_a_message_that_fails_too_often_is_dropped_as_by_nsqs_tool(
+    nsqd: Nsqd, topic: str, tmp_path: Path
+) -> None:
+    publish(nsqd, topic, b"one")
+    opts = (*AT_ONCE, "--consumer-opt=max_attempts,2")
+    with (
+        serving(lambda asked, count: Answer(500)) as server,
+        running(nsqd, topic, tmp_path, f"--post={server.url}", *opts),
+    ):
+        wait_until(lambda: is_finished(nsqd, topic))
+        assert len(server.asked) == 2
+    names = {each["topic_name"] for each in nsqd.stats()["topics"]}
+    assert f"{topic}.dlq" not in names
+
+
 @pytest.mark.deviation
 def test_only_the_statuses_named_are_tried_again(nsqd: Nsqd, topic: str, tmp_path: Path) -> None:
     publish(nsqd, topic, b"400", b"503")

@@ -23,7 +23,7 @@ from weakref import WeakSet
 from pumpline import client
 from pumpline.client.connection.address import list_of_addresses
 from pumpline.client.connection.settings import Settings
-from pumpline.client.consuming.consumer import BATCH_SIZE
+from pumpline.client.consuming.consumer import BATCH_SIZE, GivingUp, OnGivingUp
 from pumpline.client.consuming.message import Batch, Message
 from pumpline.client.consuming.subscription import Counters
 from pumpline.sync.loop_thread import FORKED, LoopThread, PerProcess
@@ -36,7 +36,7 @@ class ConsumerArguments(TypedDict, total=False):
 
     max_in_flight: int
     max_attempts: int
-    giving_up: Callable[[Message], object] | None
+    giving_up: GivingUp
     auto_touch: bool
     settings: Settings | None
     options: client.ConsumerOptions | None
@@ -56,7 +56,7 @@ class Consumer:
     ) -> None:
         nsqds, lookupds = list_of_addresses(nsqd), list_of_addresses(lookupd)
 
-        if (giving_up := options.get("giving_up")) is not None:
+        if callable(giving_up := options.get("giving_up")):
             options["giving_up"] = _in_a_thread(giving_up)
 
         def make() -> client.Consumer:
@@ -98,11 +98,13 @@ class Consumer:
                 for message in remaining:
                     if os.getpid() != process:  # the messages are the parent's
                         raise RuntimeError(FORKED)
-                    if not message.is_over:  # it may have expired while earlier ones were handled
+                    if message.is_stale:  # it has waited too long while others were handled
+                        message.give_back()
+                    else:
                         yield message
             finally:
                 for message in remaining:  # the caller has stopped iterating
-                    message.requeue(0, backoff=False)
+                    message.give_back()
 
     def batches(
         self, size_max: int = BATCH_SIZE, *, wait_s: float = 0.0, idle_s: float | None = None
@@ -194,7 +196,7 @@ def _stop_all() -> None:
         consumer.stop(timeout_s=0)
 
 
-def _in_a_thread(giving_up: Callable[[Message], object]) -> Callable[[Message], Awaitable[object]]:
+def _in_a_thread(giving_up: OnGivingUp) -> Callable[[Message], Awaitable[object]]:
     """Call it in a thread: it may block, or publish by this module, which needs the event loop."""
 
     async def give_up(message: Message) -> object:

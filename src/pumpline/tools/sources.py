@@ -66,6 +66,7 @@ class SourceOptions(ToolOptions):
                 lookupd=self.lookupd_http_address,
                 max_in_flight=self.max_in_flight,
                 max_attempts=attempts_max(self.consumer_opt, default_attempts_max),
+                giving_up="drop",  # as go-nsq does
                 auto_touch=auto_touch,
                 settings=client_settings(self.consumer_opt, user_agent=user_agent(self.program)),
                 options=replace(

@@ -16,13 +16,14 @@ import inspect
 import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
-from typing import NamedTuple, Self, TypeVar
+from typing import Literal, NamedTuple, Self, TypeVar
 
 from pumpline.client.connection.address import list_of_addresses, parse_address
 from pumpline.client.connection.handshake import new_compression
 from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.backoff import Backoff
-from pumpline.client.consuming.handling import Handler, Handling
+from pumpline.client.consuming.dead_letters import DeadLetterPublisher, has_dead_letters
+from pumpline.client.consuming.handling import Handler, HandlerTurns, Handling, give_back
 from pumpline.client.consuming.inbox import Inbox
 from pumpline.client.consuming.message import Batch, Message, ThreadMessage
 from pumpline.client.consuming.options import ConsumerOptions
@@ -31,16 +32,18 @@ from pumpline.client.consuming.rdy_sender import RdySender
 from pumpline.client.consuming.subscription import Counters, SubscriptionTerms
 from pumpline.client.consuming.subscriptions import Subscriptions
 from pumpline.client.discovery import Discovery
-from pumpline.client.errors import wrong_name
+from pumpline.client.errors import PumplineError, wrong_name
 from pumpline.core.text.names import is_valid_name
 
 MAX_IN_FLIGHT = 25
 MAX_ATTEMPTS = 5
 ATTEMPTS_WRAP = 65_536  # attempts are 16 bits: no message has so many
-TAKEN_MAX = 256  # messages taken in a row before other tasks of the event loop run
 BATCH_SIZE = 100
 
-GivingUp = Callable[[Message], Awaitable[object] | object]
+DEAD_LETTER: Literal["dead-letter"] = "dead-letter"
+DROP: Literal["drop"] = "drop"
+OnGivingUp = Callable[[Message], Awaitable[object] | object]
+GivingUp = Literal["dead-letter", "drop"] | OnGivingUp
 H = TypeVar("H", bound=Handler)
 
 logger = logging.getLogger("pumpline.client")
@@ -66,8 +69,8 @@ class Consumer:
         lookupd: str | Iterable[str] = (),
         max_in_flight: int = MAX_IN_FLIGHT,
         max_attempts: int = MAX_ATTEMPTS,
-        giving_up: GivingUp | None = None,
-        auto_touch: bool = False,
+        giving_up: GivingUp = DEAD_LETTER,
+        auto_touch: bool = True,
         settings: Settings | None = None,
         options: ConsumerOptions | None = None,
     ) -> None:
@@ -75,8 +78,10 @@ class Consumer:
         nsqd            addresses of nsqds to consume from, besides those that are discovered
         lookupd         HTTP addresses of nsqlookupds that know who has the topic
         max_in_flight   messages not answered yet, over all nsqds; 0 pauses
-        max_attempts    a message delivered more often is given up, that is: finished; 0 for never
-        giving_up       called with a message before it is given up; if it raises, it is requeued
+        max_attempts    a message delivered more often is given up; 0 for never
+        giving_up       "dead-letter": publish it to `<topic>.dlq`, then finish it; "drop": finish
+                        it; a function: call it with the message, then finish that. A message that
+                        cannot be published, or for which the function raises, is requeued
         auto_touch      touch messages until they are answered, or nsqd allows no more
         settings        of each connection: TLS, compression, AUTH, timeouts
         options         the finer points
@@ -99,11 +104,14 @@ class Consumer:
         if not self._nsqds and self._discovery is None:
             raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
         self._pool = RdyPool(max_in_flight, interval_s=self.options.redistribute_interval_s)
+        _check_giving_up(giving_up)
         self._giving_up = giving_up
+        self._dead_letters = DeadLetterPublisher(topic, channel, self.settings)
+        if giving_up == DEAD_LETTER and not has_dead_letters(topic):
+            max_attempts = 0
         self._handling: Handling | None = None
         self._inbox = Inbox(
             attempts_max=max_attempts or ATTEMPTS_WRAP,
-            auto_touch=auto_touch,
             give_up=self._give_up,
         )
         self._running: _Running | None = None  # from its start on
@@ -139,22 +147,22 @@ class Consumer:
 
     async def _iterate(self) -> AsyncIterator[Message]:
         owns = self._own()
-        inbox = self._inbox
+        inbox, turns = self._inbox, HandlerTurns()
         ready, attempts_max = inbox.ready, inbox.attempts_max
         try:
             while (message := await inbox.take()) is not None:
                 yield message
                 # inbox.take() without the call, as long as there are messages at hand.
-                for _ in range(min(TAKEN_MAX, len(ready))):
+                for _ in range(min(turns.size - 1, len(ready))):
                     if not ready:
                         break
                     message = ready.popleft()
-                    if message._record[1] <= attempts_max and not message._arrival.is_over:
+                    if (
+                        message._record[1] <= attempts_max and not message._arrival.is_stale
+                    ) or inbox.admits(message):
                         yield message
-                    else:
-                        inbox.reject(message)
-                if ready:
-                    await asyncio.sleep(0)
+                if turns.is_over() and ready:
+                    await turns.end()
         finally:
             if owns:
                 await self.stop(timeout_s=0)
@@ -253,6 +261,7 @@ class Consumer:
                 auto_touch=self.auto_touch,
                 counters=self.counters,
                 on_messages=self._inbox.receive,
+                on_stale=self._give_back_stale,
             ),
             rdy_sender,
             nsqds=self._nsqds,
@@ -326,14 +335,24 @@ class Consumer:
         finally:
             self._inbox.end()
 
+    def _give_back_stale(self) -> int:
+        """Give back stale messages that nobody has begun; return how many."""
+        stale = self._inbox.withdraw_stale()
+        if self._handling is not None:
+            stale += self._handling.withdraw_stale()
+        give_back(stale)
+        return len(stale)
+
     def _give_up(self, message: Message) -> None:
-        """A message was delivered too often: finish it, after the user's `giving_up`."""
+        """A message was delivered too often: finish it, after what `giving_up` says."""
         self.counters.given_up += 1
         logger.warning("giving up %r", message)
-        if self._giving_up is None:
+        if self._giving_up == DROP:
             message.finish()
+        elif self._giving_up == DEAD_LETTER:
+            self._tasks.create_task(_finish_after(self._dead_letters.publish, message))
         else:
-            self._tasks.create_task(_call_giving_up(self._giving_up, message))
+            self._tasks.create_task(_finish_after(self._giving_up, message))
 
     def _begin_stop(self, running: _Running, timeout_s: float) -> "asyncio.Task[None]":
         if self._stopping is None:
@@ -355,13 +374,17 @@ class Consumer:
         await running.subscriptions.close()
         running.task.cancel()
         await asyncio.wait({running.task})
+        await self._dead_letters.close()
 
 
-async def _call_giving_up(giving_up: GivingUp, message: Message) -> None:
+async def _finish_after(giving_up: OnGivingUp, message: Message) -> None:
     try:
         outcome = giving_up(message)
         if inspect.isawaitable(outcome):
             await outcome
+    except PumplineError as error:
+        logger.error("%r was not given up, and is requeued: %s", message, error)
+        message.requeue()
     except Exception:  # a user's function: the message must not be lost by it
         logger.exception("giving_up failed on %r", message)
         message.requeue()
@@ -385,3 +408,8 @@ def _check_count(name: str, count: int) -> None:
         raise TypeError(f"{name} is a whole number, not {type(count).__name__}")
     if count < 0:
         raise ValueError(f"{name} must not be negative")
+
+
+def _check_giving_up(giving_up: object) -> None:
+    if giving_up not in (DEAD_LETTER, DROP) and not callable(giving_up):
+        raise TypeError(f"giving_up is {DEAD_LETTER!r}, {DROP!r} or a function, not {giving_up!r}")

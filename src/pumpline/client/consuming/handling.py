@@ -14,12 +14,15 @@ Knows nothing of where messages come from: it is given a function to take the ne
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from pumpline.client.consuming.message import Message, ThreadMessage
 from pumpline.client.consuming.threads import Threads
 
-TAKEN_MAX = 256  # messages handled in a row before other tasks of the event loop run
+TURN_MAX = 256  # messages handled in a row before other tasks of the event loop run
+TURN_S = 0.01
+LOOK_MAX = 16
 
 Handler = Callable[[Message], object]
 """A coroutine function, or any other function of a message; its result is ignored."""
@@ -28,6 +31,45 @@ Take = Callable[[], Awaitable[Message | None]]
 """The next message; None when there will be no more."""
 
 logger = logging.getLogger("pumpline.client")
+
+
+class HandlerTurns:
+    """When handlers let other tasks of the event loop run, and the timer that touches messages:
+    after TURN_MAX messages, or when they have blocked the loop for TURN_S. The clock is looked at
+    after each message only if one took long, otherwise after up to LOOK_MAX."""
+
+    __slots__ = ("_began_at", "_handled", "_is_blocking", "size")
+
+    def __init__(self) -> None:
+        self.size = 1  # messages to handle before the next look
+        self._begin()
+
+    def is_over(self) -> bool:
+        """Asked after `size` messages: whether to `end` the turn."""
+        if time.monotonic() - self._began_at > TURN_S:
+            self.size = 1
+            if self._is_blocking:
+                return True
+            self._begin()
+            return False
+        self._handled += self.size
+        self.size = min(2 * self.size, LOOK_MAX)
+        return self._handled >= TURN_MAX
+
+    async def end(self) -> None:
+        await asyncio.sleep(0)
+        if self.size == 1:
+            await asyncio.sleep(0)  # asyncio runs a timer that is due after the first
+        self._begin()
+
+    def _begin(self) -> None:
+        self._handled = 0
+        self._began_at = time.monotonic()
+        self._is_blocking = True  # until the loop runs something else
+        asyncio.get_running_loop().call_soon(self._yielded)
+
+    def _yielded(self) -> None:
+        self._is_blocking = False
 
 
 class Handling:
@@ -60,6 +102,10 @@ class Handling:
     def message_type(self) -> type[Message]:
         return ThreadMessage if self._uses_threads else Message
 
+    def withdraw_stale(self) -> list[Message]:
+        """Stale messages that were taken, and that no thread has begun."""
+        return [] if self._threads is None else self._threads.withdraw_stale()
+
     async def run(self, take: Take) -> None:
         """Until there are no more messages and all are handled."""
         if self._uses_threads:
@@ -71,7 +117,7 @@ class Handling:
 
     async def _work(self, take: Take) -> None:
         handler, is_async = self._handler, self._is_async
-        taken = 0
+        turns, taken = HandlerTurns(), 0
         while (message := await take()) is not None:
             try:
                 outcome = handler(message)
@@ -92,9 +138,10 @@ class Handling:
                 if not message.is_answered:
                     message.finish()
             taken += 1
-            if taken == TAKEN_MAX:
+            if taken >= turns.size:
                 taken = 0
-                await asyncio.sleep(0)
+                if turns.is_over():
+                    await turns.end()
 
     async def _run_threads(self, take: Take) -> None:
         threads = Threads(self._handler, count=self._concurrency, on_outcome=settle)
@@ -106,10 +153,10 @@ class Handling:
                 if message is None:
                     break
                 threads.put(message)
-            put_back(threads.stop())
+            give_back(threads.stop())
             await threads.idle()
         finally:
-            put_back(threads.stop())
+            give_back(threads.stop())
 
 
 def settle(message: Message, error: BaseException | None) -> None:
@@ -123,6 +170,6 @@ def settle(message: Message, error: BaseException | None) -> None:
     message.requeue()
 
 
-def put_back(messages: list[Message]) -> None:
+def give_back(messages: list[Message]) -> None:
     for message in messages:
-        message.requeue(0, backoff=False)
+        message.give_back()

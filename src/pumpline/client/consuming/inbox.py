@@ -1,8 +1,8 @@
 """Messages that have arrived and that nobody has taken yet; at most max_in_flight of them.
 
-Takers wait here in turn. A message that is no longer good is never handed out: one that timed out
-while it waited is dropped, because nsqd delivers it again, and one with too many attempts goes to
-`give_up`. Knows nothing of connections; messages come by `receive`.
+Takers wait here in turn. A message that is no longer good is never handed out: one that waited for
+too long is given back, and one with too many attempts goes to `give_up`. Knows nothing of
+connections; messages come by `receive`.
 """
 
 import asyncio
@@ -11,28 +11,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import repeat
 
-from pumpline.client.consuming.handling import put_back
+from pumpline.client.consuming.handling import give_back
 from pumpline.client.consuming.message import Arrival, Batch, Message, Record
 
 
 class Inbox:
-    def __init__(
-        self, *, attempts_max: int, auto_touch: bool, give_up: Callable[[Message], None]
-    ) -> None:
+    def __init__(self, *, attempts_max: int, give_up: Callable[[Message], None]) -> None:
         self.message_type: type[Message] = Message
         self.ready: deque[Message] = deque()
         self.attempts_max = attempts_max
         self.is_over = False  # no more messages will be handed out
-        self._auto_touch = auto_touch
         self._give_up = give_up
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def receive(self, arrival: Arrival, records: list[Record]) -> None:
         messages = list(map(self.message_type, repeat(arrival), records))
-        if self._auto_touch:
-            arrival.messages = messages
+        arrival.messages = messages
         if self.is_over:
-            put_back(messages)
+            give_back(messages)
         else:
             self.ready += messages
             self._wake()
@@ -42,11 +38,12 @@ class Inbox:
         ready = self.ready
         while ready or await self._wait():
             message = ready.popleft()
-            if message._record[1] <= self.attempts_max and not message._arrival.is_over:
+            if (
+                message._record[1] <= self.attempts_max and not message._arrival.is_stale
+            ) or self.admits(message):
                 if ready and self._waiters:
                     self._wake()
                 return message
-            self.reject(message)
         return None
 
     async def take_batch(self, size_max: int, wait_s: float) -> Batch | None:
@@ -60,15 +57,31 @@ class Inbox:
             await self._fill_up(batch, size_max, wait_s)
         return batch
 
-    def reject(self, message: Message) -> None:
-        """Deal with a message that is not to be handed out."""
-        if not message._arrival.is_over:
-            self._give_up(message)
+    def admits(self, message: Message) -> bool:
+        """Whether to hand out a message that is stale or has many attempts; if not, it is given
+        back or given up. Deliveries that this consumer has not begun are no attempts."""
+        record, arrival = message._record, message._arrival
+        if arrival.is_stale:
+            message.give_back()
+            return False
+        if record[1] - arrival.sender.deliveries_not_begun(record) <= self.attempts_max:
+            return True
+        self._give_up(message)
+        return False
+
+    def withdraw_stale(self) -> list[Message]:
+        """Stale messages that nobody has taken; they are not handed out any more."""
+        stale = [message for message in self.ready if message.is_stale]
+        if stale:
+            others = [message for message in self.ready if not message.is_stale]
+            self.ready.clear()  # iterations hold this very deque
+            self.ready += others
+        return stale
 
     def end(self) -> None:
         """Hand out no more, and put back what nobody has taken."""
         self.is_over = True
-        put_back(list(self.ready))
+        give_back(list(self.ready))
         self.ready.clear()
         while self._waiters:
             self._wake()
@@ -76,10 +89,10 @@ class Inbox:
     def _fill(self, batch: Batch, size_max: int) -> None:
         while self.ready and len(batch) < size_max:
             message = self.ready.popleft()
-            if message._record[1] <= self.attempts_max and not message._arrival.is_over:
+            if (
+                message._record[1] <= self.attempts_max and not message._arrival.is_stale
+            ) or self.admits(message):
                 batch.append(message)
-            else:
-                self.reject(message)
 
     async def _fill_up(self, batch: Batch, size_max: int, wait_s: float) -> None:
         try:

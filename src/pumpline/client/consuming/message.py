@@ -28,13 +28,23 @@ class AnswerSender(Protocol):
     def flush_soon(self) -> None: ...
     def requeue(self, record: Record, delay_ms: int | None, *, backoff: bool) -> None: ...
     def touch(self, message: "Message") -> None: ...
+    def not_begun(self, message: "Message") -> None: ...
+    def deliveries_not_begun(self, record: Record) -> int: ...
     def call_from_thread(self, function: Callable[[], object]) -> None: ...
 
 
 class Arrival:
     """Messages that came in one chunk, and until when they may be answered."""
 
-    __slots__ = ("ends_at", "expires_at", "is_over", "messages", "outstanding", "sender")
+    __slots__ = (
+        "ends_at",
+        "expires_at",
+        "is_over",
+        "is_stale",
+        "messages",
+        "outstanding",
+        "sender",
+    )
 
     def __init__(
         self, sender: AnswerSender, count: int, *, expires_at: float, ends_at: float
@@ -43,8 +53,9 @@ class Arrival:
         self.outstanding = count  # not answered yet
         self.expires_at = expires_at
         self.ends_at = ends_at  # touching cannot extend expires_at beyond this
+        self.is_stale = False  # over, or so old that nobody is to begin them any more
         self.is_over = False  # expired, or the connection is lost: nsqd delivers them again
-        self.messages: list[Message] = []  # only if they are touched automatically
+        self.messages: list[Message] = []  # until all are answered, or it is over
 
 
 class Message:
@@ -89,6 +100,11 @@ class Message:
         return self._arrival.is_over and not self.is_answered
 
     @property
+    def is_stale(self) -> bool:
+        """Whether it has waited for too long to be begun: `give_back` it instead."""
+        return self._arrival.is_stale
+
+    @property
     def ends_at(self) -> float:
         """The event loop's time at which nsqd takes it back, however often it is touched
         (--max-msg-timeout)."""
@@ -120,6 +136,13 @@ class Message:
         arrival.sender.requeue(self._record, delay_ms, backoff=backoff)
         return True
 
+    def give_back(self) -> None:
+        """Nobody has begun it: nsqd delivers it again at once, here or elsewhere, and this consumer
+        does not count this delivery as an attempt."""
+        if not self.is_answered:
+            self._arrival.sender.not_begun(self)
+            Message.requeue(self, 0, backoff=False)
+
     def touch(self) -> bool:
         """Still at work on it: its time starts again."""
         if self.is_answered or self._arrival.is_over:
@@ -148,6 +171,11 @@ class ThreadMessage(Message):
             milliseconds(delay_s)  # raises here if it is not a delay; no caller sees it later
         requeue = super().requeue
         return self._answer(lambda: requeue(delay_s, backoff=backoff))
+
+    def give_back(self) -> None:
+        if not self.is_passed_on and not self.is_answered:
+            self._arrival.sender.call_from_thread(super().give_back)
+            self.is_passed_on = True
 
     def touch(self) -> bool:
         return self._pass_on(super().touch)

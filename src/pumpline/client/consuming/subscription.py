@@ -1,8 +1,7 @@
 """One nsqd of a consumer: connects, subscribes, and connects again when that ends.
 
-Sends the answers to its messages, counts messages in flight, and writes off those that were not
-answered in time, because nsqd delivers them again. Knows nothing of handlers or discovery; messages
-go to `on_messages` of its terms.
+Sends the answers to its messages and counts messages in flight; `leases` knows how long they are
+ours. Knows nothing of handlers or discovery; messages go to `on_messages` of its terms.
 """
 
 import asyncio
@@ -11,10 +10,10 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from math import inf
 
 from pumpline.client.connection.connection import NsqdConnection
 from pumpline.client.connection.settings import Settings
+from pumpline.client.consuming.leases import ConsumerLeases
 from pumpline.client.consuming.message import Arrival, Message, Record
 from pumpline.client.consuming.options import ConsumerOptions
 from pumpline.client.consuming.rdy import RDY_MAX, Credit
@@ -29,6 +28,7 @@ RECONNECT_MAX_S = 30.0
 FLOOD_FACTOR = 4  # times the highest RDY: with more in flight, nsqd ignores RDY
 FLOOD_SPARE = 1000
 CLS_TIMEOUT_S = 5.0  # for nsqd to say that no more will come
+NOT_BEGUN_MAX = 10_000  # messages that are remembered as given back
 STEADY_S = 10.0  # after a connection that lasted so long, pauses start from the minimum
 
 logger = logging.getLogger("pumpline.client")
@@ -44,6 +44,8 @@ class Counters:
     touched: int = 0
     expired: int = 0
     """Not answered in time, or answered after the connection was lost."""
+    given_back: int = 0
+    """Put back before anybody had begun them: they waited for too long, or the consumer stopped."""
     given_up: int = 0
     connects: int = 0
     refused: int = 0
@@ -61,6 +63,8 @@ class SubscriptionTerms:
     auto_touch: bool
     counters: Counters
     on_messages: Callable[[Arrival, list[Record]], None]
+    on_stale: Callable[[], int]
+    """Gives back stale messages that nobody has begun; returns how many."""
 
 
 class Subscription:
@@ -87,11 +91,13 @@ class Subscription:
         self._before_reconnect = before_reconnect
         self._loop = asyncio.get_running_loop()
         self._warnings = RepeatedWarnings(logger, self._loop.time)
-        self._arrivals: deque[Arrival] = deque()  # in order of expires_at
-        self._last: deque[Arrival] = deque()  # those that no touch can extend, in the same order
-        self._sweep_timer: asyncio.TimerHandle | None = None
-        self._sweep_at = inf
-        self._timeout_s = self._timeout_max_s = inf
+        self._leases = ConsumerLeases(
+            auto_touch=terms.auto_touch,
+            touch=self._touch_now,
+            on_stale=self._give_back_stale,
+            on_expired=self._write_off,
+        )
+        self._not_begun: dict[bytes, int] = {}  # id: deliveries that were given back
         self._ended = asyncio.Event()
         self._answered = asyncio.Event()  # all messages, after it has left
         self._rdy_highest = 0
@@ -180,8 +186,7 @@ class Subscription:
             connection.abort(None)
             raise
         granted = connection.negotiated
-        self._timeout_s = granted.msg_timeout_ms / 1000
-        self._timeout_max_s = max(granted.max_msg_timeout_ms / 1000, self._timeout_s)
+        self._leases.grant(granted.msg_timeout_ms / 1000, granted.max_msg_timeout_ms / 1000)
         self.connection = connection
         self.credit = Credit(max(1, granted.max_rdy_count))
         self._counters.connects += 1
@@ -196,13 +201,8 @@ class Subscription:
             if reason is not None and not self._is_leaving:
                 text = "%s; %d messages in flight will be delivered again"
                 logger.warning(text, self._say(reason), self.credit.in_flight)
-            for arrivals in (self._arrivals, self._last):
-                for arrival in arrivals:
-                    self._counters.expired += arrival.outstanding
-                    arrival.is_over = True
-                arrivals.clear()
+            self._counters.expired += self._leases.lose()
             self.finished.clear()
-            self._sweep_soon(inf)
             self._answered.set()
         self._ended.set()
 
@@ -222,10 +222,7 @@ class Subscription:
             connection.abort(ConnectionClosed(text))
             return
         now = self._loop.time()
-        for arrivals in (self._arrivals, self._last):
-            while arrivals and not arrivals[0].outstanding:
-                arrivals.popleft()
-        arrival = self._new_arrival(len(records), now, now + self._timeout_max_s)
+        arrival = self._leases.add(self, len(records), now)
         self._counters.received += len(records)
         self._rdy_sender.received(self.credit, len(records), now)
         self._terms.on_messages(arrival, records)
@@ -247,6 +244,9 @@ class Subscription:
         self._counters.finished += len(ids)
         self._rdy_sender.succeeded(now)
         self._count_answered(len(ids), now)
+        if self._not_begun:
+            for each in ids:
+                self._not_begun.pop(each, None)
         self.connection.write(b"FIN %b\n" % b"\nFIN ".join(ids))
         self.connection.flush()  # this already runs at the end of a loop iteration
 
@@ -265,15 +265,23 @@ class Subscription:
         self.connection.write(commands.req(record[2], delay_ms))
 
     def touch(self, message: Message) -> None:
-        """Give the message an arrival of its own: it expires later than those it came with."""
-        if self.connection is None:
-            return
-        old = message._arrival
-        old.outstanding -= 1
-        message._arrival = self._new_arrival(1, self._loop.time(), old.ends_at)
-        if self._terms.auto_touch:
-            message._arrival.messages = [message]
-        self._send_touch(message)
+        if self.connection is not None:
+            self._leases.renew(message, self._loop.time())
+            self._counters.touched += 1
+            self.connection.write(commands.touch(message._record[2]))
+
+    def not_begun(self, message: Message) -> None:
+        """Remember that this delivery of the message was no attempt to handle it."""
+        if not message.is_over:
+            self._counters.given_back += 1
+        message_id = message._record[2]
+        count = self._not_begun.pop(message_id, 0) + 1
+        if len(self._not_begun) >= NOT_BEGUN_MAX:
+            del self._not_begun[next(iter(self._not_begun))]  # given back first
+        self._not_begun[message_id] = count
+
+    def deliveries_not_begun(self, record: Record) -> int:
+        return self._not_begun.get(record[2], 0)
 
     def call_from_thread(self, function: Callable[[], object]) -> None:
         # Waking the loop is a system call, so one wake-up serves all functions queued before it.
@@ -287,17 +295,9 @@ class Subscription:
         while self._from_threads:
             self._from_threads.popleft()()
 
-    def _new_arrival(self, count: int, now: float, ends_at: float) -> Arrival:
-        expires_at = min(now + self._timeout_s, ends_at)
-        arrival = Arrival(self, count, expires_at=expires_at, ends_at=ends_at)
-        self._keep(arrival)
-        look_at = self._look_at(arrival)
-        if look_at < self._sweep_at:
-            self._sweep_soon(look_at)
-        return arrival
-
     def _count_answered(self, count: int, now: float) -> None:
         self._rdy_sender.answered(self.credit, count, now)
+        self._leases.drop_answered()
         if self._is_leaving:
             self._look_answered()
 
@@ -305,63 +305,25 @@ class Subscription:
         if self.credit.in_flight <= 0:
             self._answered.set()
 
-    # -- time ---------------------------------------------------------------------------------
+    # -- leases -------------------------------------------------------------------------------
 
-    def _keep(self, arrival: Arrival) -> None:
-        """Keep it until it is answered or expires. Each of the two queues is in order of
-        expires_at, so a sweep only looks at their heads."""
-        is_last = arrival.expires_at >= arrival.ends_at
-        (self._last if is_last else self._arrivals).append(arrival)
+    def _touch_now(self, ids: list[bytes]) -> None:
+        if self.connection is not None:
+            self._counters.touched += len(ids)
+            self.connection.write(b"TOUCH %b\n" % b"\nTOUCH ".join(ids))
+            self.connection.flush()  # before a handler can block the event loop
 
-    def _look_at(self, arrival: Arrival) -> float:
-        """When to touch its messages, or to write them off."""
-        if self._terms.auto_touch and arrival.expires_at < arrival.ends_at:
-            return arrival.expires_at - self._timeout_s / 2
-        return arrival.expires_at
+    def _give_back_stale(self) -> None:
+        count = self._terms.on_stale()
+        if count:
+            text = (
+                "%s: %d messages waited too long for a handler, and were given back: "
+                "max_in_flight is too large for so slow a handler"
+            )
+            logger.warning(text, self.address, count)
 
-    def _sweep_soon(self, at: float) -> None:
-        """Sweep at this time; never if it is inf."""
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
-        self._sweep_timer = None if at == inf else self._loop.call_at(at, self._sweep)
-        self._sweep_at = at
-
-    def _sweep(self) -> None:
-        now = max(self._loop.time(), self._sweep_at)  # timers fire early by the clock's resolution
-        expired = self._sweep_some(self._arrivals, now) + self._sweep_some(self._last, now)
-        heads = [self._look_at(each[0]) for each in (self._arrivals, self._last) if each]
-        self._sweep_soon(min(heads, default=inf))
-        if expired:
-            self._counters.expired += expired
-            text = "%s: %d messages were not answered within %g s, and will be delivered again"
-            logger.warning(text, self.address, expired, self._timeout_s)
-            self._count_answered(expired, now)
-
-    def _sweep_some(self, arrivals: deque[Arrival], now: float) -> int:
-        """Touch or write off what is due; return how many messages were written off."""
-        expired = 0
-        while arrivals:
-            arrival = arrivals[0]
-            if arrival.outstanding:
-                if self._look_at(arrival) > now:
-                    break
-                if now < arrival.expires_at:
-                    self._touch_all(arrivals.popleft(), now)
-                    continue
-                arrival.is_over = True
-                expired += arrival.outstanding
-            arrivals.popleft()
-        return expired
-
-    def _touch_all(self, arrival: Arrival, now: float) -> None:
-        arrival.messages = [m for m in arrival.messages if not m.is_answered]
-        arrival.expires_at = min(now + self._timeout_s, arrival.ends_at)
-        for message in arrival.messages:
-            if message._arrival is arrival:
-                self._send_touch(message)
-        self._keep(arrival)
-
-    def _send_touch(self, message: Message) -> None:
-        assert self.connection is not None
-        self._counters.touched += 1
-        self.connection.write(commands.touch(message._record[2]))
+    def _write_off(self, count: int, now: float) -> None:
+        self._counters.expired += count
+        text = "%s: %d messages were not answered within %g s, and will be delivered again"
+        logger.warning(text, self.address, count, self._leases.timeout_s)
+        self._count_answered(count, now)

@@ -34,6 +34,7 @@ class Threads:
         self._queue: SimpleQueue[Message | None] = SimpleQueue()
         self._outcomes: deque[Outcome] = deque()
         self._is_collecting = False
+        self._is_stopped = False
         self._threads = [
             # Daemons: a handler that never returns must not keep the process alive.
             threading.Thread(target=self._work, name=f"pumpline-{number}", daemon=True)
@@ -64,24 +65,43 @@ class Threads:
 
     def stop(self) -> list[Message]:
         """Threads end after the message they are at; returns those that were not begun."""
-        unbegun = []
-        while True:
-            try:
-                message = self._queue.get_nowait()
-            except Empty:
-                break
-            if message is not None:
-                unbegun.append(message)
+        self._is_stopped = True
+        unbegun = self._take_queued()
         self.backlog -= len(unbegun)
         for _ in self._threads:
             self._queue.put(None)
         return unbegun
 
+    def withdraw_stale(self) -> list[Message]:
+        """Stale messages that no thread has begun; none will begin them."""
+        if self._is_stopped:
+            return []
+        queued = self._take_queued()  # who takes a message from the queue has it alone
+        for message in queued:
+            if not message.is_stale:
+                self._queue.put(message)
+        stale = [message for message in queued if message.is_stale]
+        self.backlog -= len(stale)
+        self._room.set()
+        return stale
+
+    def _take_queued(self) -> list[Message]:
+        queued: list[Message] = []
+        while True:
+            try:
+                message = self._queue.get_nowait()
+            except Empty:
+                return queued
+            if message is not None:
+                queued.append(message)
+
     def _work(self) -> None:
         while (message := self._queue.get()) is not None:
             error: BaseException | None = None
             try:
-                if not message.is_over:  # it may have expired in the queue
+                if message.is_stale:  # it has waited for too long in the queue
+                    message.give_back()
+                else:
                     outcome = self._handler(message)
                     if outcome is not None and inspect.isawaitable(outcome):
                         raise _not_awaited(outcome)

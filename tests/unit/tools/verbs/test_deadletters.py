@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from pumpline.client import ConsumerOptions
+from pumpline.sync import Consumer
 from pumpline.testing import LocalNsqd
 from pumpline.tools.verbs import deadletters
 from tests.kit.tools.verbs import Pumpline, give_up
@@ -35,6 +37,25 @@ def test_letters_are_shown_as_what_they_were(nsqd: LocalNsqd, pumpline: Pumpline
     assert len(pumpline("deadletters", "show", "orders", "--limit=1").json()) == 1
     said = pumpline("deadletters", "show", "orders", "--contains=one", "--table")
     assert [words[-1] for words in said.words] == ["one"]
+
+
+def test_letters_of_a_consumer_are_shown_and_published_like_those_of_nsqd(
+    nsqd: LocalNsqd, pumpline: Pumpline
+) -> None:
+    nsqd.publish("orders", b"one", b"\xff\x00")
+    options = ConsumerOptions(requeue_delay_s=0, backoff_max_s=0)
+    with Consumer(
+        "orders", "billing", nsqd=nsqd.tcp_address, max_attempts=1, options=options
+    ) as consumer:
+        for message in consumer.messages(idle_s=1.0):
+            message.requeue(0)
+        nsqd.wait_until_done("orders", "billing")
+    (row,) = pumpline("deadletters").json()
+    assert (row["topic"], row["dead_letter_topic"], row["letters"]) == ("orders", "orders.dlq", 2)
+    shown = pumpline("deadletters", "show", "orders").json()
+    assert [(each["channel"], each["attempts"]) for each in shown] == [("billing", 2)] * 2
+    assert pumpline("deadletters", "publish", "orders", "--all", "--yes").code == 0
+    assert sorted(bodies(nsqd, "orders")[2:]) == ["/wA=", "one"]
 
 
 def test_a_body_does_not_steer_the_terminal(nsqd: LocalNsqd, pumpline: Pumpline) -> None:

@@ -40,7 +40,7 @@ def fatal_line(done: subprocess.CompletedProcess[str]) -> str:
 def test_version_begins_as_nsqs_does() -> None:
     done = run("--version")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("nsqlookupd v1.3.0 (built w/pumpline ")
+    assert done.stdout.startswith("nsqlookupd v1.3.0 (built w/pumpline-")
 
 
 def test_help_tells_every_flag() -> None:

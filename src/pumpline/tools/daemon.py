@@ -20,9 +20,9 @@ from pumpline.core.text.flags import (
     Parsed,
 )
 from pumpline.core.text.lines import one_line
+from pumpline.core.text.version import version_line
 from pumpline.tools.log_lines import JsonFormatter, LineFormatter
 from pumpline.tools.standard_streams import open_standard_streams
-from pumpline.tools.version import version_line
 from pumpline.web.sockets import StartupError
 
 EXIT_OK = 0
@@ -120,14 +120,10 @@ class Program(Generic[Options]):
     """Takes what only one process can have, as addresses, and returns what makes the server on the
     event loop. Only that imports the server, so that clients can connect soon."""
     log_name: str  # in the last log line
-    build: tuple[str, ...] = ()  # shown with the version
 
     @property
     def name(self) -> str:
         return self.options.program
-
-    def version_line(self) -> str:
-        return version_line(self.name, *self.build)
 
     def log_formatter(self, chosen: LogFormat | None, prefix: str = "") -> logging.Formatter:
         """`prefix` is for text; without one it is the program's name."""
@@ -142,7 +138,7 @@ def run(program: Program[Options], argv: Sequence[str] | None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     given = read_flags(program.name, program.flags, arguments, program.examples).values
     if given.get("version"):
-        print(program.version_line())
+        print(version_line(program.name))
         return EXIT_OK
     log_to_stderr(program.log_formatter(given.get("log-format")), LogLevel.INFO)
     config: dict[str, object] = {}
@@ -155,7 +151,7 @@ def run(program: Program[Options], argv: Sequence[str] | None) -> int:
         return EXIT_FAILED
     formatter = program.log_formatter(options.log_format, options.log_prefix)
     log_to_stderr(formatter, options.log_level)
-    log.info("%s", program.version_line())
+    log.info("%s", version_line(program.name))
     warn_of_unknown_keys(program.flags, config)
     try:
         new_server = program.prepare(options)

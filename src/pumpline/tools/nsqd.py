@@ -16,6 +16,7 @@ nsqd --tcp-address=127.0.0.1:4150 --http-address=127.0.0.1:4151 --retention-time
 
 
 def prepare(options: Options) -> Callable[[], DaemonServer]:
+    log.info("kernels: %s", "compiled" if kernels.compiled else "plain Python")
     log.info("ID: %d", options.node_id)
     claim = Claim(options)
 
@@ -33,7 +34,6 @@ NSQD = Program(
     examples=EXAMPLES,
     prepare=prepare,
     log_name="NSQ",
-    build=("compiled kernels" if kernels.compiled else "python kernels",),
 )
 
 

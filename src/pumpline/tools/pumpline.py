@@ -10,8 +10,9 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import NamedTuple
 
+from pumpline import __version__
+from pumpline.core.text.version import version_line
 from pumpline.tools.daemon import EXIT_OK, EXIT_USAGE
-from pumpline.tools.version import own_version_line
 
 
 class Command(NamedTuple):
@@ -79,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(usage(), end="")
         return EXIT_OK
     if command in ("-version", "--version"):
-        print(own_version_line())
+        print(version_line("pumpline", __version__))
         return EXIT_OK
     command = NSQ_NAMES.get(command, command)
     if command not in COMMANDS:

@@ -19,10 +19,10 @@ from typing import ClassVar, Generic, NoReturn, Self, TypeVar
 
 from pumpline.core.text import flags
 from pumpline.core.text.flags import BOOL, Flag, OptionsError
+from pumpline.core.text.version import version_line
 from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, read_flags
 from pumpline.tools.serving import event_loop
 from pumpline.tools.standard_streams import STDOUT, forget_stdout, open_standard_streams
-from pumpline.tools.version import version_line
 
 VERSION_FLAG = Flag("version", BOOL, False, "print the version and exit")
 

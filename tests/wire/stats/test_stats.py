@@ -330,7 +330,7 @@ def test_http_publishers_are_not_producers(fresh_nsqd: Nsqd, topic: str) -> None
 
 
 HEAD = re.compile(
-    r"nsqd v1\.3\.0 \(built w/.+\)\n"
+    r"nsqd v1\.3\.0 \(built w/\S+\)\n"
     r"start_time \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)\n"
     r"uptime [\d.]+(ms|s)\n"
     r"\nHealth: OK\n"

@@ -6,11 +6,11 @@ are `web`'s.
 """
 
 import socket
-import sys
 import time
 from collections.abc import Callable
 
-from pumpline import NSQ_VERSION, __version__
+from pumpline import NSQ_VERSION
+from pumpline.core.text.version import version_line
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.http.admin import AdminEndpoints
 from pumpline.nsqd.http.config import ConfigEndpoints
@@ -36,8 +36,6 @@ from pumpline.web.replies import Reply, json_reply, plain_reply, text_reply
 from pumpline.web.request import Request
 from pumpline.web.routes import Routes
 from pumpline.web.yielding import Pace
-
-PROGRAM = f"nsqd v{NSQ_VERSION} (built w/pumpline {__version__}, python {sys.version.split()[0]})"
 
 
 def nsqd_routes(
@@ -208,7 +206,7 @@ class FigureEndpoints:
         pieces = []
         lines = text_lines(
             stats,
-            program=PROGRAM,
+            program=version_line("nsqd"),
             now_s=time.time_ns() // 1_000_000_000,
             uptime_ns=time.monotonic_ns() - self._started_ns,
         )

@@ -54,7 +54,8 @@ class Keyboard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        termios.tcsetattr(self._fd, termios.TCSADRAIN, self._saved)
+        # At once: TCSADRAIN would wait for a terminal that stands still.
+        termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
 
     def keys(self, timeout_s: float) -> list[str] | None:
         """What was pressed, after at most that time; None when the terminal is gone."""

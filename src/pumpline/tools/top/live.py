@@ -5,6 +5,9 @@
 | `q`, Ctrl-C             | the end                                                        |
 | SIGTERM, SIGHUP         | the same                                                       |
 | Ctrl-Z                  | the terminal is the shell's, until `fg`; then it is drawn anew |
+
+A terminal that stands still, as after Ctrl-S, gets no more than a second at the end. Then its modes
+are restored, and what is left to draw is thrown away.
 """
 
 import os
@@ -18,11 +21,13 @@ from types import FrameType
 from rich.console import Console
 from rich.live import Live
 
+from pumpline.tools.standard_streams import forget_stdout
 from pumpline.tools.top.keyboard import Keyboard
 from pumpline.tools.top.rates import Measured
 from pumpline.tools.top.screen import TopScreen
 
 REDRAW_S = 0.25  # at least so often: the window may have another size
+END_S_MAX = 1.0
 
 
 class LiveTerminal:
@@ -33,14 +38,16 @@ class LiveTerminal:
 
     def run(self, newest: Callable[[], Measured | None], pause: Callable[[bool], None]) -> None:
         """Draw what `newest` returns until the end; `pause` is told whether to stand still."""
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _end)
+        signal.signal(signal.SIGALRM, _end_now)
         signal.signal(signal.SIGTSTP, self._on_stop)
         with suppress(KeyboardInterrupt):
             while not self._screen.wants_end:
                 self._draw(newest, pause)
                 if self._wants_stop:
                     self._stop()
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _draw(self, newest: Callable[[], Measured | None], pause: Callable[[bool], None]) -> None:
         """Until the end, or until it is to stop."""
@@ -74,4 +81,10 @@ class LiveTerminal:
 
 
 def _end(_: int, __: FrameType | None) -> None:
+    signal.setitimer(signal.ITIMER_REAL, END_S_MAX)
+    raise KeyboardInterrupt
+
+
+def _end_now(_: int, __: FrameType | None) -> None:
+    forget_stdout()
     raise KeyboardInterrupt

@@ -83,6 +83,31 @@ def test_a_query_that_needs_a_few_rows_of_many_ends_without_a_trace(nsqd: Nsqd, 
     assert "Traceback" not in made.stderr and "BrokenPipeError" not in made.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("shell", "code", "said"),
+    [
+        ("| true", 0, ""),
+        ("> /dev/full", 1, "pipeline sql: failed to write to stdout: no space left on device\n"),
+    ],
+)
+def test_rows_that_cannot_be_printed_are_told_unless_nobody_reads(
+    nsqd: Nsqd, topic: str, shell: str, code: int, said: str
+) -> None:
+    publish(nsqd, topic, orders(range(2_000)))
+    view = sql.view_name(topic)
+    query = f'"SELECT event.order_id FROM {view}" --output json --max-rows 2000'
+    source = f"--nsqd {nsqd.http_address} --topic {topic} --master 'local[2]'"
+    line = f"{sys.executable} -m pumpline.tools.pumpline pipeline sql {query} {source} {shell}"
+    made = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, check=False
+    )
+    assert made.returncode == code, made.stderr
+    assert made.stderr.endswith(said)
+    assert "Traceback" not in made.stderr and "Broken" not in made.stderr
+
+
 def test_statements_end_with_a_semicolon_at_the_end_of_a_line() -> None:
     lines = ["SELECT ';'\n", "  AS a;\n", "\n", ";\n", "  ;;\n", "SELECT 2"]
     assert list(sql.statements(iter(lines))) == ["SELECT ';'\n  AS a", "SELECT 2"]

@@ -1,14 +1,7 @@
 """The command line of pumpline's own commands: flags anywhere among the other arguments.
 
 People expect that of a verb. NSQ's tools stop at the first argument that is no flag; their mains do
-not come by here.
-
-| exit code | when                                              |
-|-----------|---------------------------------------------------|
-| 0         | all that was asked for is done                    |
-| 1         | something failed, or there was nothing to do      |
-| 2         | the command line cannot be understood             |
-| 130       | Ctrl-C                                            |
+not come by here. `tools.exit_codes` has what their exit codes mean.
 """
 
 import re
@@ -18,10 +11,8 @@ from typing import Any, NamedTuple
 
 from pumpline.core.text import flags
 from pumpline.core.text.flags import Flag, OptionsError
-from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, EXIT_USAGE
-from pumpline.tools.standard_streams import forget_stdout, open_standard_streams
-
-EXIT_INTERRUPTED = 130
+from pumpline.tools.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from pumpline.tools.standard_streams import StdoutError, run_with_streams
 
 
 class UsageError(Exception):
@@ -52,12 +43,19 @@ def run_command(
     work: Callable[[dict[str, Any], list[str]], int],
 ) -> int:
     """Read the arguments and do the work with them: flag values by name, and the others."""
-    open_standard_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
+    return run_with_streams(f"pumpline {line.name}", lambda: _run(line, arguments, work))
+
+
+def _run(
+    line: CommandLine,
+    arguments: list[str],
+    work: Callable[[dict[str, Any], list[str]], int],
+) -> int:
     try:
         given, others = read_arguments(line.flags, arguments)
         check_places(line.places, others)
-        return quietly(lambda: work(given, others))
+        return work(given, others)
     except flags.HelpRequested:
         print(line.usage, end="")
         return EXIT_OK
@@ -68,26 +66,14 @@ def run_command(
     except OptionsError as error:
         print(f"pumpline {line.name}: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except OSError as error:  # such as a disk that is full behind stdout
-        forget_stdout()
+    except StdoutError:
+        raise
+    except OSError as error:  # such as a file that a flag names
         print(f"pumpline {line.name}: {error}", file=sys.stderr)
         return EXIT_FAILED
     more = f"Usage: {line.pattern}; `pumpline {line.name} --help` tells more."
     print(f"pumpline {line.name}: {why}\n{more}", file=sys.stderr)
     return EXIT_USAGE
-
-
-def quietly(work: Callable[[], int]) -> int:
-    """Ctrl-C, and a reader that closes the pipe, end a command without a traceback."""
-    try:
-        code = work()
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        forget_stdout()
-        return EXIT_OK
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
 
 
 def read_arguments(table: Sequence[Flag], argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

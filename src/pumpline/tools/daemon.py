@@ -21,13 +21,10 @@ from pumpline.core.text.flags import (
 )
 from pumpline.core.text.lines import one_line
 from pumpline.core.text.version import version_line
+from pumpline.tools.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from pumpline.tools.log_lines import JsonFormatter, LineFormatter
-from pumpline.tools.standard_streams import open_standard_streams
+from pumpline.tools.standard_streams import run_with_streams
 from pumpline.web.sockets import StartupError
-
-EXIT_OK = 0
-EXIT_FAILED = 1
-EXIT_USAGE = 2
 
 STDLIB_LEVELS_PER_LEVEL = 10  # logging counts DEBUG 10 to CRITICAL 50, NSQ 1 to 5
 FATAL = logging.CRITICAL
@@ -134,8 +131,11 @@ class Program(Generic[Options]):
 
 def run(program: Program[Options], argv: Sequence[str] | None) -> int:
     """From the command line to the exit code."""
-    open_standard_streams()
     arguments = sys.argv[1:] if argv is None else argv
+    return run_with_streams(program.name, lambda: _run(program, arguments))
+
+
+def _run(program: Program[Options], arguments: Sequence[str]) -> int:
     given = read_flags(program.name, program.flags, arguments, program.examples).values
     if given.get("version"):
         print(version_line(program.name))

@@ -10,7 +10,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 
-from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from pumpline.tools.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from pumpline.tools.standard_streams import run_with_streams
 
 PIPELINES = {
     "archive": "topics into a table, each message once",
@@ -46,6 +47,11 @@ They run on this machine with all its cores unless --master names a cluster.
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    name = " ".join(["pumpline pipeline", *arguments[:1]])
+    return run_with_streams(name, lambda: _main(arguments))
+
+
+def _main(arguments: list[str]) -> int:
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "-help", "--help", "help"):
         print(usage(), end="")

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from pumpline import __version__
 from pumpline.core.text.version import version_line
-from pumpline.tools.daemon import EXIT_OK, EXIT_USAGE
+from pumpline.tools.exit_codes import EXIT_OK, EXIT_USAGE
+from pumpline.tools.standard_streams import run_with_streams
 
 
 class Command(NamedTuple):
@@ -75,6 +76,10 @@ NSQ_NAMES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    return run_with_streams("pumpline", lambda: _main(arguments))
+
+
+def _main(arguments: list[str]) -> int:
     command = arguments[0] if arguments else "--help"
     if command in ("-h", "-help", "--help", "help"):
         print(usage(), end="")

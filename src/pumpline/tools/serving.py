@@ -9,7 +9,9 @@ import signal
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, FATAL, DaemonServer, log
+from pumpline.tools.daemon import FATAL, DaemonServer, log
+from pumpline.tools.exit_codes import EXIT_FAILED, EXIT_OK
+from pumpline.tools.standard_streams import StdoutError
 from pumpline.web.process_memory import HeapTrim
 from pumpline.web.sockets import StartupError
 
@@ -38,6 +40,8 @@ def run_server(name: str, new_server: Callable[[], DaemonServer]) -> int:
     except StartupError as error:
         log.log(FATAL, "%s", error)
         return EXIT_FAILED
+    except StdoutError:  # nobody can read where it listens
+        raise
     except Exception:
         log.log(FATAL, "%s stopped by an unexpected error", name, exc_info=True)
         return EXIT_FAILED

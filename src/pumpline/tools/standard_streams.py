@@ -2,13 +2,93 @@
 
 A program may be started with some of them closed. The next file or socket would then get their
 number, and libuv aborts the process when it closes a connection with a number below 3.
+
+All that goes to stdout is written by `write_some`, which never loses a byte: `print` and rich reach
+it through `sys.stdout`, tools with an event loop through `tools.stdout`. stdout is never made
+non-blocking: that flag belongs to the open file, which the shell and other programs have as well.
 """
 
+import errno
+import io
 import os
+import select
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pumpline.tools.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 STDIN, STDOUT, STDERR = range(3)
+
+
+class StdoutError(OSError):
+    """stdout takes no more. Not a BrokenPipeError: sockets raise those, and rich exits on them."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Nobody reads it any more."""
+        return self.errno == errno.EPIPE
+
+    @property
+    def cause(self) -> str:
+        return os.strerror(self.errno or errno.EIO).lower()
+
+
+class StdoutFile(io.RawIOBase):
+    """What is below `sys.stdout`. `io.BufferedWriter` writes again what a write left over."""
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return STDOUT
+
+    def isatty(self) -> bool:
+        return os.isatty(STDOUT)
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        return write_some(data)
+
+
+def write_some(data: "ReadableBuffer") -> int:
+    """Write to stdout and return how many bytes it took, at least one; wait for room if need be.
+    StdoutError if it takes no more."""
+    while True:
+        try:
+            return os.write(STDOUT, data)
+        except BlockingIOError:  # another program made it non-blocking
+            room = select.poll()
+            room.register(STDOUT, select.POLLOUT)
+            room.poll()
+        except OSError as error:
+            raise StdoutError(error.errno, error.strerror) from None
+
+
+def run_with_streams(name: str, work: Callable[[], int]) -> int:
+    """Run a command to its exit code. Ctrl-C, and a reader that closes the pipe, end it without a
+    word; a stdout that cannot be written is told in a sentence."""
+    open_standard_streams()
+    code = EXIT_OK
+    try:
+        try:
+            code = work()
+        except SystemExit:  # as --help does
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+    except StdoutError as error:
+        forget_stdout()
+        if not error.is_closed:
+            print(f"{name}: failed to write to stdout: {error.cause}", file=sys.stderr)
+            return EXIT_FAILED
+    except KeyboardInterrupt:
+        forget_stdout()
+        return EXIT_INTERRUPTED
+    return code
 
 
 def open_standard_streams() -> None:
@@ -22,10 +102,20 @@ def open_standard_streams() -> None:
     # Python has None for those that were closed when it started.
     if sys.stdin is None:
         sys.stdin = os.fdopen(STDIN, closefd=False)
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(STDOUT, "w", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(STDERR, "w", closefd=False)
+    before = sys.stdout
+    if before is None:
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(StdoutFile()))
+    elif before is sys.__stdout__ and isinstance(before, io.TextIOWrapper):  # nobody captures it
+        before.flush()
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(StdoutFile()),
+            encoding=before.encoding,
+            errors=before.errors,
+            line_buffering=before.line_buffering,
+            write_through=before.write_through,
+        )
 
 
 def forget_stdout() -> None:

@@ -2,15 +2,12 @@
 
 A tool runs until its work is done, a signal stops it, or it fails. Data goes to stdout, all else to
 stderr. A log line is `YYYY/MM/DD HH:MM:SS <text>`, as Go's log package writes it; warnings and
-errors of the client library have their level before the text. When whoever reads our stdout has
-gone, the tool ends quietly. Knows nothing of what a tool does.
+errors of the client library have their level before the text. Knows nothing of what a tool does.
 """
 
 import asyncio
 import logging
-import os
 import signal
-import stat
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +17,10 @@ from typing import ClassVar, Generic, NoReturn, Self, TypeVar
 from pumpline.core.text import flags
 from pumpline.core.text.flags import BOOL, Flag, OptionsError
 from pumpline.core.text.version import version_line
-from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK, read_flags
+from pumpline.tools.daemon import read_flags
+from pumpline.tools.exit_codes import EXIT_FAILED, EXIT_OK
 from pumpline.tools.serving import event_loop
-from pumpline.tools.standard_streams import STDOUT, forget_stdout, open_standard_streams
+from pumpline.tools.standard_streams import run_with_streams
 
 VERSION_FLAG = Flag("version", BOOL, False, "print the version and exit")
 
@@ -85,8 +83,10 @@ class Tool(Generic[Options]):
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """From the command line to the exit code."""
-        open_standard_streams()
         arguments = sys.argv[1:] if argv is None else argv
+        return run_with_streams(self.options.program, lambda: self._main(arguments))
+
+    def _main(self, arguments: Sequence[str]) -> int:
         program = self.options.program
         given = read_flags(program, self.flags, arguments, self.examples).values
         if given.pop("version", False):
@@ -105,8 +105,6 @@ class Tool(Generic[Options]):
         except (ToolFailure, OptionsError) as failure:
             log.error("%s", failure)
             return EXIT_FAILED
-        except BrokenPipeError:
-            pass
         return EXIT_OK
 
     async def _run(self, options: Options) -> None:
@@ -136,36 +134,5 @@ def log_as_go() -> None:
     log.setLevel(logging.INFO)
 
 
-def write_out(data: bytes) -> None:
-    """To stdout, at once. BrokenPipeError if its reader has gone; ToolFailure, in NSQ's words, if
-    it cannot be written."""
-    try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        forget_stdout()
-        raise
-    except OSError as error:
-        forget_stdout()
-        cause = (error.strerror or str(error)).lower()
-        raise ToolFailure(f"ERROR: failed to write to os.Stdout - {cause}") from None
-
-
 def fail(text: str) -> NoReturn:
     raise ToolFailure(text)
-
-
-def when_nobody_reads_stdout(then: Callable[[], None]) -> None:
-    """Call this once the reader of a pipe has gone, though nothing is written to it. What was
-    written before may all be in the pipe, so that no write ever fails."""
-    if not stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
-        return
-    loop = asyncio.get_running_loop()
-    pipe = os.dup(STDOUT)  # another file may be put in its place
-
-    def on_error() -> None:
-        loop.remove_reader(pipe)
-        os.close(pipe)
-        then()
-
-    loop.add_reader(pipe, on_error)  # the end we write to is never readable

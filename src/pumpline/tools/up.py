@@ -29,11 +29,11 @@ from pumpline.nsqd.options import Options as NsqdOptions
 from pumpline.nsqlookupd.options import NsqlookupdOptions
 from pumpline.tools.arguments import CommandLine, UsageError, run_command
 from pumpline.tools.daemon import (
-    EXIT_FAILED,
     STDLIB_LEVELS_PER_LEVEL,
     DaemonServer,
     log_to_stderr,
 )
+from pumpline.tools.exit_codes import EXIT_FAILED
 from pumpline.tools.log_lines import LineFormatter
 from pumpline.web.sockets import ListeningSockets, StartupError
 

@@ -28,8 +28,9 @@ from pumpline.tools.demo.killable_nsqd import KillableNsqd
 from pumpline.tools.demo.picture import Outage, Sample, chart
 from pumpline.tools.demo.shop import CHANNEL, TOPIC, Ledger, Shop, consume, produce, publish
 from pumpline.tools.demo.table import Books, OrdersTable, why_not
+from pumpline.tools.exit_codes import EXIT_FAILED, EXIT_OK
+from pumpline.tools.standard_streams import StdoutError, run_with_streams
 
-EXIT_OK, EXIT_FAILED = 0, 1
 SAMPLE_S = 0.25
 DRAIN_S_MAX = 60.0
 WARM_UP_BATCHES = 4  # Spark's first ones take seconds: its code is not compiled yet
@@ -46,8 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--picture", default="pumpline-demo.svg", help="where it goes (%(default)s)"
     )
     parser.add_argument("--no-spark", action="store_true", help="the brokers alone")
-    arguments = parser.parse_args(sys.argv[1:] if argv is None else argv)
+    given = sys.argv[1:] if argv is None else argv
+    return run_with_streams("pumpline demo", lambda: _run(parser.parse_args(given)))
+
+
+def _run(arguments: Namespace) -> int:
     console = Console(highlight=False)
+    unwritten: BaseException | None = None
     logging.getLogger("pumpline.client").setLevel(
         logging.CRITICAL
     )  # the demo reports the kill itself
@@ -55,9 +61,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = EXIT_FAILED
         try:
             code = asyncio.run(Demo(console, Path(directory), arguments).run())
+        except* StdoutError as failures:
+            unwritten = failures
         except* (OSError, TimeoutError) as failures:
             for error in failures.exceptions:
                 console.print(f"[red]The demo could not finish:[/] {escape(str(error))}")
+    while isinstance(unwritten, BaseExceptionGroup):
+        unwritten = unwritten.exceptions[0]
+    if unwritten is not None:
+        raise unwritten
     return code
 
 

@@ -9,6 +9,7 @@ from pumpline.core.text.flags import STRINGS, option
 from pumpline.tools.arguments import UsageError
 from pumpline.tools.doctor.checks import CHECKS, Finding, Level, findings_of
 from pumpline.tools.doctor.evidence import Evidence, gather_evidence
+from pumpline.tools.standard_streams import StdoutError
 from pumpline.tools.verbs.verb import Call, Verb, VerbOptions, run_verb
 
 STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.CRITICAL: "bold red"}
@@ -28,27 +29,35 @@ def run(call: Call[DoctorOptions]) -> int:
     evidence = gather_evidence(call.cluster, call.options.token_file, timeout_s)
     findings = [each for each in findings_of(evidence) if each.check not in skipped]
     worst = max((each.level for each in findings), default=Level.OK)
-    if call.out.is_table:
-        _show(evidence, findings, skipped)
-    else:
-        call.out.document(
+    try:
+        if call.out.is_table:
+            _show(evidence, findings, skipped)
+        else:
+            call.out.document(_document(evidence, findings, skipped, worst))
+    except StdoutError as error:
+        if not error.is_closed:
+            raise
+    return worst  # whether or not somebody reads all of it
+
+
+def _document(
+    evidence: Evidence, findings: list[Finding], skipped: Sequence[str], worst: Level
+) -> dict[str, object]:
+    return {
+        "status": worst.name.lower(),
+        "nodes": len(evidence.processes),
+        "nsqlookupds": len(evidence.lookupds),
+        "checks": [name for name in CHECKS if name not in skipped],
+        "findings": [
             {
-                "status": worst.name.lower(),
-                "nodes": len(evidence.processes),
-                "nsqlookupds": len(evidence.lookupds),
-                "checks": [name for name in CHECKS if name not in skipped],
-                "findings": [
-                    {
-                        "level": each.level.name.lower(),
-                        "check": each.check,
-                        "subject": each.subject,
-                        "text": each.text,
-                    }
-                    for each in findings
-                ],
+                "level": each.level.name.lower(),
+                "check": each.check,
+                "subject": each.subject,
+                "text": each.text,
             }
-        )
-    return worst
+            for each in findings
+        ],
+    }
 
 
 def _show(evidence: Evidence, findings: list[Finding], skipped: Sequence[str]) -> None:

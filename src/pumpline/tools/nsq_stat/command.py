@@ -12,7 +12,8 @@ from pumpline.tools.cluster.options import ClusterOptions
 from pumpline.tools.nsq_stat import rows
 from pumpline.tools.nsq_stat.options import StatOptions
 from pumpline.tools.nsq_stat.rows import Round, StatRow
-from pumpline.tools.tool import Signals, Tool, ToolFailure, log, write_out
+from pumpline.tools.stdout import Stdout
+from pumpline.tools.tool import Signals, Tool, ToolFailure, log
 
 EXAMPLES = """
 nsq_stat --topic=orders --channel=billing --lookupd-http-address=127.0.0.1:4161
@@ -25,12 +26,13 @@ nsq_stat --topic=orders --all-channels --json --nsqd-http-address=127.0.0.1:4151
 class StatPrinter:
     """Rows as NSQ's tool prints them for one channel; with names for several."""
 
-    def __init__(self, options: StatOptions) -> None:
+    def __init__(self, options: StatOptions, out: Stdout) -> None:
+        self._out = out
         self._is_one = len(options.channel) == 1 and not options.all_channels
         self._is_json = options.json
         self._rounds = 0
 
-    def print(self, found: list[StatRow]) -> None:
+    async def print(self, found: list[StatRow]) -> None:
         """The rows of a round; the baseline, which is the first, has none."""
         line: Callable[[StatRow], str] = rows.as_line if self._is_one else rows.as_named_line
         header = rows.HEADER if self._is_one else rows.NAMED_HEADER
@@ -38,7 +40,8 @@ class StatPrinter:
             line, header = rows.as_json_line, ""
         is_due = self._rounds % rows.HEADER_EVERY == 0
         self._rounds += 1
-        write_out("".join([header if is_due else "", *map(line, found)]).encode())
+        text = "".join([header if is_due else "", *map(line, found)])
+        await self._out.write([text.encode()])
 
 
 class StatRounds:
@@ -91,13 +94,19 @@ class StatRounds:
 
 async def work(options: StatOptions, signals: Signals) -> None:
     rounds = StatRounds(options)
-    printer = StatPrinter(options)
+    async with Stdout(signals.stop) as out:
+        await _print_rounds(options, signals, rounds, StatPrinter(options, out))
+
+
+async def _print_rounds(
+    options: StatOptions, signals: Signals, rounds: StatRounds, printer: StatPrinter
+) -> None:
     before = await asyncio.to_thread(rounds.ask)
     for name in options.channel:
         if name not in before.channels:
             text = f"failed to find channel({name}) in stats metadata for topic({options.topic})"
             raise ToolFailure(f"ERROR: {text}")
-    printer.print([])
+    await printer.print([])
     printed = 0
     while not await _is_stopped(signals, options.interval_ns / NS_PER_S):
         try:
@@ -105,7 +114,7 @@ async def work(options: StatOptions, signals: Signals) -> None:
         except ToolFailure as failure:  # they may be back in the next round
             log.error("%s", failure)
             continue
-        printer.print(rounds.rows(before, now))
+        await printer.print(rounds.rows(before, now))
         before = now
         printed += 1
         if printed == options.rows_max:

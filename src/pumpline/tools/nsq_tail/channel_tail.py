@@ -11,7 +11,7 @@ async def tail_channel(consumer: Consumer, display: Display) -> None:
     """Until the consumer is stopped."""
     consumer.start()
     async for batch in consumer.batches(max(1, consumer.max_in_flight)):
-        seen = display.show(_tailed(consumer.topic, batch))
+        seen = await display.show(_tailed(consumer.topic, batch))
         for message in batch[:seen]:
             message.finish()
         for message in batch[seen:]:

@@ -14,7 +14,8 @@ from pumpline.tools.nsq_tail.display import Display
 from pumpline.tools.nsq_tail.formats import printer
 from pumpline.tools.nsq_tail.log_tail import PEEK_MESSAGES, LogTail, TailRange
 from pumpline.tools.nsq_tail.options import TailOptions
-from pumpline.tools.tool import Signals, Tool, ToolFailure, log, when_nobody_reads_stdout
+from pumpline.tools.stdout import Stdout
+from pumpline.tools.tool import Signals, Tool, ToolFailure, log
 
 EXAMPLES = """
 nsq_tail --topic=orders --lookupd-http-address=127.0.0.1:4161
@@ -26,18 +27,20 @@ nsq_tail --topic=orders --from=2026-11-16T08:00:00Z --contains=Hamburg \\
 
 
 async def work(options: TailOptions, signals: Signals) -> None:
-    # The display sets `stop`, too: SIGTERM, enough messages and a closed pipe end it alike.
-    display = Display(
-        printer(format=options.format, as_json=options.json, print_topic=options.print_topic),
-        count_max=max(options.n, 0),
-        contains=options.contains.encode("utf-8", "surrogateescape"),
-        stop=signals.stop,
-    )
-    when_nobody_reads_stdout(signals.stop.set)
-    if options.reads_log:
-        await _tail_logs(options, display, signals)
-    else:
-        await _tail_channels(options, display, signals)
+    # stdout and the display set `stop`, too: SIGTERM, a closed pipe and enough messages end it
+    # alike.
+    async with Stdout(signals.stop) as out:
+        display = Display(
+            out,
+            printer(format=options.format, as_json=options.json, print_topic=options.print_topic),
+            count_max=max(options.n, 0),
+            contains=options.contains.encode("utf-8", "surrogateescape"),
+            stop=signals.stop,
+        )
+        if options.reads_log:
+            await _tail_logs(options, display, signals)
+        else:
+            await _tail_channels(options, display, signals)
 
 
 async def _tail_channels(options: TailOptions, display: Display, signals: Signals) -> None:
@@ -47,7 +50,11 @@ async def _tail_channels(options: TailOptions, display: Display, signals: Signal
     consumers: list[Consumer] = []
     for topic in options.topic:
         log.info("Adding consumer for topic: %s", topic)
-        consumers.append(options.new_consumer(topic, channel))
+        # Messages wait for a slow reader of stdout, as long as it takes: they are touched, and not
+        # given up, which would finish them unprinted.
+        consumers.append(
+            options.new_consumer(topic, channel, auto_touch=True, default_attempts_max=0)
+        )
     await options.check_nsqds()
     tails = [asyncio.create_task(tail_channel(each, display)) for each in consumers]
     stopped = asyncio.create_task(signals.stop.wait())

@@ -87,7 +87,7 @@ class LogTail:
             if page.first > at:
                 log.warning("%d messages of %s are gone", page.first - at, self._topic)
             messages = [each for each in page.messages if to is None or each.offset < to]
-            self._display.show(self._tailed(each) for each in messages)
+            await self._display.show(self._tailed(each) for each in messages)
             if page.next == at:
                 await asyncio.sleep(POLL_S)
             at = page.next

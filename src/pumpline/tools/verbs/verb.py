@@ -11,7 +11,7 @@ from pumpline.tools.cluster.cluster import Answers, ClusterClient, unique
 from pumpline.tools.cluster.figures import SeenNode, read_stats
 from pumpline.tools.cluster.node import ClusterNode
 from pumpline.tools.cluster.options import ClusterOptions
-from pumpline.tools.daemon import EXIT_FAILED, EXIT_OK
+from pumpline.tools.exit_codes import EXIT_FAILED, EXIT_OK
 from pumpline.tools.verbs.output import Output, note
 
 T = TypeVar("T")

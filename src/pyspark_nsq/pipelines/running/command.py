@@ -76,7 +76,7 @@ def main(module: ModuleType, argv: Sequence[str] | None = None) -> int:
         return pipeline.run(arguments, console(sys.stderr))
     except BrokenPipeError:  # the reader of its output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
+        return EXIT_OK
     except (NsqError, PySparkException, Py4JError, ConnectionError) as error:
         print(f"pumpline pipeline {name}: {_said(error)}", file=sys.stderr)
         return EXIT_FAILED

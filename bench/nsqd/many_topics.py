@@ -4,9 +4,12 @@
 |-----------------|------------------------------------------------------------|---------------|
 | pub_topics      | PUB, 2 connections, 50 in flight, 100 topics in turn       | published / s |
 | pub_topics1000  | the same over 1,000 topics                                 | published / s |
+| mpub_topics1000 | MPUB of 10, 2 connections, 50 in flight, 1,000 topics      | published / s |
 | http_pub_topics | POST /pub, 20 connections kept open, 100 topics in turn    | published / s |
 | sub_topics      | a backlog in 100 topics, a consumer with RDY 100 on each   | received / s  |
 | both_topics     | pub_topics, with those consumers, at most 20,000 apart     | received / s  |
+| mpub_fsync      | `mpub` of bench.nsqd.workloads with --sync-every=1         | published / s |
+| pub_fsync       | `pub_sync` of bench.nsqd.workloads with --sync-every=1     | published / s |
 | sync_topics     | pub_topics with --sync-every=1, then the same to one topic | 100 / one     |
 
 Messages have 200 bytes, every topic has a channel. In turn: each message of a connection goes to
@@ -37,11 +40,20 @@ from bench.nsqd.load import (
     receive_into,
 )
 from bench.nsqd.measuring import Figure, Size, measure
-from bench.nsqd.workloads import CHANNEL, PUB_WINDOW, Target, Workload, at_least
+from bench.nsqd.workloads import (
+    CHANNEL,
+    PUB_WINDOW,
+    Target,
+    Workload,
+    at_least,
+    run_mpub,
+    run_pub_sync,
+)
 
 TOPICS = 100
 CONNECTIONS = 2
 HTTP_CONNECTIONS = 20
+SMALL_MPUB_MESSAGES = 10
 RDY = 100
 LEAD_MESSAGES = 20_000
 
@@ -143,7 +155,9 @@ def preload_topics(server: Server, topics: Sequence[str], messages: int) -> None
         load.wait_until(server, [slot], messages=commands_max * MPUB_MESSAGES)
 
 
-def _publish(server: Server, size: Size, topics: Sequence[str]) -> Figure:
+def _publish(
+    server: Server, size: Size, topics: Sequence[str], *, messages_per_command: int = 1
+) -> Figure:
     with LoadProcesses() as load:
         slots = [
             # Connections begin at different topics, as if they had been running for a while.
@@ -152,6 +166,7 @@ def _publish(server: Server, size: Size, topics: Sequence[str]) -> Figure:
                 server.tcp_port,
                 _turned(topics, index, CONNECTIONS),
                 window=PUB_WINDOW,
+                messages_per_command=messages_per_command,
             )
             for index in range(CONNECTIONS)
         ]
@@ -170,6 +185,11 @@ def run_pub_topics(server: Server, size: Size) -> Figure:
 
 def run_pub_topics1000(server: Server, size: Size) -> Figure:
     return _publish(server, size, create_topics(server, 10 * TOPICS))
+
+
+def run_mpub_topics1000(server: Server, size: Size) -> Figure:
+    topics = create_topics(server, 10 * TOPICS)
+    return _publish(server, size, topics, messages_per_command=SMALL_MPUB_MESSAGES)
 
 
 def run_http_pub_topics(server: Server, size: Size) -> Figure:
@@ -219,9 +239,12 @@ def sync_flags(_directory: Path) -> Sequence[str]:
 MANY_TOPICS = (
     Workload("pub_topics", run_pub_topics, at_least(1.2)),
     Workload("pub_topics1000", run_pub_topics1000, at_least(1.2)),
+    Workload("mpub_topics1000", run_mpub_topics1000, at_least(1.0)),
     Workload("http_pub_topics", run_http_pub_topics, at_least(1.2)),
     Workload("sub_topics", run_sub_topics, at_least(1.5)),
     Workload("both_topics", run_both_topics, at_least(1.2)),
+    Workload("mpub_fsync", run_mpub, at_least(1.0), flags=sync_flags),
+    Workload("pub_fsync", run_pub_sync, at_least(1.0), flags=sync_flags),
     Workload(
         "sync_topics",
         run_sync_topics,

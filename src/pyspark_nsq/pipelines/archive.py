@@ -55,7 +55,6 @@ EXAMPLES = """
 
 PARQUET = "parquet"
 HOLD = "hold.txt"  # the file in the checkpoint with the name of the hold
-HOLD_BEFORE = "archive"  # the hold of every archive, in checkpoints without that file
 HOLD_MARK_BYTES = 4
 
 
@@ -106,7 +105,7 @@ class Archive:
                 raise BadOption(f"--schema: {clash}: a column keeps its type; name another table")
         self.table.keep_settings(json.dumps(asdict(self._settings())))
         if self.hold is None:
-            self.hold = kept_hold(Storage(self.spark, self.checkpoint), is_new=query_id is None)
+            self.hold = kept_hold(Storage(self.spark, self.checkpoint))
         if self.hold:
             shown = {} if "holddescription" in map(str.lower, options) else self._description()
             options = {**options, "hold": self.hold, **shown}
@@ -225,12 +224,12 @@ class Persisted:
         return frame
 
 
-def kept_hold(checkpoint: Storage, *, is_new: bool) -> str:
+def kept_hold(checkpoint: Storage) -> str:
     """The name of an archive's hold. It is kept in the checkpoint, so that it stays the same when
-    the checkpoint is moved. An older checkpoint without the file uses HOLD_BEFORE."""
+    the checkpoint is moved."""
     name = checkpoint.read_text(HOLD)
     if name is None:
-        name = hold_of(checkpoint.root) if is_new else HOLD_BEFORE
+        name = hold_of(checkpoint.root)
         checkpoint.write_text(HOLD, name)
     return name
 

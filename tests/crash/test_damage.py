@@ -36,8 +36,10 @@ def fill(nsqd: KillableNsqd, topics: list[str]) -> None:
     with nsqd.connect() as client:
         for topic in topics:
             for body in SENT:
-                client.mpub(topic, [body])  # each a batch of the log
+                client.mpub(topic, [body])
+                nsqd.flush(topic)  # each is a batch of the log
             assert len(nsqd.segments(topic)) >= 3
+    nsqd.await_flush()  # else the write-ahead log has what is damaged
 
 
 def complaints(nsqd: KillableNsqd, topic: str) -> str:

@@ -134,6 +134,7 @@ def test_kill_while_the_disk_fails_loses_nothing_acknowledged(nsqd: KillableNsqd
 
 def test_write_cut_short_leaves_no_trace(nsqd: KillableNsqd) -> None:
     """The limit lies inside the message: part of it is written before the write fails."""
+    nsqd.flush("t")
     size_bytes = nsqd.segments("t")[0].stat().st_size
     with (
         nsqd.connect() as client,
@@ -260,8 +261,11 @@ def test_one_topic_of_many_that_cannot_be_written_is_refused_at_its_place(
         client.publish(full, bytes(50_000))
         for topic in topics:
             client.publish(topic, b"0")
-    # A file may have 50,000 bytes: one topic's log has more.
+    nsqd.await_flush()
+    # A file may have 50,000 bytes: one topic's log has more, and cannot be flushed.
     with nsqd.limited(resource.RLIMIT_FSIZE, 50_000), nsqd.connect() as client:
+        client.publish(full, b"safe")
+        wait_until(lambda: f"failed to write topic {full}".encode() in nsqd.http("GET", "/ping")[1])
         for topic in topics:
             client.send_command(f"DPUB {topic} 0", b"1")
         frames = [client.read_frame() for _ in range(6)]
@@ -269,7 +273,7 @@ def test_one_topic_of_many_that_cannot_be_written_is_refused_at_its_place(
         assert frames[5][1].startswith(f"E_DPUB_FAILED DPUB failed {EFBIG_REASON}".encode())
         with pytest.raises((EOFError, ConnectionResetError)):
             client.read_frame()
-    kept = [message.body for message in drain(nsqd, full, "c", 2)]
-    assert kept == [bytes(50_000), b"0"]
+    kept = [message.body for message in drain(nsqd, full, "c", 3)]
+    assert kept == [bytes(50_000), b"0", b"safe"]
     for topic in topics[:5]:
         assert [message.body for message in drain(nsqd, topic, "c", 2)] == [b"0", b"1"]

@@ -130,7 +130,7 @@ def test_what_is_not_synced_yet_is_seen_by_nobody(bench: Callable[..., Bench]) -
         assert consumer.read_message().body == b"first"
         run.hold_fsync()
         producer.send_command("PUB t", b"second")
-        wait_until(lambda: b"second" in nsqd.segments("t")[0].read_bytes())
+        wait_until(lambda: nsqd.in_wal(b"second"))
         assert until_barrier(consumer) == []
         assert json.loads(nsqd.http("GET", "/log/offsets?topic=t")[1])["end"] == 1
         assert b"second" not in nsqd.http("GET", "/log/raw?topic=t&from=0&to=9")[1]
@@ -272,6 +272,28 @@ def test_losses_of_power_while_everything_is_repeated(
     assert run.power.bytes_lost > 0, "no cut met unsynced bytes: the test tested nothing"
 
 
+def test_a_client_that_does_not_wait_for_its_fsync_is_not_read_from(
+    bench: Callable[..., Bench],
+) -> None:
+    """What a client can make nsqd hold in memory is bounded."""
+    run = bench(GROUP_COMMIT)
+    command = b"PUB t\n" + (10_000).to_bytes(4) + bytes(10_000)
+    commands = memoryview(command * 10_000)  # 100 MB
+    with run.nsqd.connect() as client:
+        client.publish("t", b"first")
+        run.hold_fsync()
+        client.socket.settimeout(1.0)
+        sent = 0
+        with pytest.raises(TimeoutError):
+            while sent < len(commands):
+                sent += client.socket.send(commands[sent : sent + 65_536])
+        assert sent < 40_000_000  # socket buffers included
+        run.release_fsync()
+        client.send(commands[sent : -(-sent // len(command)) * len(command)])  # the last is whole
+        count = -(-sent // len(command))
+        assert [client.read_response() for _ in range(count)] == [b"OK"] * count
+
+
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
@@ -298,37 +320,8 @@ def test_publish_whose_fsync_fails_is_refused_and_never_delivered(
 def test_publish_that_can_be_neither_synced_nor_cut_off_is_never_delivered(
     bench: Callable[..., Bench],
 ) -> None:
-    """As on a file system that has become read-only for a while."""
-    run = bench(GROUP_COMMIT, "--sync-timeout=10ms")
-    nsqd = run.nsqd
-    create_channel(nsqd, "t", "c")
-    with nsqd.connect() as client:
-        client.publish("t", LARGE)  # the next one does not go to the journal
-    run.break_fsync()
-    run.break_ftruncate()
-    with nsqd.connect() as client:
-        assert refusal(client, "PUB t", b"refused") == f"E_PUB_FAILED PUB failed {EIO_TEXT}"
-    run.mend_fsync()
-    with nsqd.connect() as client:
-        client.publish("other", b"x")  # fsyncs succeed again
-    for _ in range(3):
-        with nsqd.connect() as client:
-            assert refusal(client, "PUB t", b"refused") == f"E_PUB_FAILED PUB failed {EROFS_TEXT}"
-    assert nsqd.http("GET", "/ping")[0] == 500
-    assert [message.body for message in drain(nsqd, "t", "c", 1)] == [LARGE]
-    run.mend_ftruncate()
-    wait_until(lambda: nsqd.http("POST", "/pub?topic=t", b"after") == (200, b"OK"))
-    wait_until(lambda: nsqd.http("GET", "/ping")[0] == 200)
-    assert [message.body for message in drain(nsqd, "t", "c", 1)] == [b"after"]
-    await_checkpoint(nsqd, "t", "c")
-    nsqd.kill()
-    nsqd.again()
-    assert drain(nsqd, "t", "c", 0) == []
-
-
-def test_publish_that_the_journal_can_neither_sync_nor_cut_off_is_never_delivered(
-    bench: Callable[..., Bench],
-) -> None:
+    """As on a file system that has become read-only for a while. As soon as fsyncs succeed again,
+    the next file of the write-ahead log is written to."""
     run = bench(GROUP_COMMIT, "--sync-timeout=10ms")
     nsqd = run.nsqd
     for topic in ("t", "other"):
@@ -341,11 +334,11 @@ def test_publish_that_the_journal_can_neither_sync_nor_cut_off_is_never_delivere
         with nsqd.connect() as client:
             answer = refusal(client, f"PUB {topic}", b"refused")
             assert answer == f"E_PUB_FAILED PUB failed {EIO_TEXT}"
+    assert nsqd.http("GET", "/ping")[0] == 500
     run.mend_fsync()
-    run.mend_ftruncate()
-    wait_until(lambda: not any(path.stat().st_size for path in nsqd.data_path.glob("journal-*")))
-    with nsqd.connect() as client:
-        client.publish("t", b"after")
+    wait_until(lambda: nsqd.http("POST", "/pub?topic=t", b"after") == (200, b"OK"))
+    wait_until(lambda: nsqd.http("GET", "/ping")[0] == 200)
+    wait_until(lambda: not nsqd.in_wal(b"refused"))
     nsqd.kill()
     nsqd.again()
     assert [message.body for message in drain(nsqd, "t", "c", 2)] == [b"before", b"after"]
@@ -355,7 +348,7 @@ def test_publish_that_the_journal_can_neither_sync_nor_cut_off_is_never_delivere
 def test_consumer_that_lags_behind_gets_what_replaced_a_refused_publish(
     bench: Callable[..., Bench],
 ) -> None:
-    """It may have read the refused messages from the file before they were taken back."""
+    """It may have read the batch with the refused message before that was taken back."""
     run = bench(GROUP_COMMIT, "--mem-queue-size=0")
     create_channel(run.nsqd, "t", "c")
     with run.nsqd.connect() as producer, run.nsqd.connect() as consumer:
@@ -364,9 +357,8 @@ def test_consumer_that_lags_behind_gets_what_replaced_a_refused_publish(
         run.hold_fsync()
         run.break_fsync()
         producer.send_command("PUB t", b"refused")
-        segment = run.nsqd.segments("t")[0]
-        wait_until(lambda: b"refused" in segment.read_bytes())
-        consumer.rdy(1)  # reads a block of the file, the unsynced message with it
+        wait_until(lambda: run.nsqd.in_wal(b"refused"))
+        consumer.rdy(1)  # reads the batch that the unsynced message is in
         assert consumer.read_message().body == b"before 0"
         run.release_fsync()
         with pytest.raises(ErrorFrame, match="E_PUB_FAILED"):

@@ -69,6 +69,7 @@ def test_tokens_are_known_after_their_messages_were_consumed_and_dropped(
         assert publish(nsqd, token)[0] == 200
     drain(nsqd, "t", "c", len(tokens))
     await_checkpoint(nsqd, "t", "c")
+    nsqd.await_flush()
     nsqd.drop_history("t")
     assert len(nsqd.segments("t")) == 1
     nsqd.kill()

@@ -16,7 +16,7 @@ import pytest
 
 from pumpline.core.messages.batches import LogBatch
 from pumpline.core.messages.crc import crc32
-from pumpline.core.messages.delivery import Journal, Pending, restore
+from pumpline.core.messages.delivery import DeliveryDelta, Pending, restore
 from pumpline.log import cursor
 from pumpline.log.cursor import Clocks
 from pumpline.log.directory import Directory, DirectoryError, Manifest, Metadata
@@ -175,7 +175,7 @@ def test_damaged_segments_cost_what_is_damaged(rounds: Rounds, new_path: Iterato
 # -- cursors ----------------------------------------------------------------------------------
 
 
-def a_journal(rng: random.Random) -> Journal:
+def a_journal(rng: random.Random) -> DeliveryDelta:
     low = rng.randint(0, 100)
     following = low + rng.randint(0, 100)
     starts = sorted(rng.sample(range(low, low + 200, 10), rng.randint(0, 5)))
@@ -184,7 +184,7 @@ def a_journal(rng: random.Random) -> Journal:
         Pending(rng.randint(low, low + 200), rng.randint(0, 70_000) & 0xFFFF, rng.choice((0, 5)))
         for _ in range(rng.randint(0, 5))
     ]
-    return Journal(low, following, spans, pending)
+    return DeliveryDelta(low, following, spans, pending)
 
 
 def same_until(first: bytes, second: bytes) -> int:
@@ -195,8 +195,8 @@ def same_until(first: bytes, second: bytes) -> int:
 
 def test_damaged_cursor_keeps_the_records_before_the_damage(rounds: Rounds) -> None:
     def play(rng: random.Random) -> None:
-        journals = [a_journal(rng) for _ in range(rng.randint(1, 6))]
-        records = [cursor.encode(each, Clocks(0, WALL_AHEAD_NS)) for each in journals]
+        deltas = [a_journal(rng) for _ in range(rng.randint(1, 6))]
+        records = [cursor.encode(each, Clocks(0, WALL_AHEAD_NS)) for each in deltas]
         data = b"".join(records)
         damaged = mutated(rng, data)
         with within(LIMIT_S):
@@ -205,7 +205,7 @@ def test_damaged_cursor_keeps_the_records_before_the_damage(rounds: Rounds) -> N
         assert used <= len(damaged)
         ends = itertools.accumulate(map(len, records))
         kept = sum(end <= same_until(data, damaged) for end in ends)
-        assert decoded[:kept] == journals[:kept]
+        assert decoded[:kept] == deltas[:kept]
 
     rounds(play)
 

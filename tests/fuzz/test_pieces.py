@@ -41,7 +41,7 @@ async def outcome(broker: Broker, parts: list[bytes]) -> tuple[list[replies.Fram
     assert not rest
     replies.check(frames)
     left = {
-        topic.name: (topic.message_count, topic.message_bytes, sorted(topic.channels))
+        topic.name: (topic.message_count, topic.log.message_bytes, sorted(topic.channels))
         for topic in broker.topics.values()
     }
     for name in left:

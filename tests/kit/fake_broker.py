@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
+from pumpline.log.completion import Completion
 from pumpline.log.directory import Directory
 from pumpline.log.files import FilePool
 from pumpline.log.log import Log
@@ -14,7 +15,6 @@ from pumpline.log.scheduling import Offload
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.consumer import Buffer, ChannelConsumer
-from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.queue.topics import Topics
@@ -59,6 +59,9 @@ class Clock:
         handle = Handle(self.passed_ns + round(delay_s * NS_PER_S), callback)
         self._timers.append(handle)
         return handle
+
+    def forget_timers(self) -> None:
+        self._timers.clear()
 
     @property
     def waiting(self) -> list[Handle]:
@@ -120,6 +123,8 @@ class FakeBroker:
         self.options = options or Options()
         self.clock = Clock()
         self.threads = Threads()
+        self._path = path
+        self._offload = offload
         self._soon: list[Callable[[], None]] = []
         self.tick = Tick(
             self._soon.append,
@@ -127,11 +132,14 @@ class FakeBroker:
             steady_clock=self.clock.steady_ns,
             wall_clock=self.clock.wall_ns,
         )
+        self._open()
+
+    def _open(self) -> None:
         self.disk = Disk(
-            Directory(str(path)),
+            Directory(str(self._path)),
             self.options,
             clock=self.tick,
-            offload=offload or self.threads,
+            offload=self._offload or self.threads,
             later=self.clock.later,
             files=FilePool(16),
         )
@@ -143,25 +151,25 @@ class FakeBroker:
 
     def load(self) -> Topics:
         """What a broker finds in the directory after this one was killed."""
-        self.topics = KnownIds(self.options, self.tick, self.disk)
+        self.clock.forget_timers()
+        self.threads.forget()
+        self._soon.clear()
+        self._open()
         self.topics.load()
         self.run()
         return self.topics
 
-    def publish(self, topic: Topic, *bodies: bytes, delay_ns: int = 0) -> Ticket:
+    def publish(self, topic: Topic, *bodies: bytes, delay_ns: int = 0) -> Completion:
+        """In one batch of the topic."""
         for body in bodies:
-            topic.intake.put(body, 0, len(body), delay_ns=delay_ns)
-        ticket = topic.intake.ticket()
+            topic.publishing.add(body, 0, len(body), delay_ns=delay_ns, alone=True)
+        completion = topic.publishing.completion()
         self.run()
-        return ticket
+        return completion
 
-    def pub(self, topic: Topic, body: bytes = b"m") -> Ticket:
-        """As a PUB does: to the journal if that takes it. Neither ticks nor threads run."""
-        ticket = self.topics.journaling.put(topic, body, 0, len(body))
-        if ticket is None:
-            topic.intake.put(body, 0, len(body))
-            ticket = topic.intake.ticket()
-        return ticket
+    def pub(self, topic: Topic, body: bytes = b"m") -> Completion:
+        """As a PUB does: in the open batch if there is one. Neither ticks nor threads run."""
+        return topic.publishing.add(body, 0, len(body))
 
     def consume(
         self,

@@ -86,6 +86,10 @@ class Threads:
     def __call__(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self.waiting.append((job, done))
 
+    def forget(self) -> None:
+        self.waiting.clear()
+        self.finished.clear()
+
     def work(self, index: int = 0) -> None:
         """Run one job; its outcome is not reported yet."""
         job, done = self.waiting.pop(index)

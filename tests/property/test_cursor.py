@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from pumpline.core.messages.crc import crc32
-from pumpline.core.messages.delivery import Journal, Pending
+from pumpline.core.messages.delivery import DeliveryDelta, Pending
 from pumpline.log import cursor
 from pumpline.log.cursor import Clocks
 
@@ -17,22 +17,22 @@ pending = st.lists(
     st.builds(Pending, offsets, st.integers(0, 0xFFFF), st.just(0) | st.integers(1, 1 << 62)),
     max_size=5,
 )
-journals = st.lists(st.builds(Journal, offsets, offsets, spans, pending), max_size=4)
+deltas = st.lists(st.builds(DeliveryDelta, offsets, offsets, spans, pending), max_size=4)
 
 
-def encoded(records: list[Journal]) -> bytes:
+def encoded(records: list[DeliveryDelta]) -> bytes:
     return b"".join(cursor.encode(each, Clocks(0, AHEAD_NS)) for each in records)
 
 
-@given(records=journals)
-def test_records_are_read_back_as_they_were_written(records: list[Journal]) -> None:
+@given(records=deltas)
+def test_records_are_read_back_as_they_were_written(records: list[DeliveryDelta]) -> None:
     data = encoded(records)
     assert cursor.decode(data, Clocks(0, AHEAD_NS), delay_max_ns=1 << 62) == (records, len(data))
 
 
 @settings(max_examples=30)
-@given(records=journals)
-def test_a_file_cut_at_any_byte_gives_its_whole_records(records: list[Journal]) -> None:
+@given(records=deltas)
+def test_a_file_cut_at_any_byte_gives_its_whole_records(records: list[DeliveryDelta]) -> None:
     data = encoded(records)
     ends = [len(encoded(records[:count])) for count in range(len(records) + 1)]
     for cut in range(len(data)):
@@ -44,8 +44,10 @@ def test_a_file_cut_at_any_byte_gives_its_whole_records(records: list[Journal]) 
 
 
 @settings(max_examples=50)
-@given(records=journals.filter(bool), data=st.data())
-def test_a_damaged_record_ends_what_is_read(records: list[Journal], data: st.DataObject) -> None:
+@given(records=deltas.filter(bool), data=st.data())
+def test_a_damaged_record_ends_what_is_read(
+    records: list[DeliveryDelta], data: st.DataObject
+) -> None:
     raw = bytearray(encoded(records))
     ends = [len(encoded(records[:count])) for count in range(len(records) + 1)]
     at = data.draw(st.integers(0, len(raw) - 1))
@@ -66,7 +68,7 @@ def test_random_bytes_are_no_cursor(data: bytes) -> None:
 def test_a_due_time_is_a_date_whatever_the_steady_clock_says_after_a_restart(
     due_ns: int, step_ns: int
 ) -> None:
-    data = encoded([Journal(0, 1, [], [Pending(0, 1, due_ns)])])
+    data = encoded([DeliveryDelta(0, 1, [], [Pending(0, 1, due_ns)])])
     [read], _ = cursor.decode(data, Clocks(0, AHEAD_NS + step_ns), delay_max_ns=1 << 62)
     [item] = read.pending
     assert item.due_ns == max(min(due_ns - step_ns, due_ns), 1)
@@ -80,7 +82,7 @@ def test_a_due_time_is_a_date_whatever_the_steady_clock_says_after_a_restart(
 def test_a_record_that_does_not_say_when_it_was_written_has_no_longer_delays_than_there_may_be(
     due_ns: int, step_ns: int, longest_ns: int
 ) -> None:
-    data = encoded([Journal(0, 1, [], [Pending(0, 1, due_ns)])])
+    data = encoded([DeliveryDelta(0, 1, [], [Pending(0, 1, due_ns)])])
     payload = data[8:-8]
     old = (4 + len(payload)).to_bytes(4, "big") + crc32(payload).to_bytes(4, "big") + payload
     [read], _ = cursor.decode(old, Clocks(0, AHEAD_NS - step_ns), delay_max_ns=longest_ns)

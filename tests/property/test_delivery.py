@@ -1,7 +1,7 @@
 """A channel's delivery state against a plain model that knows the place of every message.
 
-At any time, what a restart would find (the snapshot and the journals written so far) must describe
-the state as of the last journal with every lease returned: nothing lost, nothing finished back,
+At any time, what a restart would find (the snapshot and the deltas written so far) must describe
+the state as of the last delta with every lease returned: nothing lost, nothing finished back,
 attempts and due times kept.
 """
 
@@ -11,7 +11,7 @@ from enum import Enum, auto
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pumpline.core.messages.delivery import Delivery, Journal, restore
+from pumpline.core.messages.delivery import Delivery, DeliveryDelta, restore
 from pumpline.core.messages.leases import NEVER_NS, Leases
 
 CONSUMERS = 3
@@ -241,7 +241,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def empty(self) -> None:
         for leases in self.leases:
             leases.clear()
-        self.state.seek(self.end)  # the end is never behind: a journal will do
+        self.state.seek(self.end)  # the end is never behind: a delta will do
         self.ready.clear()
         self.behind.clear()
         for message in self.messages.values():
@@ -263,8 +263,8 @@ class DeliveryMachine(RuleBasedStateMachine):
         self._snapshot()
 
     @rule()
-    def journal(self) -> None:
-        self.journals.append(self.state.take_journal())
+    def delta(self) -> None:
+        self.deltas.append(self.state.take_delta())
         self._remember()
 
     @rule()
@@ -274,7 +274,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """Killed: the state is what was written; the log has everything."""
-        self.state = restore(self.journals)
+        self.state = restore(self.deltas)
         self.messages, self.end = {o: m.copy() for o, m in self.written.items()}, self.written_end
         self.leases = [Leases() for _ in range(CONSUMERS)]
         for message in self.messages.values():
@@ -331,7 +331,7 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_restart_would_find_the_last_journal(self) -> None:
-        found = restore(self.journals)
+        found = restore(self.deltas)
         assert found.low >= self.start
         ready, deferred = set(found.ready), _deferred(found)
         assert len(ready) == len(found.ready)
@@ -346,7 +346,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             elif message.place is Place.LEASED:
                 assert offset in ready
             elif message.place is Place.READY:
-                # Woken or not by the time of the journal, its due time is over.
+                # Woken or not by the time of the delta, its due time is over.
                 assert offset in ready or deferred[offset] <= self.written_ns
             if offset in ready or offset in deferred:
                 assert found.attempts.get(offset, 1) == message.deliveries
@@ -391,7 +391,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             self.ready.append(self.behind.pop(0)[1])
 
     def _snapshot(self) -> None:
-        self.journals: list[Journal] = [self.state.snapshot()]
+        self.deltas: list[DeliveryDelta] = [self.state.snapshot()]
         self._remember()
 
     def _remember(self) -> None:

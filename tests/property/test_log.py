@@ -23,14 +23,17 @@ from hypothesis.stateful import (
 )
 
 from pumpline.core.messages.batches import LogBatch
+from pumpline.core.messages.kernels import message
 from pumpline.log import log as log_module
 from pumpline.log import reader as reader_module
 from pumpline.log import segment as segment_module
-from pumpline.log.log import Log
+from pumpline.log.log import Log, State
 from pumpline.log.reader import Reader
-from tests.kit.logs import Disk, batch_of, bodies_of, body_at, bytes_of, read_range
+from pumpline.log.shared_batches import SharedBatches
+from tests.kit.logs import TIMESTAMP_NS, Disk, batch_of, body_at, bytes_of, read_range
 
 READERS = 3
+LINE = b"PUB t\n"
 ERRORS = (errno.EMFILE, errno.EIO)
 
 body_sizes = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), min_size=1, max_size=3)
@@ -52,9 +55,11 @@ class LogMachine(RuleBasedStateMachine):
         ]
         for patch in self.patches:
             patch.start()
-        self.ever: dict[int, bytes] = {}  # everything appended and not taken back
+        self.ever: dict[int, bytes] = {}  # everything that was acknowledged, and not lost
+        self.accepted: dict[int, bytes] = {}  # what may still be refused
+        self.shared = SharedBatches(is_immediate=True)
         self.number = 0
-        self.mark: tuple[int, int, int] | None = None
+        self.mark: tuple[int, int, int] | None = None  # all before it is synced
         self.mark_end = -1  # -1: no mark is held
         self.torn = False  # a failed write could not be undone
         self.log: Log
@@ -75,9 +80,12 @@ class LogMachine(RuleBasedStateMachine):
     @rule(sizes=body_sizes, due_ns=st.sampled_from([0, 0, 99]))
     def append(self, sizes: list[list[int]], due_ns: int) -> None:
         batches = self._batches(sizes, due_ns)
+        self.log.seal_open()  # while it is known what is pending
+        self.shared.take()
         self.log.append(batches)
-        for batch in batches:
-            self.ever.update(zip(range(batch.first, batch.end), bodies_of(batch), strict=True))
+        self.accepted.update(_bodies(batches))
+        self._acknowledged(self.log.accepted)
+        assert self.log.written == self.log.end == self.log.accepted
 
     @rule(sizes=body_sizes, portion=portions, undone=st.booleans())
     def fail_to_append(self, sizes: list[list[int]], portion: float, undone: bool) -> None:
@@ -94,27 +102,106 @@ class LogMachine(RuleBasedStateMachine):
             truncate = os.ftruncate if undone else fail
             with mock.patch("os.ftruncate", truncate):
                 try:
+                    self.log.seal_open()
+                    self.shared.take()
                     self.log.append(batches)
                 except OSError:
                     self.torn = self.torn or not undone
+                    self._refused()
                     return
         raise AssertionError("the write did not fail")
 
+    @rule(sizes=body_sizes, due_ns=st.sampled_from([0, 0, 99]))
+    def accept(self, sizes: list[list[int]], due_ns: int) -> None:
+        batches = self._batches(sizes, due_ns)
+        self.log.accept(batches)
+        self.accepted.update(_bodies(batches))
+
+    @rule(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=4))
+    def add_small(self, sizes: list[int]) -> None:
+        """As the kernel does, to the batch that is open."""
+        if not self.log.is_shared:
+            if self.log.accepted > self.log.end:
+                return  # what was accepted goes first
+            self.log.share_batch(self.shared, (LINE,))
+        for body in self._new_bodies(sizes):
+            frames, ends, first_id = self.shared.by_line[LINE]
+            self.accepted[self.log.accepted] = body
+            message_id = first_id + (len(ends) >> 2)
+            message(body, 0, len(body), frames, ends, message_id, TIMESTAMP_NS)
+            self.shared.lines.append(LINE)
+
+    @rule(portion=portions)
+    def acknowledge(self, portion: float) -> None:
+        """A commit succeeds; of batches, an fsync may cover some."""
+        end, accepted = self.log.end, self.log.accepted
+        is_shared = self.log.is_shared
+        self.shared.take()
+        to = accepted if is_shared else end + int(portion * (accepted - end))
+        if to > self.log.end:
+            self.log.advance(to)
+        assert self.log.end == to
+        self._acknowledged(to)
+
+    @rule()
+    def refuse(self) -> None:
+        end = self.log.end
+        self.shared.take()
+        self.log.refuse(end)
+        self._refused()
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+        assert (self.log.written, self.log.state) == (self.log.end, State.OPEN)
+
+    @rule(undone=st.booleans())
+    def fail_to_flush(self, undone: bool) -> None:
+        has_more = self.log.written < self.log.end
+        fail = _failing(errno.ENOSPC)
+        truncate = os.ftruncate if undone else fail
+        with mock.patch("os.writev", fail), mock.patch("os.ftruncate", truncate):
+            try:
+                self.log.flush()
+            except OSError:
+                assert self.log.state is State.STUCK
+            else:
+                assert not has_more
+
+    @precondition(lambda self: not self.log.tail and self.log.open is None)
     @rule(gap=st.integers(0, 9))
     def skip_to(self, gap: int) -> None:
         self.log.skip_to(self.log.end + gap)
         self.mark_end = -1
 
+    @precondition(lambda self: not self._is_stuck)
     @rule()
     def take_mark(self) -> None:
-        self.mark, self.mark_end = self.log.mark(), self.log.end
+        """An fsync succeeds."""
+        self.mark, self.mark_end = self.log.mark(), self.log.written
+        self.log.note_synced(self.log.written)
 
     @precondition(lambda self: self.mark_end >= 0)
-    @rule()
-    def cut_back(self) -> None:
-        self.log.cut_back(self.mark)
-        assert self.log.end == self.mark_end
-        self.ever = {o: body for o, body in self.ever.items() if o < self.mark_end}
+    @rule(later=st.booleans())
+    def cut_back(self, later: bool) -> None:
+        """An fsync fails: what was written since the last one stays readable."""
+        if later:
+            self.log.write_again(self.mark)
+        else:
+            self.log.cut_back(self.mark)
+            assert self.log.written == self.mark_end
+
+    @property
+    def _is_stuck(self) -> bool:
+        return self.log.state is State.STUCK
+
+    def _acknowledged(self, to: int) -> None:
+        for offset in [offset for offset in self.accepted if offset < to]:
+            self.ever[offset] = self.accepted.pop(offset)
+
+    def _refused(self) -> None:
+        self.accepted.clear()
+        assert self.log.accepted == self.log.end
 
     # -- what time does ---------------------------------------------------------------------------
 
@@ -124,8 +211,8 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(low=portions)
     def retire(self, low: float) -> None:
-        visible = self.log.end if self.mark_end < 0 else self.mark_end
-        self.log.retire(len(self.log.consumed(int(low * visible))))
+        synced = self.log.written if self.mark_end < 0 else self.mark_end
+        self.log.retire(len(self.log.consumed(int(low * synced))))
 
     @rule()
     def roll(self) -> None:
@@ -135,15 +222,19 @@ class LogMachine(RuleBasedStateMachine):
     @rule(clean=st.booleans(), torn=portions)
     def restart(self, clean: bool, torn: float) -> None:
         """After a clean stop, or after a kill in the middle of a write."""
+        if clean:
+            self.log.flush()
         mark = self.log.mark() if clean else None
-        end = self.log.end
+        end, written = self.log.end, self.log.written
         newest = self.log.segments[-1].path if self.log.segments else ""
         self.log.close()
         self.disk.files.close()
         if not clean and os.path.exists(newest):
-            data = bytes_of(batch_of(end, [b"never acknowledged"]))
+            data = bytes_of(batch_of(written, [b"never acknowledged"]))
             with open(newest, "ab") as file:
                 file.write(data[: int(torn * (len(data) - 1))])
+        # The write-ahead log has the rest.
+        self.ever = {offset: body for offset, body in self.ever.items() if offset < written}
         self._opened(mark)
         self.log.skip_to(end)  # as the cursors of channels would have it
 
@@ -192,7 +283,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(start=portions)
     def read_everything(self, start: float) -> None:
         at = int(start * self.log.end)
-        found = self.disk.read(self.log, at)
+        found = self._read_from(at)
         expected = {o: body for o, body in self.ever.items() if o >= at}
         assert {o: body for o, body in found.items() if o >= self.log.first} == {
             o: body for o, body in expected.items() if o >= self.log.first
@@ -202,9 +293,9 @@ class LogMachine(RuleBasedStateMachine):
     @rule(start=portions, length=portions, bytes_max=st.integers(1, 2000))
     def read_range(self, start: float, length: float, bytes_max: int) -> None:
         """Raw ranges, one after the other, are exactly the messages; no more than was asked."""
-        visible = self.log.end if self.mark_end < 0 else self.mark_end
-        at = max(int(start * visible), self.log.first)
-        to = at + int(length * max(visible - at, 0))
+        written = self.log.written
+        at = max(int(start * written), self.log.first)
+        to = at + int(length * max(written - at, 0))
         while at < to:
             batches, reached = read_range(self.log, at, to, bytes_max=bytes_max)
             note(f"[{at}, {to}) -> {[(b.first, b.end) for b in batches]}, {reached}")
@@ -223,6 +314,13 @@ class LogMachine(RuleBasedStateMachine):
         assert self.disk.names(".bad") == []
 
     @invariant()
+    def offsets_are_in_order(self) -> None:
+        log = self.log
+        assert log.synced <= max(log.written, self.mark_end)
+        assert log.written <= log.end <= log.accepted
+        assert log.accepted - log.end == len(self.accepted)
+
+    @invariant()
     def sizes_are_those_of_the_files(self) -> None:
         for segment in self.log.segments:
             if os.path.exists(segment.path):
@@ -234,6 +332,10 @@ class LogMachine(RuleBasedStateMachine):
 
     def _opened(self, mark: tuple[int, int, int] | None) -> None:
         self.log = self.disk.open(mark)
+        self.log.keeps_unsynced = True
+        self.log.follow(lambda: None)
+        self.shared = SharedBatches(is_immediate=True)
+        self.accepted.clear()
         self.mark_end = -1
         self.disk.threads.waiting.clear()
         self.disk.threads.finished.clear()
@@ -242,15 +344,34 @@ class LogMachine(RuleBasedStateMachine):
 
     def _batches(self, sizes: list[list[int]], due_ns: int) -> list[LogBatch]:
         batches = []
-        first = self.log.end
+        first = self.log.accepted
         for group in sizes:
-            bodies = []
-            for size in group:
-                self.number += 1
-                bodies.append(b"%d" % self.number + b"." * size)
-            batches.append(batch_of(first, bodies, due_ns=due_ns))
+            batches.append(batch_of(first, self._new_bodies(group), due_ns=due_ns))
             first = batches[-1].end
         return batches
+
+    def _new_bodies(self, sizes: list[int]) -> list[bytes]:
+        numbers = range(self.number, self.number + len(sizes))
+        self.number += len(sizes)
+        return [b"%d" % number + b"." * size for number, size in zip(numbers, sizes, strict=True)]
+
+    def _read_from(self, at: int) -> dict[int, bytes]:
+        reader = self.log.reader(lambda: None)
+        found: dict[int, bytes] = {}
+        while at < self.log.end:
+            batch = reader.batch(at)
+            if batch is None:
+                if not self.disk.threads.run():
+                    break
+            elif not batch.count:  # nothing follows up to here
+                assert batch.first > at
+                at = batch.first
+            else:
+                at = max(at, batch.first)
+                if at < self.log.end:
+                    found[at] = body_at(batch, at)
+                at += 1
+        return found
 
     def _read(self, index: int, offset: int) -> int:
         """What a reader says about an offset is true; returns where the answer ends."""
@@ -261,15 +382,19 @@ class LogMachine(RuleBasedStateMachine):
             assert loading or not there
             return offset
         if not batch.count:  # nothing follows up to here
-            assert batch.first == self.log.end
-            assert not there
+            assert batch.first == self.log.written
+            assert not any(o < batch.first for o in there)
             return batch.first
         note(f"reader {index}: {offset} -> [{batch.first}, {batch.end})")
         assert batch.end > offset
         assert not any(o < batch.first for o in there)  # else it was stepped over
-        for at, body in enumerate(bodies_of(batch), batch.first):
-            assert self.ever[at] == body
+        for at in range(batch.first, min(batch.end, self.log.end)):
+            assert self.ever[at] == body_at(batch, at)
         return batch.end
+
+
+def _bodies(batches: list[LogBatch]) -> dict[int, bytes]:
+    return {o: body_at(batch, o) for batch in batches for o in range(batch.first, batch.end)}
 
 
 def _failing(code: int) -> Callable[..., int]:

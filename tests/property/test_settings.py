@@ -105,8 +105,8 @@ class World:
 
     def publish(self, count: int, *, delay_s: int) -> None:
         before = self.topic.log.end
-        ticket = self.broker.publish(self.topic, *[b"x"] * count, delay_ns=delay_s * NS_PER_S)
-        if ticket.error is not None:
+        completion = self.broker.publish(self.topic, *[b"x"] * count, delay_ns=delay_s * NS_PER_S)
+        if completion.error is not None:
             assert self.rules.max_depth is not None
             assert self.rules.when_full != DROP_OLDEST
             assert before == self.topic.log.end

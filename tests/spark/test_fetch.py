@@ -12,7 +12,7 @@ from pyspark_nsq.errors import DataLoss, NsqError, Unreachable
 from pyspark_nsq.options import ReadOptions, parse_read
 from pyspark_nsq.reading.plan import LogRange
 from pyspark_nsq.reading.task import read_ranges
-from tests.kit.daemons import Nsqd
+from tests.kit.daemons import Nsqd, wait_until
 from tests.kit.spark.topics import name_of, numbered, publish
 from tests.spark.conftest import Retiring
 
@@ -99,8 +99,11 @@ def test_rows_that_are_damaged_on_the_node_s_disk_are_loss_or_left_out(
     start_nsqd: Callable[..., Nsqd], topic: str
 ) -> None:
     node = start_nsqd()
-    publish(node, topic, [b"row %d" % number for number in range(30)], batch=10)
+    for first in (0, 10, 20):
+        publish(node, topic, [b"row %d" % number for number in range(first, first + 10)])
+        node.http("GET", f"/log/peek?topic={topic}")  # flushes: each is a batch of the segment
     wanted = whole(node, topic)
+    wait_until(lambda: not any(path.stat().st_size for path in node.data_path.glob("wal-*")))
     node.kill()
     (segment,) = (node.data_path / "topics" / topic).glob("*.log")
     segment.write_bytes(segment.read_bytes().replace(b"row 15", b"row XV"))

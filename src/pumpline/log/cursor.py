@@ -27,7 +27,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from pumpline.core.messages.crc import crc32
-from pumpline.core.messages.delivery import Journal, Pending
+from pumpline.core.messages.delivery import DeliveryDelta, Pending
 from pumpline.core.messages.spans import Span
 from pumpline.log.files import append_whole, write_whole
 
@@ -52,30 +52,30 @@ class Clocks(NamedTuple):
 class CursorFile:
     """Decides between appending and replacing; the bytes are written by `write`, in any thread."""
 
-    __slots__ = ("_journal_bytes", "_number", "_snapshot_bytes", "path", "written")
+    __slots__ = ("_delta_bytes", "_number", "_snapshot_bytes", "path", "written")
 
     def __init__(self, path: str, *, sound_bytes: int = 0) -> None:
         """`sound_bytes` is the size of a file that can be appended to, as it is."""
         self.path = path
         self.written = 0  # the number of the last write that was done
         self._number = 0
-        self._journal_bytes = sound_bytes
+        self._delta_bytes = sound_bytes
         self._snapshot_bytes = min(sound_bytes, 1)
 
     @property
     def wants_snapshot(self) -> bool:
         limit = max(_JOURNAL_BYTES_MIN, _JOURNAL_RATIO * self._snapshot_bytes)
-        return not self._snapshot_bytes or self._journal_bytes > limit
+        return not self._snapshot_bytes or self._delta_bytes > limit
 
     def note_snapshot(self, data: bytes) -> int:
         """Returns the number of this write."""
         self._snapshot_bytes = len(data)
-        self._journal_bytes = 0
+        self._delta_bytes = 0
         self._number += 1
         return self._number
 
     def note_change(self, data: bytes) -> int:
-        self._journal_bytes += len(data)
+        self._delta_bytes += len(data)
         self._number += 1
         return self._number
 
@@ -91,36 +91,36 @@ def write(path: str, data: bytes, *, snapshot: bool) -> None:
         append_whole(path, data)
 
 
-def encode(journal: Journal, now: Clocks) -> bytes:
+def encode(delta: DeliveryDelta, now: Clocks) -> bytes:
     """One record; due times of the steady clock become dates."""
     steady_ns, wall_ahead_ns = now
     parts = [
-        _FIXED.pack(journal.low, journal.next, len(journal.finished), len(journal.pending)),
-        *[_SPAN.pack(start, end) for start, end in journal.finished],
+        _FIXED.pack(delta.low, delta.next, len(delta.finished), len(delta.pending)),
+        *[_SPAN.pack(start, end) for start, end in delta.finished],
         *[
             _PENDING.pack(offset, attempts & 0xFFFF, due_ns + wall_ahead_ns if due_ns else 0)
-            for offset, attempts, due_ns in journal.pending
+            for offset, attempts, due_ns in delta.pending
         ],
     ]
-    if any(due_ns for _, _, due_ns in journal.pending):
+    if any(due_ns for _, _, due_ns in delta.pending):
         parts.append(_DATE.pack(steady_ns + wall_ahead_ns))
     payload = b"".join(parts)
     return _HEAD.pack(4 + len(payload), crc32(payload)) + payload
 
 
-def decode(data: bytes, now: Clocks, *, delay_max_ns: int) -> tuple[list[Journal], int]:
+def decode(data: bytes, now: Clocks, *, delay_max_ns: int) -> tuple[list[DeliveryDelta], int]:
     """The valid records at the start of `data`, and how many bytes they take. `delay_max_ns` is the
     longest delay there may be."""
-    journals = []
+    deltas = []
     at = 0
     while len(data) - at >= _HEAD.size + _FIXED.size:
         length, crc = _HEAD.unpack_from(data, at)
         payload = data[at + _HEAD.size : at + 4 + length]
         if len(payload) != length - 4 or crc32(payload) != crc or not _is_record(payload):
             break
-        journals.append(_decode_payload(payload, now, delay_max_ns))
+        deltas.append(_decode_payload(payload, now, delay_max_ns))
         at += 4 + length
-    return journals, at
+    return deltas, at
 
 
 def _is_record(payload: bytes) -> bool:
@@ -132,7 +132,7 @@ def _is_record(payload: bytes) -> bool:
     return len(payload) - _FIXED.size - lists_bytes in (0, _DATE.size)
 
 
-def _decode_payload(payload: bytes, now: Clocks, delay_max_ns: int) -> Journal:
+def _decode_payload(payload: bytes, now: Clocks, delay_max_ns: int) -> DeliveryDelta:
     low, following, span_count, pending_count = _FIXED.unpack_from(payload)
     spans_end = _FIXED.size + _SPAN.size * span_count
     spans: list[Span] = list(_SPAN.iter_unpack(payload[_FIXED.size : spans_end]))
@@ -150,4 +150,4 @@ def _decode_payload(payload: bytes, now: Clocks, delay_max_ns: int) -> Journal:
         Pending(offset, attempts, due(date_ns) if date_ns else 0)
         for offset, attempts, date_ns in _PENDING.iter_unpack(payload[spans_end:pending_end])
     ]
-    return Journal(low, following, spans, pending)
+    return DeliveryDelta(low, following, spans, pending)

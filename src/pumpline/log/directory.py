@@ -1,6 +1,8 @@
 """The data directory: the metadata file, and where each topic keeps its log.
 
 ```
+format                                the number of this format
+wal-<number>                          messages on the way to their segments (log.wal)
 nsqd.dat                              topics, channels and pauses, as NSQ writes it
 topics/<topic>/                       one directory a topic
 topics/<topic>/topic.json             manifest: base of the message ids, position of the pump,
@@ -8,8 +10,8 @@ topics/<topic>/topic.json             manifest: base of the message ids, positio
 topics/<topic>/<first offset>.log     segments (log.segment)
 topics/<topic>/<channel>.cursor       channels (log.cursor)
 topics/<topic>/<channel>.cursor.deleted   a channel that nsqd.dat may still name, and is deleted
-topics/<topic>/tokens, tokens.old     publish tokens (log.tokens)
-imported/<date>/                      disk queues of Go nsqd that were taken over (log.diskqueue)
+topics/<topic>/tokens, tokens.old     publish tokens (log.publish_tokens)
+imported/<date>/                      disk queues of Go nsqd that were imported (log.go_diskqueue)
 trash/                                deleted topics on their way out
 ```
 A topic or channel exists if its directory or cursor does, so neither is lost by a crash before
@@ -32,7 +34,9 @@ from pumpline.core.text.settings import TopicSettings
 from pumpline.log import cursor
 from pumpline.log.files import TEMPORARY, sync_file, write_whole
 
+FORMAT = 1  # raised by every change that an older nsqd would misread
 METADATA = "nsqd.dat"
+_FORMAT_NAME = "format"
 PROBE = ".probe"  # written to see whether the disk takes anything
 _MANIFEST = "topic.json"
 _STAGED = ".staged"
@@ -95,7 +99,9 @@ class Directory:
         self._deleted: set[str] = set()  # cursors to be unlinked after the next write of nsqd.dat
 
     def prepare(self) -> None:
-        """Remove what a deletion or a kill left, and make the room for topics."""
+        """Remove what a deletion or a kill left, and make the room for topics. DirectoryError, and
+        nothing is touched, if the directory has a newer format."""
+        self._check_format()
         shutil.rmtree(self._trash, ignore_errors=True)
         for name in (METADATA + TEMPORARY, PROBE):
             with suppress(OSError):
@@ -104,6 +110,23 @@ class Directory:
             os.makedirs(self._topics, exist_ok=True)
             os.makedirs(self._trash, exist_ok=True)  # now: later there may be no room for it
             sync_file(self.path)
+
+    def _check_format(self) -> None:
+        path = os.path.join(self.path, _FORMAT_NAME)
+        try:
+            with open(path, "rb") as file:
+                text = file.read()
+        except FileNotFoundError:
+            with suppress(OSError):  # a full disk: the next start writes it
+                write_whole(path, b"%d\n" % FORMAT, sync=True)
+            return
+        if not text.strip().isdigit():
+            raise DirectoryError(f"{path} does not hold the number of a format: {text[:40]!r}")
+        if int(text) > FORMAT:
+            raise DirectoryError(
+                f"the data directory {self.path} has format {int(text)}, and this version reads "
+                f"formats up to {FORMAT}: use the version that wrote it, or a newer one"
+            )
 
     # -- metadata -----------------------------------------------------------------------------
 
@@ -190,6 +213,11 @@ class Directory:
             return msgspec.json.decode(sealed.manifest, type=Manifest)
         except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
+
+    def founding_paths(self, topic: str) -> list[str]:
+        """What an fsync has to cover so that a loss of power leaves the topic and its manifest."""
+        path = self.topic_path(topic)
+        return [os.path.join(path, _MANIFEST), path, self.topics_path]
 
     def sync_manifest(self, topic: str) -> None:
         """Make what was written last durable; for a thread."""

@@ -1,15 +1,31 @@
-"""A topic's log on disk: segments, the newest of which is written to, and the tail in memory.
+"""A topic's log: segments on disk, the newest of which is written to, and its newest messages in
+memory.
 
-`append` writes batches with one `writev`; an OSError from it means that nothing was appended. What
-was appended survives a kill of the process at once, and a loss of power once `sync` has run. Bytes
-on disk are described in `core.messages.batches` and `log.segment`, damage in `log.recovery`.
+| offset      | everything below it                                                              |
+|-------------|----------------------------------------------------------------------------------|
+| `synced`    | is in a segment and fsynced, as far as this process waited for that              |
+| `written`   | is in a segment                                                                  |
+| `end`       | was acknowledged and can be read: from `written` on, in memory only              |
+| `logged`    | is in the write-ahead log or a segment; from `end` on it waits for an fsync      |
+| `accepted`  | has its offset; from `end` on it may still be refused                            |
 
+`synced <= written <= end <= logged <= accepted`. What was acknowledged and is not written is in the
+write-ahead log of the data directory (`log.wal`), which survives a kill. `log.group_commit`
+accepts, acknowledges and refuses; `log.flusher` and whoever reads the files calls `flush`, which
+writes.
+
+The messages in memory are the *tail*: sealed batches, then the batch that is `open`. All from
+`written` on is there; with `--sync-every=1` all from `synced` on, so that it can be written again
+if its fsync fails.
+
+Bytes on disk are described in `core.messages.batches` and `log.segment`, damage in `log.recovery`.
 Messages are in the order of their publish times, unless the clock was set back. The empty file
 `<offset, 20 digits>.unordered` says that they are from this offset on only.
 
 The log knows nothing of channels: its owner says how far everybody has read (`retire`, `trim`).
 """
 
+import enum
 import logging
 import os
 import time
@@ -20,23 +36,30 @@ from operator import attrgetter
 from weakref import WeakSet, WeakValueDictionary
 
 from pumpline.core.messages.batches import LogBatch
-from pumpline.log.files import FilePool, sync_file, write_all, write_whole
+from pumpline.log.files import FilePool, lacks_room, sync_file, write_all, write_whole
 from pumpline.log.reader import Block, Reader
-from pumpline.log.recovery import Damage, parse, recover, survey
+from pumpline.log.recovered import Recovered
+from pumpline.log.recovery import Damage, recover
 from pumpline.log.scheduling import Later, Offload
-from pumpline.log.segment import OFFSET_END, SUFFIX, DeferredSpan, Segment, offset_in
+from pumpline.log.segment import OFFSET_END, SUFFIX, Segment, offset_in
+from pumpline.log.syncing import LogSync
+from pumpline.log.tail import Tail
 
 _LOG = logging.getLogger(__name__)
 _FIRST = attrgetter("first")
-_END = attrgetter("end")
 _RETRY_S = 1.0
 
 UNORDERED = ".unordered"
 
 
-class Log:
-    keeps_unfinished = False  # the tail is for those who read on; what comes back is on disk
-    dropped = 0  # messages: a ring drops what exceeds its bound, a log on disk nothing
+class State(enum.Enum):
+    OPEN = "open"
+    STUCK = "stuck"  # it could not be flushed: nothing more is accepted until it can be
+    CLOSED = "closed"  # the topic is deleted, or nsqd has stopped
+
+
+class Log(Tail):
+    keeps_unfinished = False  # the tail is for those who read on; requeued messages are on disk
 
     def __init__(
         self,
@@ -47,104 +70,166 @@ class Log:
         offload: Offload,
         later: Later,
         segment_bytes_max: int,
+        keeps_unsynced: bool = False,
         clean: tuple[int, int, int] | None = None,
     ) -> None:
         """Open the log in `directory`, which exists.
 
-        `clean` is what `mark` gave when the log was last closed: if the newest segment still has
-        that size, it needs no check.
+        `keeps_unsynced`: what is written stays in memory until it is synced. `clean` is what `mark`
+        gave when the log was last closed: if the newest segment still has that size, it needs no
+        check.
         """
+        super().__init__(base_id)
         self.directory = directory
-        self.base_id = base_id
+        self.name = os.path.basename(directory)  # of its topic
         self.files = files
         self.offload = offload
-        self.tail: list[LogBatch] = []
-        self.end = 0
-        self.unsynced = 0  # messages
+        self.state = State.OPEN
+        self.written = 0
+        self.unsynced = 0  # messages that are written
+        self.keeps_unsynced = keeps_unsynced
+        # Paths to be synced before the first acknowledgement. Without them a loss of power leaves
+        # nothing that says which messages of the write-ahead log are of this log.
+        self.founding: list[str] = []
+        self.on_written: Callable[[], None] = lambda: None  # more of the tail may be trimmed
+        self.make_room: Callable[[], bool] = lambda: False  # delete history; returns whether it did
         self._later = later
         self._segment_bytes_max = segment_bytes_max
+        self._is_unsound = False  # the segments have to be cut back before more is written
+        self._sound_mark: tuple[int, int, int] | None = None  # to here
+        self._torn: Segment | None = None  # to be cut before it is written to
         self._readers: WeakSet[Reader] = WeakSet()
         self._blocks: WeakValueDictionary[tuple[int, int], Block] = WeakValueDictionary()
         self._dirty: set[str] = set()  # paths written since the last sync
-        self._tail_bytes = 0
-        self._newest_ns = 0  # no batch in the ordered part was published later
+        self._newest_ns = 0  # no message in the ordered part was published later
         *old, self.ordered_from = _numbered(directory, UNORDERED) or [0]
         for offset in old:  # a kill left it
             with suppress(OSError):
                 os.unlink(self._unordered(offset))
         self.segments = [Segment(directory, first) for first in _numbered(directory, SUFFIX)]
         self._open_newest(clean)
+        self.synced = self.written
+        self.start_at(self.written)
+        self.syncing = LogSync(self)
+        self.recovered = Recovered(self)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.state is State.CLOSED
 
     @property
     def first(self) -> int:
         """The oldest offset still there, or the end."""
-        return self.segments[0].first if self.segments else self.end
+        return self.segments[0].first if self.segments else self.written
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self.segments)
+        """Of the segments, and of what they will get."""
+        in_segments = sum(segment.size_bytes for segment in self.segments)
+        return in_segments + self.bytes_in_tail(self.written)
 
     def bytes_from(self, offset: int) -> int:
         """About how many bytes there are from `offset` on."""
-        index = max(bisect_right(self.segments, offset, key=_FIRST) - 1, 0)
-        if offset >= self.end or index >= len(self.segments):
+        if offset >= self.end:
             return 0
+        unwritten_bytes = self.bytes_in_tail(max(offset, self.written))
+        index = max(bisect_right(self.segments, offset, key=_FIRST) - 1, 0)
+        if offset >= self.written or index >= len(self.segments):
+            return unwritten_bytes
         segment = self.segments[index]
-        end = self.segments[index + 1].first if index + 1 < len(self.segments) else self.end
+        end = self.segments[index + 1].first if index + 1 < len(self.segments) else self.written
         below = segment.estimate(max(offset, segment.first), end)
-        return sum(each.size_bytes for each in self.segments[index:]) - below
+        return sum(each.size_bytes for each in self.segments[index:]) - below + unwritten_bytes
 
     def mark(self) -> tuple[int, int, int] | None:
         """The newest segment's first offset and size, and the log's end."""
         if not self.segments:
             return None
         newest = self.segments[-1]
-        return newest.first, newest.size_bytes, self.end
-
-    def take_deferred(self) -> list[DeferredSpan]:
-        """What was published with a delay, as far as a recovery came by it."""
-        found: list[DeferredSpan] = []
-        for segment in self.segments:
-            found += segment.deferred
-            segment.deferred = []
-        return found
-
-    def take_tokens(self, since: int | None) -> list[tuple[int, bytes]]:
-        """The tokens of batches from offset `since` on, each with its batch's end, in order; None:
-        as far as a recovery came by them. To be asked for right after opening."""
-        found: list[tuple[int, bytes]] = []
-        for segment in self.segments:
-            tokens, segment.tokens = segment.tokens, []
-            if since is None:
-                found += tokens
-            elif min(self.limit_of(segment), self.end) > since:
-                if segment.unchecked_bytes:
-                    tokens = self._survey(segment).tokens
-                found += [each for each in tokens if each[0] > since]
-        return found
-
-    def _survey(self, segment: Segment) -> Segment:
-        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            found, damages = survey(segment, fd, self.limit_of(segment))
-        finally:
-            os.close(fd)
-        segment.learn(found)
-        self.report_damage(damages)
-        return found
+        return newest.first, newest.size_bytes, self.written
 
     # -- writing ------------------------------------------------------------------------------
 
+    def flush(self) -> None:
+        """Write what was acknowledged; OSError when that is not possible now: then it is
+        *stuck*."""
+        self.seal_acknowledged()
+        end = self.end
+        try:
+            if self._is_unsound:
+                self.cut_back(self._sound_mark)
+                self._is_unsound = False
+            self._split_at(end)
+            batches = self.from_tail(self.written, end)
+            while batches:
+                count = self._fitting(batches)
+                self._write_with_room(batches[:count])
+                del batches[:count]
+        except OSError:
+            self.state = State.STUCK
+            self.unshare_batch()
+            raise
+        if self.state is State.STUCK:
+            self.state = State.OPEN
+        self._trim_idle()
+
+    def write_through(self) -> None:
+        """Write all that was accepted, and acknowledge it; OSError if none of it could be."""
+        if self._is_unsound:
+            self.flush()
+        self.seal_open()
+        self._write_with_room(self.from_tail(self.written, self.accepted))
+        self.advance(self.written)
+        self._trim_idle()
+
     def append(self, batches: list[LogBatch]) -> None:
-        """Write all of `batches`, or raise OSError having written none of them."""
+        """Accept, write and acknowledge these; OSError, and they are refused, if they cannot be
+        written."""
+        self.accept(batches)
+        try:
+            self.write_through()
+        except OSError:
+            self.refuse(self.end)
+            raise
+
+    def write_again(self, mark: tuple[int, int, int] | None) -> None:
+        """What was written since `mark` was taken may not be on the disk, though an fsync would
+        succeed: the next flush writes it again."""
+        self._is_unsound, self._sound_mark = True, mark
+        self.state = State.STUCK
+
+    def _fitting(self, batches: list[LogBatch]) -> int:
+        """How many of these go to the segment that is written to, or to the next one."""
+        size_bytes = self.segments[-1].size_bytes if self.segments else 0
+        room_bytes = self._segment_bytes_max - size_bytes
+        if room_bytes <= 0:
+            room_bytes = self._segment_bytes_max
+        count = 0
+        while room_bytes > 0 and count < len(batches):
+            room_bytes -= batches[count].size_bytes
+            count += 1
+        return count
+
+    def _write_with_room(self, batches: list[LogBatch]) -> None:
+        try:
+            self._write(batches)
+        except OSError as error:
+            if not lacks_room(error) or not self.make_room():
+                raise
+            self._write(batches)
+
+    def _write(self, batches: list[LogBatch]) -> None:
         parts: list[bytes | memoryview] = []
         for batch in batches:
             parts += batch.parts()
             if batch.timestamp_ns < self._newest_ns:
-                self.note_disorder()
-            self._newest_ns = batch.timestamp_ns
+                self.note_disorder(batch.first)
+            self._newest_ns = batch.published_ns(batch.end - 1)
         segment = self._writable(batches[0].first)
         fd = self.files.get(segment.path)
+        if segment is self._torn:
+            os.ftruncate(fd, segment.size_bytes)
+            self._torn = None
         try:
             write_all(fd, parts)
         except OSError:
@@ -156,21 +241,24 @@ class Log:
             segment.note(batch, segment.size_bytes)
             segment.size_bytes += batch.size_bytes
             self.unsynced += batch.count
-            self._tail_bytes += len(batch.frames)
         self._dirty.add(segment.path)
-        self.tail += batches
-        self.end = batches[-1].end
+        self.written = batches[-1].end
 
     def skip_to(self, offset: int) -> None:
         """Leave a gap: the next message gets `offset`. For offsets given out and then lost."""
+        assert self.written == self.accepted
         if offset > self.end:
-            self.end = offset
+            self.written = offset
+            self.start_at(offset)
             self.segments.append(Segment(self.directory, offset))
+            with suppress(OSError):  # a full disk: the next start finds out again
+                self.files.get(self.segments[-1].path)
+                self._dirty.add(self.directory)
 
-    def note_disorder(self) -> None:
-        """Publish times so far say nothing about those of what is appended from now on. OSError if
-        that cannot be noted."""
-        before, offset = self.ordered_from, self.end
+    def note_disorder(self, offset: int) -> None:
+        """Publish times before `offset` say nothing about those from there on. OSError if that
+        cannot be noted."""
+        before = self.ordered_from
         if self.first == offset:
             return
         os.close(os.open(self._unordered(offset), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
@@ -194,12 +282,19 @@ class Log:
         self.unsynced = 0
         return paths
 
+    def note_synced(self, end: int) -> None:
+        """Everything below `end` is on the disk."""
+        self.synced = max(self.synced, end)
+        self._trim_idle()
+
     def sync_failed(self, paths: list[str]) -> None:
+        """What `take_dirty` returned could not be synced."""
         self._dirty.update(paths)
         self.unsynced = max(self.unsynced, 1)
 
     def cut_back(self, mark: tuple[int, int, int] | None) -> None:
-        """Take back everything appended since `mark` was taken."""
+        """Take what was written since `mark` was taken out of the segments. What was acknowledged
+        has to be in memory: it is not written any more."""
         first, size_bytes, end = mark or (-1, 0, self.first)
         while self.segments and self.segments[-1].first > first:
             if mark is not None and len(self.segments) == 1 and self.segments[0].first == end:
@@ -214,9 +309,7 @@ class Log:
         for reader in self._readers:
             reader.forget()
         self._blocks.clear()
-        self.end = end
-        self.tail = [batch for batch in self.tail if batch.end <= end]
-        self._tail_bytes = sum(len(batch.frames) for batch in self.tail)
+        self.written = end
 
     def _writable(self, first: int) -> Segment:
         """The segment for the next batch, a new one when the newest is full."""
@@ -236,19 +329,23 @@ class Log:
         except OSError as error:
             # The torn bytes stay, out of sight of readers: what comes next goes to a new segment.
             _LOG.error("LOG: cannot cut %s after a failed write: %s", segment.path, error)
-            if segment.first < self.end:
-                self.segments.append(Segment(self.directory, self.end))
-            else:
-                self._replace_empty(segment)
+            if segment.first < self.written:
+                self.segments.append(Segment(self.directory, self.written))
+            elif not self._replace_empty(segment):
+                self._torn = segment
 
-    def _replace_empty(self, segment: Segment) -> None:
+    def _replace_empty(self, segment: Segment) -> bool:
         """Put an empty file in the place of one that was to get its first batch: it may be the only
-        one left to say where the log is."""
+        one left to say where the log is. Returns whether no torn bytes are left."""
         self.files.forget(segment.path)
         try:
             write_whole(segment.path, b"", sync=False)
         except OSError:
-            _unlink(self.files, segment)
+            with suppress(OSError):
+                _unlink(self.files, segment)
+                return True
+            return False
+        return True
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -257,36 +354,23 @@ class Log:
         self._readers.add(reader)
         return reader
 
-    def in_tail(self, offset: int) -> LogBatch | None:
-        """The batch with `offset`, or the next, if it is in the tail."""
-        tail = self.tail
-        if not tail or offset < tail[0].first:
-            return None
-        if offset >= tail[-1].first:
-            return tail[-1] if offset < tail[-1].end else None
-        return tail[bisect_right(tail, offset, key=_END)]
-
     def trim(self, lowest: int, *, messages_max: int, bytes_max: int) -> None:
-        """Forget the part of the tail below `lowest`, and what exceeds the bounds: then an eighth
-        of them at once, as each time all the rest has to move up."""
-        tail = self.tail
-        if not tail:
-            return
-        exceeds = self._tail_bytes > bytes_max or tail[-1].end - tail[0].first > messages_max
-        if exceeds:
-            messages_max -= messages_max >> 3
-            bytes_max -= bytes_max >> 3
-        elif tail[0].end > lowest:
-            return
-        drop = bisect_right(tail, lowest, key=_END)
-        kept_bytes = self._tail_bytes - sum(len(batch.frames) for batch in tail[:drop])
-        while drop < len(tail) and (
-            kept_bytes > bytes_max or tail[-1].end - tail[drop].first > messages_max
-        ):
-            kept_bytes -= len(tail[drop].frames)
-            drop += 1
-        del tail[:drop]
-        self._tail_bytes = kept_bytes
+        """Forget the part of the tail below `lowest`, and what exceeds the bounds. What is not safe
+        in a segment stays."""
+        safe = self.synced if self.keeps_unsynced else self.written
+        self._trim(lowest, safe, messages_max=messages_max, bytes_max=bytes_max)
+
+    def refuse(self, offset: int) -> None:
+        super().refuse(offset)
+        for reader in self._readers:  # other messages will have these offsets
+            reader.forget()
+
+    def _trim_idle(self) -> None:
+        """Nobody follows the log: whoever comes later reads the segments. Else its owner trims."""
+        if self.on_visible is None:
+            self.trim(self.written, messages_max=0, bytes_max=0)
+        else:
+            self.on_written()
 
     def contains(self, segment: Segment) -> bool:
         """Whether a segment is (still) part of the log."""
@@ -295,7 +379,7 @@ class Log:
 
     def segment_of(self, offset: int) -> Segment | None:
         """The segment with `offset`, or the oldest if `offset` is gone."""
-        if offset >= self.end or not self.segments:
+        if offset >= self.written or not self.segments:
             return None
         return self.segments[max(bisect_right(self.segments, offset, key=_FIRST) - 1, 0)]
 
@@ -324,25 +408,6 @@ class Log:
         _LOG.error("LOG: cannot read %s: %s (will try again)", self.directory, error)
         self._later(_RETRY_S, retry)
 
-    def first_gap(self, offset: int) -> tuple[int, int, int] | None:
-        """The first place after `offset` at which the log lacks an offset below its end, as
-        `cut_back` takes it: segment, position, offset. Reads what there is from `offset` on."""
-        for segment in self.segments[max(bisect_right(self.segments, offset, key=_FIRST) - 1, 0) :]:
-            at = segment.near(offset)  # 0 in those that follow
-            fd = self.files.get(segment.path)
-            data = memoryview(os.pread(fd, segment.size_bytes - at, at))
-            limit = self.limit_of(segment)
-            batches, _, _ = parse(data, limit)
-            end = batches[0].first if at and batches else segment.first
-            for batch in batches:
-                if batch.first > end:
-                    return segment.first, at, end
-                end = batch.end
-                at += batch.size_bytes
-            if end < min(limit, self.end):
-                return segment.first, at, end
-        return None
-
     # -- the end of segments ------------------------------------------------------------------
 
     def consumed(self, low: int) -> list[Segment]:
@@ -359,9 +424,12 @@ class Log:
             del self.segments[0]
 
     def roll(self) -> None:
-        """Start a new segment, so that the newest one can be retired when consumed."""
-        if self.segments and self.segments[-1].first < self.end:
-            segment = Segment(self.directory, self.end)
+        """Start a new segment, so that the newest one can be retired when consumed, if everything
+        is written."""
+        if self.end > self.written:
+            return
+        if self.segments and self.segments[-1].first < self.written:
+            segment = Segment(self.directory, self.written)
             self.files.get(segment.path)  # creates the file, which alone will say where the log is
             self.files.forget(self.segments[-1].path)
             self.segments.append(segment)
@@ -372,7 +440,9 @@ class Log:
             self.files.forget(segment.path)
         for reader in self._readers:  # a log that is made in its place has the same paths
             reader.forget()
-        self.tail.clear()
+        self.state = State.CLOSED
+        self.syncing.close()
+        self._clear()
 
     def _open_newest(self, clean: tuple[int, int, int] | None) -> None:
         for segment in self.segments:
@@ -384,18 +454,19 @@ class Log:
             return
         newest = self.segments[-1]
         if clean is not None and clean[:2] == (newest.first, newest.size_bytes):
-            self.end = clean[2]
+            self.written = clean[2]
             return
         # Whoever wrote it was killed, perhaps before an fsync. All segments: those that were synced
         # cost 1.4 ms each, and times cannot tell which they are: the clock may have been set since.
         self._dirty = {self.directory, *(segment.path for segment in self.segments)}
         self.unsynced = 1
         started = time.monotonic()
-        self.end, damages = recover(newest)
+        self.written, damages = recover(newest)
         newest.unchecked_bytes = 0
         if newest.size_bytes in newest.holes.values():
             # There was no room to keep a copy of the tail: it stays, and had a message at least.
-            self.skip_to(self.end + 1)
+            self.written += 1
+            self.segments.append(Segment(self.directory, self.written))
         self.report_damage(damages)
         elapsed_s = time.monotonic() - started
         if elapsed_s > 1:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple
 
-from pumpline.core.messages.batches import HEADER, HEADER_BYTES
+from pumpline.core.messages.batches import HEADER, HEADER_BYTES, read_batch
 from pumpline.log import recovery
 from pumpline.log.log import Log
 from pumpline.log.segment import Segment
@@ -98,7 +98,7 @@ def select(log: Log, start: int, to: int, *, files_max: int = FILES_MAX) -> Sele
         index += 1
         if segment.first >= to or len(pieces) == files_max:
             break
-        end = segments[index].first if index < len(segments) else log.end
+        end = segments[index].first if index < len(segments) else log.written
         if segment.size_bytes and end > start:  # else there may be no file
             pieces.append(Piece(segment, segment.size_bytes, end))
     return SelectedRange(log, pieces)
@@ -222,7 +222,7 @@ def check(log: Log, segment: Segment, fd: int) -> None:
 
 
 def find_time(selection: SelectedRange, time_ns: int, start: int = 0) -> int | None:
-    """The first offset of a batch published at `time_ns` or later; None if there is none.
+    """The first offset published at `time_ns` or later; None if there is none.
 
     Publish times are taken to rise from offset `start` on, which is in the first piece: the
     segments are searched by their first batch.
@@ -269,7 +269,10 @@ def published_ns(log: Log, piece: Piece, offset: int) -> int:
         place = _place(fd, piece, piece.segment.near(offset))
         while place.end <= offset and place.position < piece.size_bytes:
             place = _place(fd, piece, place.next_position)
-        return place.timestamp_ns
+        if place.position >= piece.size_bytes:
+            return 0
+        data = os.pread(fd, place.next_position - place.position, place.position)
+        return read_batch(memoryview(data), 0).published_ns(max(offset, place.first))
     finally:
         os.close(fd)
 
@@ -287,13 +290,27 @@ def _find_time_in(log: Log, piece: Piece, time_ns: int, start: int) -> int | Non
             else:
                 low = middle
         place = _place(fd, piece, low)
+        before: Place | None = None  # the last batch that begins before the time
         while place.position < piece.size_bytes:
             if place.timestamp_ns >= time_ns and place.first >= start:
-                return place.first
+                break
+            before = place
             place = _place(fd, piece, place.next_position)
-        return None
+        if before is not None:
+            found = _find_time_in_batch(fd, before, time_ns, start)
+            if found is not None:
+                return found
+        return place.first if place.position < piece.size_bytes else None
     finally:
         os.close(fd)
+
+
+def _find_time_in_batch(fd: int, place: Place, time_ns: int, start: int) -> int | None:
+    """A batch has the messages of many ticks."""
+    data = os.pread(fd, place.next_position - place.position, place.position)
+    batch = read_batch(memoryview(data), 0)
+    found = batch.first_at(time_ns, max(batch.first, start), batch.end)
+    return found if found < batch.end else None
 
 
 def _open(segment: Segment) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from pumpline.core.messages.batches import LogBatch
+from pumpline.core.messages.batches import AnyBatch, LogBatch
 from pumpline.core.messages.kernels import unfilled
 from pumpline.log import recovery
 from pumpline.log.files import FilePool
@@ -51,9 +51,9 @@ class ReadLog(Protocol):
 
     files: FilePool
     offload: Offload
-    end: int
+    written: int  # what lies above is in the tail
 
-    def in_tail(self, offset: int) -> LogBatch | None:
+    def in_tail(self, offset: int) -> AnyBatch | None:
         """The batch with `offset` if it is among the last, which are in memory."""
 
     def contains(self, segment: Segment) -> bool: ...
@@ -93,13 +93,13 @@ class Reader:
         self._on_ready = on_ready
         self._block: Block | None = None
         self._covers_from = 0  # the block has all there is from this offset to its last batch
-        self._current: LogBatch | None = None
+        self._current: AnyBatch | None = None
         self._loading = False
         self._outdated = False  # what is being loaded is not to be used
 
-    def batch(self, offset: int) -> LogBatch | None:
-        """The batch with `offset`, or the next one if `offset` is gone, or an empty one at the
-        log's end if there is none. None: not in memory yet."""
+    def batch(self, offset: int) -> AnyBatch | None:
+        """The batch with `offset`, or the next one if `offset` is gone, or an empty one where the
+        segments end if there is none. None: not in memory yet."""
         current = self._current
         if current is None or not current.first <= offset < current.end:
             current = self._current = self._log.in_tail(offset) or self._from_file(offset)
@@ -122,7 +122,7 @@ class Reader:
                 return _at_or_after(batches, offset)
             segment, position = self._place(block, offset)
             if segment is None:
-                return _nothing_before(self._log.end) if offset < self._log.end else None
+                return _nothing_before(self._log.written) if offset < self._log.written else None
             found = self._log.cached_block(segment, position)
             if found is None:
                 found = self._read_now(segment, position)

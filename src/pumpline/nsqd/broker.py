@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from pumpline.log.log import sync_paths
+from pumpline.log.log import Log, sync_paths
 from pumpline.nsqd.discovery.lookupds import Lookups
 from pumpline.nsqd.draining import Draining
 from pumpline.nsqd.options import Options
@@ -49,7 +49,8 @@ class Broker:
 
     async def close(self) -> None:
         """Everything to disk; connections and listeners are closed by now."""
-        self.topics.journaling.stop()
+        self.topics.group_commit.stop()
+        is_flushed = self.disk.flusher.flush_all()
         topics = self.topics.values()
         for topic in topics:
             for channel in topic.channels.values():
@@ -61,18 +62,24 @@ class Broker:
             # Logs and cursors are in their files; what is missing is found again on start.
             _LOG.error("failed to persist metadata - %s", error)
         await self._sync(topics)
-        self.topics.journaling.close()
-        for topic in topics:
-            topic.close()
+        self.topics.group_commit.close()
+        synced = [topic.close() for topic in topics]
+        if is_flushed and all(synced):
+            self.disk.wal.remove(all_files=True)
         self.disk.files.close()
 
     async def _sync(self, topics: Iterable[Topic]) -> None:
         """Sync all logs. One that cannot be is not marked as closed cleanly: the next start checks
         and syncs it."""
-        dirty = {topic: set(topic.group_commit.take_all_dirty()) for topic in topics}
+        dirty = {
+            topic: set(topic.log.syncing.take_all_dirty())
+            for topic in topics
+            if isinstance(topic.log, Log)
+        }
         failed = await asyncio.to_thread(_unsyncable, set().union(*dirty.values()))
         for topic, paths in dirty.items():
             if paths & failed:
+                assert isinstance(topic.log, Log)
                 topic.log.sync_failed(sorted(paths))
 
 

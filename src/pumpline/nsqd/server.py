@@ -72,7 +72,10 @@ class Server:
         self._closed = False
 
     async def start(self) -> None:
-        self.directory.prepare()
+        try:
+            self.directory.prepare()
+        except DirectoryError as error:
+            raise StartupError(str(error)) from error
         tls = self._open_doors()
         tick = Tick(self.loop.call_soon, later=self._later)
         disk = Disk(

@@ -45,6 +45,22 @@ class KillableNsqd(Nsqd):
     def topic_path(self, topic: str) -> Path:
         return self.data_path / "topics" / topic
 
+    def wal_files(self) -> list[Path]:
+        return sorted(self.data_path.glob("wal-*"))
+
+    def in_wal(self, text: bytes) -> bool:
+        """Whether the write-ahead log has this."""
+        return any(text in path.read_bytes() for path in self.wal_files())
+
+    def flush(self, *topics: str) -> None:
+        """Let the segments have everything that was published."""
+        for topic in topics:
+            assert self.http("GET", f"/log/peek?topic={topic}&limit=1")[0] == 200
+
+    def await_flush(self) -> None:
+        """Wait until nothing is in the write-ahead log any more."""
+        wait_until(lambda: not any(path.stat().st_size for path in self.wal_files()))
+
     def segments(self, topic: str) -> list[Path]:
         return sorted(self.topic_path(topic).glob("*.log"))
 

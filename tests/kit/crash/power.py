@@ -1,7 +1,8 @@
 """A loss of power, played on the files of a killed daemon: what was not synced is gone.
 
 The daemon must have run through recording_nsqd.py. After `Power.cut`:
-- a segment or other file has the size of its last fsync, or is gone if there was none;
+- a segment, a file of the write-ahead log or another file has the size of its last fsync, or is
+  gone if there was none;
 - a file or directory whose name its parent directory was not synced with is gone;
 - channels' cursors, which are never synced, are as `cursors` says: all there ("kept"), as at an
   earlier moment ("earlier"), or there and empty ("empty"), which file systems that delay writes
@@ -27,7 +28,7 @@ class Power:
         self._nsqd = nsqd
         self._record_path = record_path
         self._earlier: dict[Path, bytes] = {}
-        self.bytes_lost = 0  # in segments, by all cuts so far
+        self.bytes_lost = 0  # in segments and the write-ahead log, by all cuts so far
 
     def remember_cursors(self) -> None:
         """Takes the copy that `cursors="earlier"` goes back to."""
@@ -40,7 +41,7 @@ class Power:
             self._nsqd.kill()
         sizes_bytes, names = self._read_record()
         self._drop_unlisted(self._nsqd.data_path, names)
-        for path in self._nsqd.data_path.glob("topics/*/*.log"):
+        for path in _message_files(self._nsqd.data_path):
             self._truncate(path, sizes_bytes.get(path.stat().st_ino, {}).get(str(path), 0))
         for pattern in RENAMED_GLOBS:
             for path in self._nsqd.data_path.glob(pattern):
@@ -69,7 +70,7 @@ class Power:
             sizes_bytes, _ = self._read_record()
             return any(
                 path.stat().st_size > sizes_bytes.get(path.stat().st_ino, {}).get(str(path), 0)
-                for path in self._nsqd.data_path.glob("topics/*/*.log")
+                for path in _message_files(self._nsqd.data_path)
             )
 
         wait_until(unsynced)
@@ -97,7 +98,8 @@ class Power:
                     self.bytes_lost += sum(p.stat().st_size for p in path.rglob("*.log"))
                     shutil.rmtree(path)
             elif not listed and not spared:
-                self.bytes_lost += path.stat().st_size if path.suffix == ".log" else 0
+                is_counted = path.suffix == ".log" or path.name.startswith("wal-")
+                self.bytes_lost += path.stat().st_size if is_counted else 0
                 path.unlink()
 
     def _truncate(self, path: Path, size_bytes: int) -> None:
@@ -106,3 +108,7 @@ class Power:
         self.bytes_lost += lost
         with path.open("r+b") as file:
             file.truncate(size_bytes)
+
+
+def _message_files(data_path: Path) -> list[Path]:
+    return [*data_path.glob("topics/*/*.log"), *data_path.glob("wal-*")]

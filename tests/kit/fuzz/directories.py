@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pumpline.core.messages.batches import LogBatch, read_batch
 from pumpline.core.messages.publish_tokens import digest_of
+from pumpline.log.log import Log
 from pumpline.nsqd.broker import Broker
 from tests.kit.fuzz import replies
 from tests.kit.fuzz.grammar import MAGIC, sized
@@ -132,14 +133,27 @@ async def _fill(broker: Broker) -> set[bytes]:
         if topic == TOKEN_TOPIC:
             await _put_with_tokens(broker, topic, bodies)
             continue
-        commands = [_mpub(topic, bodies[at : at + 3]) for at in range(0, COUNT, 3)]
-        await producer.send(commands)
+        for at in range(0, COUNT, 3):
+            await producer.send([_mpub(topic, bodies[at : at + 3])])
+            await _flush(broker, topic)  # each is a batch of the log
     far = b"DPUB t %d\n" % _HOUR_MS + sized(b"far")
     await producer.send([far])
     await producer.end()
     finished = await _finish_some(broker)
     await broker.metadata.persist()
+    for topic in TOPICS:
+        await _flush(broker, topic)
+    while broker.disk.wal.size_bytes:  # else it has what is damaged in the segments
+        await asyncio.sleep(0.01)
     return finished
+
+
+async def _flush(broker: Broker, name: str) -> None:
+    log = broker.topics[name].log
+    assert isinstance(log, Log)
+    while broker.topics.group_commit.shared.lines or broker.topics[name].publishing:
+        await asyncio.sleep(0)
+    log.flush()
 
 
 async def _put_with_tokens(broker: Broker, name: str, bodies: list[bytes]) -> None:
@@ -147,13 +161,13 @@ async def _put_with_tokens(broker: Broker, name: str, bodies: list[bytes]) -> No
     for number, body in enumerate(bodies):
         token = digest_of(f"{name}:{number}")
         assert topic.tokens.outcome(token) is None
-        topic.intake.put(body, 0, len(body))
+        completion = topic.publishing.add(body, 0, len(body), alone=True)
         topic.tokens.put(token)
-        ticket = topic.intake.ticket()
-        while not ticket.done:
+        while not completion.done:
             await asyncio.sleep(0)
+        await _flush(broker, name)
         if number == len(bodies) // 2:
-            topic.tokens.retiring(topic.visible_end)  # so that their file has several records
+            topic.tokens.retiring(topic.log.end)  # so that their file has several records
 
 
 async def _finish_some(broker: Broker) -> set[bytes]:

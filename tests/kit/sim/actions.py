@@ -64,7 +64,7 @@ WEIGHTS = {
     "slow_disk": 8,
 }
 
-# Of seeds whose topics are quiet: publishes go to the journal, which consumers would keep empty.
+# Of seeds whose topics are quiet: publishes stay in the open batches, without consumers.
 QUIET_WEIGHTS = {"publish": 600, "subscribe": 15, "answer": 50, "kill": 30, "fail_disk": 30}
 
 
@@ -91,7 +91,7 @@ def generate(seed: int, length: int | None = None) -> History:
     actions = [_action(verb, chance) for verb in verbs]
     for action in actions:
         if is_quiet and action.verb == "publish":
-            action.args.update(many=False, delay_ms=0)  # others do not go to the journal
+            action.args.update(many=False, delay_ms=0)  # others are batches of their own
     return History(seed, options, actions)
 
 

@@ -9,16 +9,15 @@ import gc
 import re
 from collections.abc import Iterator
 
-from pumpline.log import journal
-from pumpline.log.log import Log
+from pumpline.log.log import Log, State
+from pumpline.log.wal import number_in
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.topic import Topic
 from tests.kit.sim.machine import DATA_PATH, Machine
 
 TOPICS_PATH = f"{DATA_PATH}/topics/"
-JOURNAL_PATHS = {f"{DATA_PATH}/{name}" for name in journal.NAMES}
-JOURNAL_DAMAGE = re.compile(rf"{DATA_PATH}/journal-\d\.\d+\.bad")
+WAL_DAMAGE = re.compile(rf"{DATA_PATH}/wal-\d+\.\d+\.bad")
 AT_MOST_ONE = re.compile(r"\d{20}\.unordered|topic\.json|holds\.json|tokens|tokens\.old")
 
 
@@ -35,7 +34,7 @@ class Bounds:
             return
         yield from self._descriptors(broker)
         yield from self._connections(broker)
-        for topic in broker.topics.as_they_are():
+        for topic in broker.topics.values():
             if len(topic.tokens) > broker.options.max_publish_tokens:
                 yield f"{topic.name} remembers {len(topic.tokens)} tokens"
             for channel in topic.channels.values():
@@ -55,7 +54,7 @@ class Bounds:
         links = self._machine.network.count("TCP")
         if len(broker.connections) > links:
             yield f"{len(broker.connections)} clients are known, and {links} are connected"
-        channels = [c for topic in broker.topics.as_they_are() for c in topic.channels.values()]
+        channels = [c for topic in broker.topics.values() for c in topic.channels.values()]
         consumers = sum(len(channel.consumers) for channel in channels)
         if consumers > len(broker.connections):
             yield f"channels have {consumers} consumers, of {len(broker.connections)} clients"
@@ -73,9 +72,8 @@ class Bounds:
             yield f"{about} has {placed} messages in its tables, and {seen} are not finished"
         if len(delivery.attempts) > seen:
             yield f"{about} counts attempts of {len(delivery.attempts)} messages, and has {seen}"
-        end = topic.log.end if topic.journaled is None else topic.journaled.end
-        if delivery.high > end:
-            yield f"{about} is at {delivery.high}, and the log ends at {end}"
+        if delivery.high > topic.log.end:
+            yield f"{about} is at {delivery.high}, and the log ends at {topic.log.end}"
 
     # -- when nothing happens -----------------------------------------------------------------
 
@@ -83,7 +81,7 @@ class Bounds:
         """Note what there is; `check_at_rest` follows, after more than a pass of retention."""
         broker = self._machine.broker
         if broker is not None:
-            self._lows = {topic: _progress(topic) for topic in broker.topics.as_they_are()}
+            self._lows = {topic: _progress(topic) for topic in broker.topics.values()}
 
     def check_at_rest(self) -> Iterator[str]:
         machine = self._machine
@@ -93,9 +91,10 @@ class Bounds:
         yield from self.check_now()
         if broker.disk.checkpoints.age_s > 1:
             yield f"a checkpoint is {broker.disk.checkpoints.age_s:.1f} s late"
-        files = {path for path, _ in machine.disk.files() if path != f"{DATA_PATH}/nsqd.dat"}
-        files -= self._journal_files()
-        for topic in broker.topics.as_they_are():
+        known = {f"{DATA_PATH}/nsqd.dat", f"{DATA_PATH}/format"}
+        files = {path for path, _ in machine.disk.files() if path not in known}
+        files -= self._wal_files()
+        for topic in broker.topics.values():
             log = topic.log
             if isinstance(log, Log):
                 yield from self._memory(topic, log)
@@ -104,11 +103,17 @@ class Bounds:
                 files -= self._files(topic, log)
         yield from (f"{path} is there, and nobody knows it" for path in sorted(files))
 
-    def _journal_files(self) -> set[str]:
-        """Those of the journal: at rest all that was in them is in the logs, but for damage."""
+    def _wal_files(self) -> set[str]:
+        """Those of the write-ahead log: at rest all that was in them is in the segments, but for
+        damage."""
         files = dict(self._machine.disk.files())
-        empty = {path for path in files if path in JOURNAL_PATHS and not files[path].data}
-        return empty | {path for path in files if JOURNAL_DAMAGE.fullmatch(path)}
+        names = {path: path.removeprefix(f"{DATA_PATH}/") for path in files}
+        empty = {
+            path
+            for path, name in names.items()
+            if number_in(name) is not None and not files[path].data
+        }
+        return empty | {path for path in files if WAL_DAMAGE.fullmatch(path)}
 
     def _memory(self, topic: Topic, log: Log) -> Iterator[str]:
         tail = log.tail
@@ -117,8 +122,8 @@ class Bounds:
             yield f"{topic.name} has {kept} messages in memory"
         if log.unsynced:
             yield f"{topic.name} has {log.unsynced} messages that are not synced"
-        if topic.group_commit.closed is not None:
-            yield f"{topic.name} takes no publishes: {topic.group_commit.closed}"
+        if log.state is State.STUCK or log.written < log.end:
+            yield f"{topic.name} is not flushed"
 
     def _history(self, topic: Topic, log: Log) -> Iterator[str]:
         """Segments that nobody needs are within the bound of retention."""

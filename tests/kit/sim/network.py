@@ -150,7 +150,7 @@ class Link(asyncio.Transport):
         self._full = False
         self.stalled = False  # the client takes nothing
         self.sent = 0  # by the client: bytes, in all
-        # How much of that is cut into pieces. With much of it hardly anything goes to the journal:
+        # How much of that is cut into pieces. With much of it hardly anything is in a run of PUBs:
         # a PUB that is not whole yet goes to the log.
         self._splits = network.chance.choice((0.0, 0.5))
         self._ended = False

@@ -145,7 +145,7 @@ class Operations(LedgerState):
     ) -> None:
         """A channel was moved: it goes on with `kept`. Both are what the log had at event `since`.
 
-        While the disk is full, the journal may have messages for the log that come after these: to
+        While the disk is full, the write-ahead log may have messages that come after these: to
         any place in the log a seek keeps them.
         """
         there = (self.messages[body].number for body in kept | skipped if body in self.messages)

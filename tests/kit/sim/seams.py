@@ -24,7 +24,8 @@ from typing import Any
 import pumpline.log
 import pumpline.nsqd
 import pumpline.web
-from pumpline.nsqd.queue import rounds
+from pumpline.log import group_commit
+from pumpline.nsqd.queue import tick
 from tests.kit.sim.disk import SimDisk, SimOs, SimShutil
 from tests.kit.sim.loop import VirtualClock, VirtualThreads
 
@@ -92,9 +93,10 @@ def _defaults() -> list[tuple[dict[str, Any], str, str]]:
 
 @contextmanager
 def simulated(
-    disk: SimDisk, clock: VirtualClock, chance: random.Random, *, crowd: int
+    disk: SimDisk, clock: VirtualClock, chance: random.Random, *, crowd: int, direct_bytes: int
 ) -> Iterator[None]:
-    """`crowd`: with more topics than that at once, consumers are served in rounds."""
+    """`crowd`: with more channels than that at once, delivery is coalesced. `direct_bytes`: what is
+    larger goes straight to its segment."""
     sim_time = SimTime(clock)
     stands_for: dict[int, Any] = {
         id(time): sim_time,
@@ -112,7 +114,8 @@ def simulated(
         names[name] = value
 
     try:
-        put(vars(rounds), "CROWD", crowd)
+        put(vars(tick), "CHANNELS_AT_ONCE", crowd)
+        put(vars(group_commit), "DIRECT_BYTES", direct_bytes)
         for module in _modules():
             names = vars(module)
             opens = module.__name__.startswith(_OPENS_FILES)

@@ -3,7 +3,8 @@
 import logging
 from typing import NamedTuple
 
-from pumpline.nsqd.queue.rounds import CROWD
+from pumpline.log.group_commit import DIRECT_BYTES
+from pumpline.nsqd.queue.tick import CHANNELS_AT_ONCE
 from tests.kit.sim.actions import Action, History
 from tests.kit.sim.acts import Acts
 from tests.kit.sim.loop import Stuck
@@ -37,8 +38,12 @@ class Simulation(Acts):
         log.addHandler(machine.logged)
         at = -1
         try:
-            crowd = self.history.seed % 2 * CROWD  # there are two topics: with 0 they are many
-            with simulated(machine.disk, machine.clock, self.chance, crowd=crowd):
+            seed = self.history.seed
+            crowd = seed % 2 * CHANNELS_AT_ONCE  # there are two topics: with 0 they are many
+            direct_bytes = 300 if seed % 3 == 0 else DIRECT_BYTES
+            with simulated(
+                machine.disk, machine.clock, self.chance, crowd=crowd, direct_bytes=direct_bytes
+            ):
                 try:
                     self.start()
                     for action in self.history.actions:

@@ -6,28 +6,28 @@ from struct import pack
 
 import pytest
 
-from pumpline.core.messages.delivery import Journal, Pending
+from pumpline.core.messages.delivery import DeliveryDelta, Pending
 from pumpline.log import cursor
 from pumpline.log.cursor import Clocks, CursorFile
 
 
 def test_a_record_has_the_documented_bytes() -> None:
-    journal = Journal(3, 9, [(5, 6)], [Pending(7, 2, 100)])
-    record = cursor.encode(journal, Clocks(50, 1000))
+    delta = DeliveryDelta(3, 9, [(5, 6)], [Pending(7, 2, 100)])
+    record = cursor.encode(delta, Clocks(50, 1000))
     body = pack(">QQII QQ QHq q", 3, 9, 1, 1, 5, 6, 7, 2, 1100, 1050)
     assert record[:4] == pack(">I", 4 + len(body))
     assert record[8:] == body
 
 
 def test_a_record_without_due_times_does_not_say_when_it_was_written() -> None:
-    record = cursor.encode(Journal(3, 9, [], [Pending(7, 2, 0)]), Clocks(50, 1000))
+    record = cursor.encode(DeliveryDelta(3, 9, [], [Pending(7, 2, 0)]), Clocks(50, 1000))
     assert record[8:] == pack(">QQII QHq", 3, 9, 0, 1, 7, 2, 0)
 
 
 def test_attempts_wrap_as_they_do_on_the_wire() -> None:
-    data = cursor.encode(Journal(0, 1, [], [Pending(0, 65_537, 0)]), Clocks(0, 0))
-    [journal], _ = cursor.decode(data, Clocks(0, 0), delay_max_ns=1 << 62)
-    assert journal.pending == [Pending(0, 1, 0)]
+    data = cursor.encode(DeliveryDelta(0, 1, [], [Pending(0, 65_537, 0)]), Clocks(0, 0))
+    [delta], _ = cursor.decode(data, Clocks(0, 0), delay_max_ns=1 << 62)
+    assert delta.pending == [Pending(0, 1, 0)]
 
 
 def test_a_record_too_short_to_be_one_is_no_record() -> None:
@@ -37,12 +37,12 @@ def test_a_record_too_short_to_be_one_is_no_record() -> None:
 
 
 def test_a_record_whose_counts_do_not_fit_is_no_record() -> None:
-    good = cursor.encode(Journal(1, 2, [(3, 4)], []), Clocks(0, 0))
+    good = cursor.encode(DeliveryDelta(1, 2, [(3, 4)], []), Clocks(0, 0))
     payload = bytearray(good[8:])
     payload[16:20] = pack(">I", 9)
     bad = pack(">II", 4 + len(payload), cursor.crc32(payload)) + payload
     assert cursor.decode(good + bad, Clocks(0, 0), delay_max_ns=1 << 62) == (
-        [Journal(1, 2, [(3, 4)], [])],
+        [DeliveryDelta(1, 2, [(3, 4)], [])],
         len(good),
     )
 

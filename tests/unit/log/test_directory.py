@@ -202,8 +202,8 @@ def test_what_a_kill_left_half_written_is_removed(tmp_path: Path, directory: Dir
     directory.prepare()
     assert directory.clean_up("t") == set()
     assert sorted(path.name for path in topic.iterdir()) == ["c.cursor", "topic.json"]
-    left = [path.name for path in tmp_path.iterdir() if path.is_file()]
-    assert left == ["orders.diskqueue.meta.dat.7.tmp"]
+    left = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
+    assert left == ["format", "orders.diskqueue.meta.dat.7.tmp"]
 
 
 def test_only_cursors_of_channels_are_listed(tmp_path: Path, directory: Directory) -> None:

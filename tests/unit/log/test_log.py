@@ -22,6 +22,13 @@ def forget_tail(log: Log) -> None:
     log.trim(log.end, messages_max=0, bytes_max=0)
 
 
+def followed(disk: Disk) -> Log:
+    """A log whose owner says how much of its tail may go; that of an idle log goes by itself."""
+    log = disk.open()
+    log.follow(lambda: None)
+    return log
+
+
 def append(log: Log, *bodies: bytes) -> None:
     log.append([batch_of(log.end, list(bodies))])
 
@@ -270,48 +277,61 @@ def test_the_directory_is_synced_after_a_gap_has_made_a_new_file(disk: Disk) -> 
 # -- taking back ----------------------------------------------------------------------------------
 
 
-def test_what_was_appended_since_a_mark_can_be_taken_back(disk: Disk) -> None:
+def test_what_was_written_since_a_mark_can_be_taken_out_of_the_files(disk: Disk) -> None:
+    """It stays readable, and the next flush writes it again."""
     disk.segment_bytes_max = 150
-    log = disk.open()
+    log = followed(disk)
     append(log, b"a", b"b")
     mark = log.mark()
     for _ in range(4):
         append(log, b"x", b"y")
     assert len(log.segments) > 2
     log.cut_back(mark)
-    assert (log.end, log.mark(), disk.names(".log")) == (2, mark, [FIRST])
-    append(log, b"c")
-    assert disk.read(log) == {0: b"a", 1: b"b", 2: b"c"}
+    assert (log.written, log.mark(), disk.names(".log")) == (2, mark, [FIRST])
+    assert disk.read(disk.open()) == {0: b"a", 1: b"b"}
+    everything = dict(enumerate([b"a", b"b", *[b"x", b"y"] * 4]))
+    assert (log.end, disk.read(log)) == (10, everything)
     forget_tail(log)
-    assert disk.read(log) == {0: b"a", 1: b"b", 2: b"c"}
+    assert disk.read(log) == everything
+    log.flush()
+    assert (log.written, log.end) == (10, 10)
+    append(log, b"c")
+    everything[10] = b"c"
+    forget_tail(log)
+    assert log.tail == []
+    assert disk.read(log) == everything
     log.close()
-    assert disk.read(disk.open()) == {0: b"a", 1: b"b", 2: b"c"}
+    assert disk.read(disk.open()) == everything
 
 
-def test_everything_can_be_taken_back_from_a_new_log(disk: Disk) -> None:
-    log = disk.open()
+def test_everything_can_be_taken_out_of_the_files_of_a_new_log(disk: Disk) -> None:
+    log = followed(disk)
     append(log, b"x")
     log.cut_back(None)
-    assert (log.end, log.segments, os.listdir(disk.path)) == (0, [], [])
+    assert (log.written, log.segments, os.listdir(disk.path)) == (0, [], [])
+    assert disk.read(log) == {0: b"x"}
     append(log, b"a")
-    assert disk.read(log) == {0: b"a"}
+    forget_tail(log)
+    assert log.tail == []
+    assert disk.read(log) == disk.read(disk.open()) == {0: b"x", 1: b"a"}
 
 
-def test_a_log_that_has_no_message_left_still_knows_its_end(disk: Disk) -> None:
-    """The marked segment was retired; what came after it was taken back."""
+def test_a_log_that_has_no_message_left_still_knows_where_it_is(disk: Disk) -> None:
+    """The marked segment was retired; what came after it was taken out of the files."""
     disk.segment_bytes_max = 1
-    log = disk.open()
+    log = followed(disk)
     append(log, b"a")
     mark = log.mark()
     append(log, b"x")
     log.retire(1)
     log.cut_back(mark)
+    assert (log.written, [(each.first, each.size_bytes) for each in log.segments]) == (1, [(1, 0)])
     forget_tail(log)
-    assert (log.end, [(each.first, each.size_bytes) for each in log.segments]) == (1, [(1, 0)])
     assert disk.find(log.reader(lambda: None), 0) is None
     assert disk.open().end == 1
     append(log, b"b")
-    assert disk.read(log) == {1: b"b"}
+    forget_tail(log)
+    assert disk.read(log, 1) == disk.read(disk.open(), 1) == {1: b"x", 2: b"b"}
 
 
 def test_a_segment_that_cannot_be_deleted_stays_known(
@@ -335,46 +355,6 @@ def test_a_segment_that_cannot_be_deleted_stays_known(
     assert [segment.first for segment in log.segments] == [0, 1]
     log.cut_back(mark)
     assert disk.names(".log") == [FIRST]
-
-
-# -- the tail in memory ---------------------------------------------------------------------------
-
-
-def test_the_tail_keeps_what_somebody_still_wants_within_its_bounds(disk: Disk) -> None:
-    log = disk.open()
-    for _ in range(5):
-        append(log, bytes(66), bytes(66))  # 200 bytes of frames
-    log.trim(3, messages_max=100, bytes_max=10_000)
-    assert [batch.first for batch in log.tail] == [2, 4, 6, 8]
-    log.trim(3, messages_max=6, bytes_max=10_000)
-    assert [batch.first for batch in log.tail] == [4, 6, 8]
-    log.trim(3, messages_max=6, bytes_max=500)
-    assert [batch.first for batch in log.tail] == [6, 8]
-    append(log, bytes(66), bytes(66))
-    log.trim(0, messages_max=100, bytes_max=600)
-    assert [batch.first for batch in log.tail] == [6, 8, 10]
-    log.trim(12, messages_max=100, bytes_max=600)
-    assert log.tail == []
-
-
-def test_a_tail_that_exceeds_its_bounds_loses_an_eighth_of_them(disk: Disk) -> None:
-    log = disk.open()
-    for _ in range(16):
-        append(log, b"a")
-    log.trim(0, messages_max=16, bytes_max=10_000)
-    assert len(log.tail) == 16
-    append(log, b"a")
-    log.trim(0, messages_max=16, bytes_max=10_000)
-    assert [batch.first for batch in log.tail] == list(range(3, 17))
-
-
-def test_the_tail_answers_for_every_offset_it_holds(disk: Disk) -> None:
-    log = disk.open()
-    log.append([batch_of(0, [b"a"] * 3), batch_of(3, [b"b"]), batch_of(4, [b"c"] * 2)])
-    firsts = [batch.first if (batch := log.in_tail(o)) else None for o in range(7)]
-    assert firsts == [0, 0, 0, 3, 4, 4, None]
-    log.trim(3, messages_max=100, bytes_max=10_000)
-    assert log.in_tail(2) is None
 
 
 # -- retiring -------------------------------------------------------------------------------------

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.core.messages.batches import LogBatch
+from pumpline.core.messages.batches import Builder, LogBatch
+from pumpline.core.messages.frame import encode_message
 from pumpline.log import ranges, recovery
 from pumpline.log.log import Log
-from tests.kit.logs import TIMESTAMP_NS, Disk, batch_of, bodies_of, bytes_of, read_range
+from tests.kit.logs import BASE_ID, TIMESTAMP_NS, Disk, bodies_of, bytes_of, read_range
 
 SEGMENT_BYTES = 400
 
@@ -18,11 +19,20 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path, segment_bytes_max=SEGMENT_BYTES)
 
 
+def published(first: int, messages: list[tuple[int, bytes]]) -> LogBatch:
+    """A batch of messages with these publish times and bodies."""
+    builder = Builder(first=first, timestamp_ns=messages[0][0])
+    for timestamp_ns, body in messages:
+        message_id = BASE_ID + builder.end
+        builder.add(
+            encode_message(timestamp_ns=timestamp_ns, attempts=1, message_id=message_id, body=body)
+        )
+    return builder.seal()
+
+
 def timed(first: int, timestamp_ns: int) -> LogBatch:
     """A batch of two messages, published at that time."""
-    batch = batch_of(first, [b"%05d" % first, b"%05d" % (first + 1)])
-    batch.timestamp_ns = timestamp_ns
-    return batch
+    return published(first, [(timestamp_ns, b"%05d" % offset) for offset in (first, first + 1)])
 
 
 def filled(disk: Disk, batches: int) -> Log:
@@ -219,11 +229,43 @@ def test_a_time_is_found_in_a_long_segment_by_its_index(disk: Disk) -> None:
     log = disk.open()
     body = b"x" * 5000
     for index in range(100):
-        batch = batch_of(index, [body])
-        batch.timestamp_ns = TIMESTAMP_NS + index
-        log.append([batch])
+        log.append([published(index, [(TIMESTAMP_NS + index, body)])])
     selection = ranges.select(log, 0, 100)
     assert [ranges.find_time(selection, TIMESTAMP_NS + i) for i in range(100)] == list(range(100))
+
+
+@pytest.mark.parametrize("segment_bytes", [100, SEGMENT_BYTES, 1 << 20])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_time_leads_into_a_batch_of_many_ticks(
+    disk: Disk, segment_bytes: int, again: bool
+) -> None:
+    """Messages 0 to 59, in batches of six; two were published in each second."""
+    disk.segment_bytes_max = segment_bytes
+    log = disk.open()
+    at_ns = [TIMESTAMP_NS + (offset // 2) * 10**9 for offset in range(60)]
+    for first in range(0, 60, 6):
+        log.append([published(first, [(at_ns[o], b"%d" % o) for o in range(first, first + 6)])])
+    if again:
+        log = reopened(disk, log)
+    selection = ranges.select(log, 0, 60, files_max=1 << 31)
+    for offset in range(0, 60, 2):
+        assert ranges.find_time(selection, at_ns[offset]) == offset
+        assert ranges.find_time(selection, at_ns[offset] - 1) == offset
+        following = offset + 2 if offset < 58 else None
+        assert ranges.find_time(selection, at_ns[offset] + 1) == following
+    for offset in range(60):
+        [piece] = ranges.select(log, offset, offset + 1).pieces
+        assert ranges.published_ns(log, piece, offset) == at_ns[offset]
+
+
+def test_a_time_is_not_looked_for_before_the_start_also_in_the_middle_of_a_batch(
+    disk: Disk,
+) -> None:
+    log = disk.open()
+    log.append([published(0, [(TIMESTAMP_NS + offset, b"x") for offset in range(8)])])
+    selection = ranges.select(log, 0, 8)
+    assert ranges.find_time(selection, TIMESTAMP_NS + 2, 5) == 5
+    assert ranges.find_time(selection, TIMESTAMP_NS + 6, 5) == 6
 
 
 def test_a_log_without_messages_has_no_times(disk: Disk) -> None:
@@ -285,6 +327,6 @@ def test_a_clock_that_was_set_back_while_nobody_wrote_is_noticed(disk: Disk) -> 
 
 def test_the_first_message_of_a_log_is_in_order_whatever_its_time(disk: Disk) -> None:
     log = disk.open()
-    log.note_disorder()
+    log.note_disorder(0)
     log.append([timed(0, 1)])
     assert (log.ordered_from, disk.names(".unordered")) == (0, [])

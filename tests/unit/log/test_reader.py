@@ -286,58 +286,55 @@ def test_a_reader_that_saw_an_empty_rest_does_not_hide_it_from_others(disk: Disk
 
 
 @pytest.mark.usefixtures("any_path")
-def test_what_was_taken_back_is_not_read_from_a_block(disk: Disk) -> None:
+def test_what_was_refused_is_not_read(disk: Disk) -> None:
     log = filled(disk, 3)
-    mark = log.mark()
-    log.append([batch_of(6, [b"refused"])])
-    log.trim(7, messages_max=0, bytes_max=0)
+    log.follow(lambda: None)
     reader, other = log.reader(lambda: None), log.reader(lambda: None)
+    log.accept([batch_of(6, [b"refused"])])
     assert disk.find(reader, 0) is not None
     assert disk.find(other, 6) is not None
-    log.cut_back(mark)
+    log.refuse(6)
     assert disk.find(reader, 6) is None
+    assert disk.find(other, 6) is None
     log.append([batch_of(6, [b"taken"])])
-    log.trim(7, messages_max=0, bytes_max=0)
-    for each in (reader, other):
-        batch = disk.find(each, 6)
-        assert batch is not None
-        assert bodies_of(batch) == [b"taken"]
+    for _ in ("in memory", "on disk"):
+        for each in (reader, other):
+            batch = disk.find(each, 6)
+            assert batch is not None
+            assert bodies_of(batch) == [b"taken"]
+        log.trim(7, messages_max=0, bytes_max=0)
+        assert log.tail == []
 
 
 @pytest.mark.parametrize("worked", [False, True], ids=["before the job", "after the job"])
-def test_what_was_taken_back_during_a_load_is_not_read(
+def test_what_is_taken_out_of_the_files_during_a_load_is_read_from_memory(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, worked: bool
 ) -> None:
+    """An fsync has failed: it will be written again."""
     monkeypatch.setattr(reader_module, "_NOWAIT", 0)
     log = filled(disk, 3)
+    log.follow(lambda: None)
+    log.keeps_unsynced = True
+    log.note_synced(6)
     mark = log.mark()
-    log.append([batch_of(6, [b"refused"])])
+    log.append([batch_of(6, [b"again"])])
     log.trim(7, messages_max=0, bytes_max=0)
     reader = log.reader(lambda: None)
-    assert reader.batch(6) is None
+    assert reader.batch(4) is None  # what is loaded has the new message, too
     if worked:
         disk.threads.work()
     log.cut_back(mark)
     disk.threads.run()
-    assert disk.find(reader, 6) is None
-    log.append([batch_of(6, [b"taken"])])
-    log.trim(7, messages_max=0, bytes_max=0)
-    batch = disk.find(reader, 6)
-    assert batch is not None
-    assert bodies_of(batch) == [b"taken"]
-    assert disk.names(".bad") == []
-
-
-def test_what_replaced_what_was_taken_back_is_not_taken_for_damage(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A load that comes late finds other batches, which begin elsewhere."""
-    monkeypatch.setattr(reader_module, "_NOWAIT", 0)
-    log = filled(disk, 3)
-    log.reader(lambda: None).batch(4)
-    log.cut_back(None)
-    log.append([batch_of(0, [b"one that is longer"]), batch_of(1, [b"x"] * 9)])
-    disk.threads.run()
+    for _ in ("in memory", "written again", "on disk alone"):
+        for offset, body in ((4, b"00004"), (6, b"again")):
+            batch = disk.find(reader, offset)
+            assert batch is not None
+            assert body_at(batch, offset) == body
+        if log.written == log.end:
+            log.note_synced(7)
+            log.trim(7, messages_max=0, bytes_max=0)
+            assert log.tail == []
+        log.flush()
     assert disk.names(".bad") == []
     assert log.segments[0].holes == {}
 

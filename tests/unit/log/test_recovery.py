@@ -194,10 +194,10 @@ def test_tokens_are_found_but_for_those_in_damage(disk: Disk) -> None:
     disk.write(FIRST, *BATCHES)
     log = disk.open()
     expected = [(3, b"1" * 16), (9, b"2" * 16), (9, bytes(16))]
-    assert (log.take_tokens(None), log.take_tokens(None)) == (expected, [])
+    assert (log.recovered.take_tokens(None), log.recovered.take_tokens(None)) == (expected, [])
     log.close()
     flip(disk.path / FIRST, STARTS[1] + 50)
-    assert disk.open().take_tokens(None) == expected[1:]
+    assert disk.open().recovered.take_tokens(None) == expected[1:]
 
 
 def test_tokens_of_older_segments_are_read_when_asked_for(disk: Disk) -> None:
@@ -205,17 +205,17 @@ def test_tokens_of_older_segments_are_read_when_asked_for(disk: Disk) -> None:
     disk.write("00000000000000000010.log", batch_of(10, [b"ten"], tokens=[b"3" * 16]))
     for since, expected in ((0, 4), (2, 4), (3, 3), (9, 1), (10, 1), (11, 0)):
         log = disk.open()
-        assert len(log.take_tokens(since)) == expected
+        assert len(log.recovered.take_tokens(since)) == expected
         assert disk.read(log) == BODIES | {10: b"ten"}
         log.close()
     log = disk.open()
-    assert log.take_tokens(None) == [(11, b"3" * 16)]
+    assert log.recovered.take_tokens(None) == [(11, b"3" * 16)]
     clean = log.mark()
     log.close()
     log = disk.open(clean)
-    assert log.take_tokens(None) == []
+    assert log.recovered.take_tokens(None) == []
     log.close()
-    assert disk.open(clean).take_tokens(10) == [(11, b"3" * 16)]
+    assert disk.open(clean).recovered.take_tokens(10) == [(11, b"3" * 16)]
 
 
 def test_several_damaged_batches_are_each_kept(disk: Disk) -> None:

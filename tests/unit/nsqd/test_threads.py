@@ -94,15 +94,15 @@ def test_an_fsync_does_not_wait_for_names_that_are_looked_up(tmp_path: Path) -> 
         loop = asyncio.get_running_loop()
         lookups = [loop.run_in_executor(None, answered.wait) for _ in range(100)]
         topic = nsqd.broker.topics.topic("t")
-        topic.intake.put(b"x", 0, 1)
-        ticket, synced = topic.intake.ticket(), asyncio.Event()
-        ticket.wait(synced.set)
+        topic.publishing.add(b"x", 0, 1)
+        completion, synced = topic.publishing.completion(), asyncio.Event()
+        completion.when_done(synced.set)
         try:
             await asyncio.wait_for(synced.wait(), PATIENCE_S)
         finally:
             answered.set()
             await asyncio.gather(*lookups)
-        assert ticket.succeeded
+        assert completion.succeeded
 
     with InProcess(tmp_path, ["--sync-every=1"]) as nsqd:
         nsqd.run(publish(nsqd))

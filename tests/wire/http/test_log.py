@@ -36,6 +36,21 @@ def publish(nsqd: Nsqd, connect: Connect, topic: str, count: int) -> list[bytes]
     return bodies
 
 
+def publish_batches(nsqd: Nsqd, connect: Connect, topic: str, count: int) -> list[bytes]:
+    """As `publish`, each ten messages in a batch of their own, in a file."""
+    bodies = [b"body %d" % number for number in range(count)]
+    session = connect(nsqd)
+    for at in range(0, count, 10):
+        session.raw.mpub(topic, bodies[at : at + 10])
+        flush(nsqd, topic)
+    return bodies
+
+
+def flush(nsqd: Nsqd, topic: str) -> None:
+    """Whoever looks into a log finds all of it in the files."""
+    assert get(nsqd, "/log/peek", topic=topic).status == 200
+
+
 def messages(batches: list[LogBatch]) -> dict[int, bytes]:
     return {
         offset: bytes(batch.cut(offset, offset + 1))[MESSAGE_OVERHEAD_BYTES:]
@@ -58,7 +73,7 @@ def test_offsets_of_a_new_topic(nsqd: Nsqd, topic: str) -> None:
 
 def test_offsets_follow_what_is_published(nsqd: Nsqd, connect: Connect, topic: str) -> None:
     before_ns = time.time_ns()
-    publish(nsqd, connect, topic, 100)
+    publish_batches(nsqd, connect, topic, 100)
     found = offsets(nsqd, topic)
     assert (found["first"], found["end"]) == (0, 100)
     assert before_ns <= int(str(found["first_timestamp"])) <= int(str(found["timestamp"]))
@@ -87,8 +102,25 @@ def test_a_time_leads_to_an_offset(nsqd: Nsqd, connect: Connect, topic: str) -> 
     assert offsets(nsqd, topic, time="2200-01-01T02:00:00+02:00")["offset"] == 40
 
 
+def test_a_time_leads_into_a_batch_of_many_publishes(
+    nsqd: Nsqd, connect: Connect, topic: str
+) -> None:
+    """All that comes within a tenth of a second may be one batch."""
+    session = connect(nsqd)
+    for number in range(50):
+        name = f"{topic}-{number}"
+        session.publish(name, *[b"before"] * 10)
+        middle_ns = time.time_ns()
+        session.publish(name, *[b"after"] * 10)
+        assert offsets(nsqd, name, time=middle_ns)["offset"] == 10
+        raw = get(nsqd, "/log/raw", **{"topic": name, "from": 0, "to": 20})
+        if any(batch.first < 10 < batch.end for batch in batches_in(raw.body)):
+            return
+    raise AssertionError("no batch has both: the test tested nothing")
+
+
 def test_a_range_has_the_messages_asked_for(nsqd: Nsqd, connect: Connect, topic: str) -> None:
-    bodies = publish(nsqd, connect, topic, 100)
+    bodies = publish_batches(nsqd, connect, topic, 100)
     answer = get(nsqd, "/log/raw", **{"topic": topic, "from": 15, "to": 77})
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "application/octet-stream"
@@ -109,7 +141,7 @@ def test_a_range_beyond_the_end_is_cut_there(nsqd: Nsqd, connect: Connect, topic
 def test_ranges_of_limited_size_follow_on_each_other(
     nsqd: Nsqd, connect: Connect, topic: str
 ) -> None:
-    bodies = publish(nsqd, connect, topic, 100)
+    bodies = publish_batches(nsqd, connect, topic, 100)
     connection = open_connection(nsqd)
     found: dict[int, bytes] = {}
     at = requests = 0
@@ -148,7 +180,7 @@ def test_a_log_that_was_replaced_is_noticed(nsqd: Nsqd, connect: Connect, topic:
 def test_what_is_retired_is_gone_for_every_reader(nsqd: Nsqd, connect: Connect, topic: str) -> None:
     consumer = connect(nsqd)
     consumer.subscribe(topic, "ch", ready=100)
-    publish(nsqd, connect, topic, 100)
+    publish_batches(nsqd, connect, topic, 100)
     consumer.finish(*consumer.messages(100))
     assert consumer.before_barrier() == []
     nsqd.drop_history(topic)
@@ -230,7 +262,7 @@ def test_bad_questions_about_offsets_are_refused(
 def test_a_file_that_is_missing_is_an_error_and_no_more(
     nsqd: Nsqd, connect: Connect, topic: str, path: str, params: dict[str, object]
 ) -> None:
-    publish(nsqd, connect, topic, 100)
+    publish_batches(nsqd, connect, topic, 100)
     if "time" in params:
         params = {"time": offsets(nsqd, topic)["first_timestamp"] + 1}
     (nsqd.data_path / "topics" / topic / f"{0:020}.log").unlink()

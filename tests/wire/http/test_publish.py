@@ -268,7 +268,7 @@ def limit_file_size(nsqd: Nsqd, size_bytes: int) -> None:
 @pytest.mark.deviation  # the original keeps what fits in memory, and dies of the signal
 @pytest.mark.parametrize(
     "requests",
-    [[("/pub?topic=t", b"x" * 1000)], [("/mpub?topic=t", b"x" * 1000 + b"\ny")]],
+    [[("/pub?topic=t", b"x" * 20_000)], [("/mpub?topic=t", b"x" * 20_000 + b"\ny")]],
     ids=["pub", "mpub"],
 )
 @pytest.mark.deviation

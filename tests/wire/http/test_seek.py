@@ -114,6 +114,7 @@ def test_what_is_gone_cannot_come_back(nsqd: Nsqd, connect: Connect, topic: str)
     consumer.subscribe(topic, "ch", ready=100)
     for body in SENT:
         producer.publish(topic, body)
+        assert ask(nsqd, "GET", f"/log/peek?topic={topic}").status == 200  # each in a batch
     for message in consumer.messages(20):
         consumer.send(fin(message.id))
     assert consumer.before_barrier() == []

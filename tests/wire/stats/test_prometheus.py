@@ -60,6 +60,7 @@ def test_topics_and_channels_have_the_figures_of_stats(
     consumer.message()
     consumer.before_barrier()
     act(nsqd, "/channel/pause", topic=topic, channel="ch")
+    assert ask(nsqd, "GET", f"/log/peek?topic={topic}").status == 200  # all is in the file
     found = scrape(nsqd)
     stats = nsqd.stats(topic)["topics"][0]
     channel = stats["channels"][0]

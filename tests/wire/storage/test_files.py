@@ -11,7 +11,7 @@ from tests.kit.logs import batches_in
 from tests.kit.wire.admin import act
 from tests.kit.wire.session import Connect
 from tests.kit.wire.web import Answer
-from tests.wire.http.test_log import get, messages, offsets, publish
+from tests.wire.http.test_log import get, messages, offsets, publish, publish_batches
 
 pytestmark = pytest.mark.deviation  # NSQ has no such thing
 
@@ -38,7 +38,7 @@ def read(answer: Answer) -> list[tuple[int, bytes]]:
 
 
 def test_the_files_have_the_messages_asked_for(nsqd: Nsqd, connect: Connect, topic: str) -> None:
-    bodies = publish(nsqd, connect, topic, 100)
+    bodies = publish_batches(nsqd, connect, topic, 100)
     answer = files(nsqd, topic, 15, 77)
     assert answer.status == 200
     assert list(answer.json()) == ["log", "from", "to", "files"]
@@ -50,7 +50,7 @@ def test_the_files_have_the_messages_asked_for(nsqd: Nsqd, connect: Connect, top
 
 
 def test_parts_are_of_the_size_asked_for(nsqd: Nsqd, connect: Connect, topic: str) -> None:
-    bodies = publish(nsqd, connect, topic, 100)
+    bodies = publish_batches(nsqd, connect, topic, 100)
     at = 0
     for to, data in read(files(nsqd, topic, 0, 1 << 40, bytes_max=700)):
         assert len(data) <= 700

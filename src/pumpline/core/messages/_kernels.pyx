@@ -110,50 +110,105 @@ def pubs(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes line, bytearray fr
     return pos, count
 
 
-def pubs_by_line(bytearray buf, Py_ssize_t pos, Py_ssize_t end, dict batches, bytearray frames,
-                 bytearray ends, list lines, uint64_t timestamp, Py_ssize_t limit, Py_ssize_t full):
+cdef inline Py_ssize_t messages_end(const unsigned char* p, Py_ssize_t pos, Py_ssize_t end,
+                                    uint32_t count, Py_ssize_t limit) noexcept nogil:
+    """Where `count` messages end, each with its size before it; -1 if one is not as it should be."""
+    cdef uint32_t i
+    cdef uint32_t n
+    for i in range(count):
+        if end - pos < 4:
+            return -1
+        n = get_u32(p + pos)
+        if n == 0 or <Py_ssize_t>n > limit or end - pos - 4 < <Py_ssize_t>n:
+            return -1
+        pos += 4 + n
+    return pos
+
+
+def publishes_by_line(bytearray buf, Py_ssize_t pos, Py_ssize_t end, dict batches,
+                      bytearray frames, bytearray ends, list lines, uint64_t timestamp,
+                      Py_ssize_t limit, Py_ssize_t body_limit, Py_ssize_t full):
     cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
     cdef const unsigned char* newline
+    cdef const unsigned char* last_line = NULL  # the one before, and its length
+    cdef Py_ssize_t last_len = 0
     cdef unsigned char* out
+    cdef unsigned char verb = p[pos] if pos < end else 0
     cdef Py_ssize_t head_len
+    cdef Py_ssize_t body
+    cdef Py_ssize_t after
+    cdef Py_ssize_t total
+    cdef Py_ssize_t commands = 0
     cdef uint32_t n
+    cdef uint32_t i
+    cdef uint32_t count
     cdef uint32_t size
-    cdef uint64_t first_id
+    cdef uint64_t first_id = 0
     cdef PyObject* found
     cdef tuple batch
-    cdef bytearray its_frames
-    cdef bytearray its_ends
+    cdef bytearray its_frames = None
+    cdef bytearray its_ends = None
+    line = None
     limit = min(limit, SIZE_MAX)
-    while pos < end:
+    while pos < end and p[pos] == verb:
         newline = <const unsigned char*>memchr(p + pos, 10, min(end - pos, PUB_LINE_BYTES_MAX))
         if newline is NULL:
             break
         head_len = newline - (p + pos) + 1
-        if end - pos - head_len < 4:
+        body = pos + head_len + 4
+        if end - body < 0:
             break
         n = get_u32(newline + 1)
-        if n == 0 or <Py_ssize_t>n > limit or end - pos - head_len - 4 < <Py_ssize_t>n:
-            break
-        line = PyBytes_FromStringAndSize(<const char*>p + pos, head_len)
-        found = PyDict_GetItem(batches, line)
-        if found is NULL:
-            break
-        batch = <tuple?>(<object>found)
-        its_frames = <bytearray?>batch[0]
-        its_ends = <bytearray?>batch[1]
-        first_id = batch[2]
+        if verb == 80:  # P
+            if n == 0 or <Py_ssize_t>n > limit or end - body < <Py_ssize_t>n:
+                break
+            count = 1
+            after = body + n
+        else:
+            if n < 4 or <Py_ssize_t>n > body_limit or end - body < <Py_ssize_t>n:
+                break
+            count = get_u32(p + body)
+            after = body + n
+            body += 4
+            if count == 0 or messages_end(p, body, after, count, limit) != after:
+                break
+        if head_len != last_len or memcmp(p + pos, last_line, head_len) != 0:
+            line = PyBytes_FromStringAndSize(<const char*>p + pos, head_len)
+            found = PyDict_GetItem(batches, line)
+            if found is NULL:
+                break
+            batch = <tuple?>(<object>found)
+            its_frames = <bytearray?>batch[0]
+            its_ends = <bytearray?>batch[1]
+            first_id = batch[2]
+            last_line = p + pos
+            last_len = head_len
         if PyByteArray_GET_SIZE(its_frames) >= full:
             break
-        size = n + FRAME_OVERHEAD
-        out = grow(its_frames, size)
-        put_frame(out, first_id + <uint64_t>(PyByteArray_GET_SIZE(its_ends) >> 2), timestamp,
-                  newline + 5, n)
-        memcpy(grow(frames, size), out, size)
-        put_u32(grow(its_ends, 4), <uint32_t>PyByteArray_GET_SIZE(its_frames))
-        put_u32(grow(ends, 4), <uint32_t>PyByteArray_GET_SIZE(frames))
-        lines.append(line)
-        pos += head_len + 4 + n
-    return pos
+        if verb == 80:
+            size = n + FRAME_OVERHEAD
+            out = grow(its_frames, size)
+            put_frame(out, first_id + <uint64_t>(PyByteArray_GET_SIZE(its_ends) >> 2), timestamp,
+                      p + body, n)
+            memcpy(grow(frames, size), out, size)
+            put_u32(grow(its_ends, 4), <uint32_t>PyByteArray_GET_SIZE(its_frames))
+            put_u32(grow(ends, 4), <uint32_t>PyByteArray_GET_SIZE(frames))
+            lines.append(line)
+        else:
+            for i in range(count):
+                n = get_u32(p + body)
+                size = n + FRAME_OVERHEAD
+                out = grow(its_frames, size)
+                put_frame(out, first_id + <uint64_t>(PyByteArray_GET_SIZE(its_ends) >> 2),
+                          timestamp, p + body + 4, n)
+                memcpy(grow(frames, size), out, size)
+                put_u32(grow(its_ends, 4), <uint32_t>PyByteArray_GET_SIZE(its_frames))
+                put_u32(grow(ends, 4), <uint32_t>PyByteArray_GET_SIZE(frames))
+                lines.append(line)
+                body += 4 + n
+        commands += 1
+        pos = after
+    return pos, commands
 
 
 def skip_messages(bytearray buf, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t count,

@@ -51,7 +51,7 @@ def pubs(
     return pos, count
 
 
-def pubs_by_line(
+def publishes_by_line(
     buf: bytearray,
     pos: int,
     end: int,
@@ -61,10 +61,13 @@ def pubs_by_line(
     lines: list[bytes],
     timestamp: int,
     limit: int,
+    body_limit: int,
     full: int,
-) -> int:
+) -> tuple[int, int]:
     limit = min(limit, _SIZE_MAX)
-    while pos < end:
+    commands = 0
+    verb = buf[pos : pos + 1]
+    while pos < end and buf[pos : pos + 1] == verb:
         newline = buf.find(b"\n", pos, min(end, pos + _PUB_LINE_BYTES_MAX))
         body_at = newline + 5
         if newline < 0 or body_at > end:
@@ -72,21 +75,47 @@ def pubs_by_line(
         size = _U32.unpack_from(buf, newline + 1)[0]
         line = bytes(buf[pos : newline + 1])
         batch = batches.get(line)
-        if batch is None or size == 0 or size > limit or end - body_at < size:
+        after = body_at + size
+        if batch is None or after > end or len(batch[0]) >= full:
             break
+        bodies = [(body_at, after)]
+        if verb == b"P":
+            if not 0 < size <= limit:
+                break
+        else:
+            if not 4 <= size <= body_limit:
+                break
+            count = _U32.unpack_from(buf, body_at)[0]
+            bodies = _bodies(buf, body_at + 4, after, count, limit)
+            if not bodies or len(bodies) != count or bodies[-1][1] != after:
+                break
         its_frames, its_ends, first_id = batch
-        if len(its_frames) >= full:
+        for start, stop in bodies:
+            frame = _FRAME_HEAD.pack(stop - start + 30, 2, timestamp, 1)
+            frame += b"%016x" % (first_id + (len(its_ends) >> 2) & _ID_MASK)
+            frame += buf[start:stop]
+            its_frames += frame
+            its_ends += _U32.pack(len(its_frames))
+            frames += frame
+            ends += _U32.pack(len(frames))
+            lines.append(line)
+        commands += 1
+        pos = after
+    return pos, commands
+
+
+def _bodies(buf: bytearray, pos: int, end: int, count: int, limit: int) -> list[tuple[int, int]]:
+    """Where each of at most `count` messages is, whose sizes are before them, as far as they are as
+    they should be."""
+    found: list[tuple[int, int]] = []
+    while len(found) < count and end - pos >= 4:
+        size = _U32.unpack_from(buf, pos)[0]
+        after = pos + 4 + size
+        if size == 0 or size > limit or after > end:
             break
-        pos = body_at + size
-        frame = _FRAME_HEAD.pack(size + 30, 2, timestamp, 1)
-        frame += b"%016x" % (first_id + (len(its_ends) >> 2) & _ID_MASK)
-        frame += buf[body_at:pos]
-        its_frames += frame
-        its_ends += _U32.pack(len(its_frames))
-        frames += frame
-        ends += _U32.pack(len(frames))
-        lines.append(line)
-    return pos
+        found.append((pos + 4, after))
+        pos = after
+    return found
 
 
 def skip_messages(buf: bytearray, pos: int, end: int, count: int, limit: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ A batch is one `header | ends | frames | tokens`, big-endian:
 | length     | u32        | bytes after this field                                          |
 | crc        | u32        | crc32 of everything after this field                            |
 | first      | u64        | offset of the first message                                     |
-| timestamp  | i64        | publish time in ns                                              |
+| timestamp  | i64        | publish time of the first message, in ns                        |
 | due        | i64        | not to be delivered before, ns since 1970; 0: now               |
 | count      | u32        | messages, at least 1                                            |
 | flags      | u32        | 0, or 1: there are tokens                                       |
@@ -18,9 +18,12 @@ A batch is one `header | ends | frames | tokens`, big-endian:
 A batch is valid when its length fits its count, its crc matches and its last end is where the
 frames end: at the end of the batch, or with flag 1 at one or more whole tokens before it. Message
 id = the log's base id + offset, so neither needs a table.
+
+A batch may hold messages of several ticks. Each frame has the publish time of its message, and
+these times never decrease within a batch: `first_at` finds the message of a time by bisection.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from struct import Struct
 from typing import cast
 
@@ -39,12 +42,65 @@ TOKENS = 1  # a flag: publish tokens follow the frames
 _LENGTH_CRC = Struct(">II")
 _REST = Struct(">QqqII")
 _U32 = Struct(">I")
+_I64 = Struct(">q")
+_TIMESTAMP_AT = 8  # in a frame
 
 
-class Builder:
+class AnyBatch:
+    """What a batch that is being filled and a sealed one have in common: reading by offset."""
+
+    __slots__ = ()
+
+    first: int
+    count: int
+    end: int
+    timestamp_ns: int
+    due_ns: int
+    ends: bytearray | memoryview
+    frames: bytearray | memoryview
+
+    @property
+    def delay_ns(self) -> int:
+        """With which the messages were published."""
+        return self.due_ns - self.timestamp_ns if self.due_ns else 0
+
+    @property
+    def body_bytes(self) -> int:
+        return len(self.frames) - MESSAGE_OVERHEAD_BYTES * self.count
+
+    def position(self, offset: int) -> int:
+        """Where the frame of `offset` begins; `end` is allowed."""
+        index = offset - self.first
+        return int(_U32.unpack_from(self.ends, 4 * index - 4)[0]) if index else 0
+
+    def cut(self, start: int, end: int) -> bytearray | memoryview:
+        """The frames of [start, end), ready to send as a first delivery; a copy if more frames may
+        still be added to the batch."""
+        return self.frames[self.position(start) : self.position(end)]
+
+    def fitting(self, start: int, end: int, limit_bytes: int) -> tuple[int, int]:
+        """Where the longest run of [start, end) ends whose frames end at or before byte
+        `limit_bytes`, at least one message: its offset and its byte."""
+        index = bisect_right(_Ends(self.ends), limit_bytes, start - self.first, end - self.first)
+        stop = max(self.first + index, start + 1)
+        return stop, self.position(stop)
+
+    def published_ns(self, offset: int) -> int:
+        """When the message at `offset` was published."""
+        return int(_I64.unpack_from(self.frames, self.position(offset) + _TIMESTAMP_AT)[0])
+
+    def first_at(self, time_ns: int, start: int, end: int) -> int:
+        """The first offset of [start, end) that was published at `time_ns` or later, or `end`."""
+        return bisect_left(range(end), time_ns, start, end, key=self.published_ns)
+
+
+class Builder(AnyBatch):
     """A batch being filled: kernels append to `frames` and `ends`."""
 
     __slots__ = ("due_ns", "ends", "first", "frames", "timestamp_ns", "tokens")
+
+    ends: bytearray
+    frames: bytearray
 
     def __init__(self, *, first: int, timestamp_ns: int, due_ns: int = 0) -> None:
         self.first = first
@@ -55,11 +111,11 @@ class Builder:
         self.tokens = b""
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]
         return len(self.ends) >> 2
 
     @property
-    def end(self) -> int:
+    def end(self) -> int:  # type: ignore[override]
         return self.first + (len(self.ends) >> 2)
 
     def adopt(self, buf: bytearray, pos: int, end: int, message_id: int) -> None:
@@ -79,25 +135,24 @@ class Builder:
         self.frames += frames
         self.ends += b"".join(_U32.pack(start + end) for (end,) in _U32.iter_unpack(ends))
 
-    def head(self, count: int) -> "Builder":
-        """A batch of the first `count` messages."""
-        head = Builder(first=self.first, timestamp_ns=self.timestamp_ns, due_ns=self.due_ns)
-        head.extend(self.ends[: 4 * count], self.frames[: self._position(count)])
-        return head
-
-    def without(self, count: int) -> "Builder":
-        """A batch of the others."""
-        at = self._position(count)
-        first = self.first + count
-        rest = Builder(first=first, timestamp_ns=self.timestamp_ns, due_ns=self.due_ns)
+    def split(self, offset: int) -> "Builder":
+        """Take out the messages from `offset` on, which is above `first`; returns a batch of
+        them."""
+        count = offset - self.first
+        at = self.position(offset)
+        rest = Builder(first=offset, timestamp_ns=self.timestamp_ns, due_ns=self.due_ns)
         rest.frames += self.frames[at:]
         ends = _U32.iter_unpack(self.ends[4 * count :])
         rest.ends += b"".join(_U32.pack(end - at) for (end,) in ends)
+        if rest.ends:
+            rest.timestamp_ns = rest.published_ns(offset)
+        self.forget(offset)
         return rest
 
-    def _position(self, count: int) -> int:
-        """Where the first `count` messages end."""
-        return int(_U32.unpack_from(self.ends, 4 * count - 4)[0]) if count else 0
+    def forget(self, offset: int) -> None:
+        """Drop the messages from `offset` on."""
+        del self.frames[self.position(offset) :]
+        del self.ends[4 * (offset - self.first) :]
 
     def seal(self) -> "LogBatch":
         batch = LogBatch(
@@ -111,12 +166,14 @@ class Builder:
         return PublishTokenBatch(batch, self.tokens) if self.tokens else batch
 
 
-class LogBatch:
+class LogBatch(AnyBatch):
     """A sealed batch; `ends` and `frames` are views that pin the memory they came from."""
 
     __slots__ = ("count", "due_ns", "end", "ends", "first", "frames", "timestamp_ns")
 
     tokens: bytes | memoryview = b""  # of all but a few
+    ends: memoryview
+    frames: memoryview
 
     def __init__(
         self,
@@ -137,34 +194,9 @@ class LogBatch:
         self.frames = frames
 
     @property
-    def delay_ns(self) -> int:
-        """With which the messages were published."""
-        return self.due_ns - self.timestamp_ns if self.due_ns else 0
-
-    @property
-    def body_bytes(self) -> int:
-        return len(self.frames) - MESSAGE_OVERHEAD_BYTES * self.count
-
-    @property
     def size_bytes(self) -> int:
         """What the batch takes in a segment."""
         return HEADER_BYTES + len(self.ends) + len(self.frames)
-
-    def position(self, offset: int) -> int:
-        """Where the frame of `offset` begins; `end` is allowed."""
-        index = offset - self.first
-        return int(_U32.unpack_from(self.ends, 4 * index - 4)[0]) if index else 0
-
-    def cut(self, start: int, end: int) -> memoryview:
-        """The frames of [start, end), ready to send as a first delivery."""
-        return self.frames[self.position(start) : self.position(end)]
-
-    def fitting(self, start: int, end: int, limit_bytes: int) -> tuple[int, int]:
-        """Where the longest run of [start, end) ends whose frames end at or before byte
-        `limit_bytes`, at least one message: its offset and its byte."""
-        index = bisect_right(_Ends(self.ends), limit_bytes, start - self.first, end - self.first)
-        stop = max(self.first + index, start + 1)
-        return stop, self.position(stop)
 
     def parts(self) -> list[bytes | memoryview]:
         """The batch as written to a segment."""
@@ -179,6 +211,23 @@ class LogBatch:
         rest = _REST.pack(self.first, self.timestamp_ns, self.due_ns, self.count, 0)
         crc = crc32(self.frames, crc32(self.ends, crc32(rest)))
         return _LENGTH_CRC.pack(self.size_bytes - 4, crc) + rest
+
+    def split(self, offset: int) -> "tuple[LogBatch, LogBatch]":
+        """The messages before `offset`, and those from there on, as two batches."""
+        at = self.position(offset)
+        ends = self.ends[4 * (offset - self.first) :]
+        rest = Builder(first=offset, timestamp_ns=self.published_ns(offset), due_ns=self.due_ns)
+        rest.ends += b"".join(_U32.pack(end - at) for (end,) in _U32.iter_unpack(ends))
+        rest.frames += self.frames[at:]
+        head = LogBatch(
+            first=self.first,
+            count=offset - self.first,
+            timestamp_ns=self.timestamp_ns,
+            due_ns=self.due_ns,
+            ends=self.ends[: 4 * (offset - self.first)],
+            frames=self.frames[:at],
+        )
+        return head, rest.seal()
 
 
 class PublishTokenBatch(LogBatch):
@@ -262,7 +311,7 @@ class _Ends:
 
     __slots__ = ("_view",)
 
-    def __init__(self, view: memoryview) -> None:
+    def __init__(self, view: bytearray | memoryview) -> None:
         self._view = view
 
     def __len__(self) -> int:

@@ -21,7 +21,7 @@ What consumers finish is added to `answered` as it comes, and counted as finishe
 tick, or as soon as anybody asks what is finished (`settle`).
 
 Attempts are kept only where they differ from the rule "delivered once": 0 for what was deferred
-at publish, n after n deliveries. `take_journal` gives what changed since it was last called, which
+at publish, n after n deliveries. `take_delta` gives what changed since it was last called, which
 is all a checkpoint has to write.
 """
 
@@ -43,7 +43,7 @@ class Pending(NamedTuple):
     due_ns: int  # 0: no longer deferred
 
 
-class Journal(NamedTuple):
+class DeliveryDelta(NamedTuple):
     """What changed between two checkpoints, or the whole state (a snapshot)."""
 
     low: int
@@ -82,7 +82,7 @@ class Delivery:
         self.attempts: dict[int, int] = {}
         self.deferred_count = 0
         self._deferred: list[tuple[int, int, int]] = []  # heap of (due, start, end)
-        self._changed: dict[int, int] = {}  # offset -> due time, since the last journal
+        self._changed: dict[int, int] = {}  # offset -> due time, since the last delta
         self._finished_since: list[Span] = []
 
     @property
@@ -299,7 +299,7 @@ class Delivery:
     def seek(self, offset: int) -> None:
         """Go on from `offset`: all below is finished, all from there on was never delivered.
 
-        The caller clears the leases. A journal cannot tell of going back: a snapshot has to follow.
+        The caller clears the leases. A delta cannot tell of going back: a snapshot has to follow.
         """
         self.ready.clear()
         self.behind.clear()
@@ -314,23 +314,23 @@ class Delivery:
         self._finished = Finished(offset)
         self.next = offset
 
-    def take_journal(self) -> Journal:
+    def take_delta(self) -> DeliveryDelta:
         """What changed since the last call."""
         low = self.low  # which settles
         finished = [span for span in self._finished_since if span[1] > low]
         pending = self._pending(self._changed)
         self._finished_since = []
         self._changed = {}
-        return Journal(low, self.next, finished, pending)
+        return DeliveryDelta(low, self.next, finished, pending)
 
-    def snapshot(self) -> Journal:
-        """The whole state; what is leased now is ready in it. Starts a new journal."""
+    def snapshot(self) -> DeliveryDelta:
+        """The whole state; what is leased now is ready in it. Starts a new delta."""
         self.settle()
         self._finished_since = []
         self._changed = {}
         due_ns = dict.fromkeys(self.attempts, 0)
         due_ns.update((o, due) for due, start, end in self._deferred for o in range(start, end))
-        return Journal(self.low, self.next, self.finished.spans(), self._pending(due_ns))
+        return DeliveryDelta(self.low, self.next, self.finished.spans(), self._pending(due_ns))
 
     def forget_changes(self) -> None:
         """Forget what changed: this state is never written."""
@@ -371,17 +371,17 @@ class Delivery:
                 del self.attempts[offset]
 
 
-def restore(journals: Iterable[Journal], gone: Iterable[Span] = ()) -> Delivery:
-    """The state that a snapshot and the journals after it describe, with nothing leased. What is in
+def restore(deltas: Iterable[DeliveryDelta], gone: Iterable[Span] = ()) -> Delivery:
+    """The state that a snapshot and the deltas after it describe, with nothing leased. What is in
     `gone` is finished: the log does not have it any more."""
     low = after = 0
     spans = list(gone)
     pending: dict[int, Pending] = {}
-    for journal in journals:
-        low = max(low, journal.low)
-        after = max(after, journal.next)
-        spans += journal.finished
-        pending.update((item.offset, item) for item in journal.pending)
+    for delta in deltas:
+        low = max(low, delta.low)
+        after = max(after, delta.next)
+        spans += delta.finished
+        pending.update((item.offset, item) for item in delta.pending)
     state = Delivery(low)
     for start, end in joined(spans, low):
         state.finished.add(start, end)

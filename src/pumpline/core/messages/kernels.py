@@ -1,17 +1,17 @@
 """The few loops over messages that are worth compiling, in whichever form is installed.
 
-| kernel          | turns                                     | into                              |
-|-----------------|-------------------------------------------|-----------------------------------|
-| `unfilled`      | a size                                    | a bytearray of whatever bytes     |
-| `pubs`          | a run of `PUB <topic>` commands           | message frames and their ends     |
-| `pubs_by_line`  | a run of PUBs to known topics             | the same, of each topic and all   |
-| `message`       | one message body                          | a message frame and its end       |
-| `skip_messages` | messages of an MPUB body                  | their number, and where they end  |
-| `mpub`          | the messages of one MPUB body             | message frames and their ends     |
-| `answers`       | a run of FIN, or of REQ with one delay    | spans of offsets, no more leased  |
-| `touches`       | a run of `TOUCH <id>` commands            | later deadlines of leases         |
-| `redeliveries`  | offsets of a batch and their attempts     | message frames with these         |
-| `fin_commands`  | a run of message frames (client side)     | the FIN commands that answer them |
+| kernel              | turns                                  | into                              |
+|---------------------|----------------------------------------|-----------------------------------|
+| `unfilled`          | a size                                 | a bytearray of whatever bytes     |
+| `pubs`              | a run of `PUB <topic>` commands        | message frames and their ends     |
+| `publishes_by_line` | a run of PUBs or MPUBs to known topics | the same, of each topic and all   |
+| `message`           | one message body                       | a message frame and its end       |
+| `skip_messages`     | messages of an MPUB body               | their number, and where they end  |
+| `mpub`              | the messages of one MPUB body          | message frames and their ends     |
+| `answers`           | a run of FIN, or of REQ with one delay | spans of offsets, no more leased  |
+| `touches`           | a run of `TOUCH <id>` commands         | later deadlines of leases         |
+| `redeliveries`      | offsets of a batch and their attempts  | message frames with these         |
+| `fin_commands`      | a run of message frames (client side)  | the FIN commands that answer them |
 
 Both forms live side by side (`_kernels` compiled, `_kernels_py` plain) and are tested against each
 other. The environment variable PUMPLINE_KERNELS chooses: `auto` (default), `require` (fail when
@@ -22,10 +22,12 @@ the compiled form is missing) or `python` (use the plain form).
 * `pubs(buf, pos, end, line, frames, ends, first_id, timestamp, limit) -> (pos, count)`
   takes commands that begin with exactly `line` (`b"PUB topic\\n"`), whole and of 1..limit bytes;
   stops before the first that is not.
-* `pubs_by_line(buf, pos, end, batches, frames, ends, lines, timestamp, limit, full) -> pos` takes
-  commands that begin with any line of `batches`: a dict of lines to (frames, ends, first id). Each
-  message goes there and to `frames` and `ends` as well, and its line to `lines`. Stops as `pubs`
-  does, and before one whose batch has `full` bytes of frames or more.
+* `publishes_by_line(buf, pos, end, batches, frames, ends, lines, timestamp, limit, body_limit,
+  full) -> (pos, count)` takes commands of one verb, PUB or MPUB, that begin with any line of
+  `batches`: a dict of lines to (frames, ends, first id). Each message goes there and to `frames`
+  and `ends` as well, and its line to `lines`. Stops as `pubs` does; before an MPUB whose body is
+  over `body_limit` or does not end with its last message; and before a command whose batch has
+  `full` bytes of frames or more. `count` is the number of commands.
 * `skip_messages(buf, pos, end, count, limit) -> (number, pos)` goes over at most `count` messages,
   whole and of 1..limit bytes, each with its size before it; stops before the first that is not.
 * `message(buf, pos, end, frames, ends, message_id, timestamp)` takes buf[pos:end], bytes or
@@ -58,7 +60,7 @@ _CHOICES = ("auto", "require", "python")
 _NAMES = (
     "unfilled",
     "pubs",
-    "pubs_by_line",
+    "publishes_by_line",
     "message",
     "skip_messages",
     "mpub",
@@ -94,7 +96,7 @@ unfilled: Callable[[int], bytearray] = _form.unfilled
 pubs: Callable[
     [bytearray, int, int, bytes, bytearray, bytearray, int, int, int], tuple[int, int]
 ] = _form.pubs
-pubs_by_line: Callable[
+publishes_by_line: Callable[
     [
         bytearray,
         int,
@@ -106,9 +108,10 @@ pubs_by_line: Callable[
         int,
         int,
         int,
+        int,
     ],
-    int,
-] = _form.pubs_by_line
+    tuple[int, int],
+] = _form.publishes_by_line
 skip_messages: Callable[[bytearray, int, int, int, int], tuple[int, int]] = _form.skip_messages
 message: Callable[[bytes | bytearray, int, int, bytearray, bytearray, int, int], None] = (
     _form.message
@@ -120,7 +123,7 @@ answers: Callable[
 touches: Callable[
     [bytearray, int, int, int, dict[int, int], dict[int, int], int, int], tuple[int, int]
 ] = _form.touches
-redeliveries: Callable[[list[int], list[int], int, memoryview, memoryview, bytearray, int], int] = (
-    _form.redeliveries
-)
+redeliveries: Callable[
+    [list[int], list[int], int, bytearray | memoryview, bytearray | memoryview, bytearray, int], int
+] = _form.redeliveries
 fin_commands: Callable[[bytearray, int, int, bytearray], tuple[int, int]] = _form.fin_commands

@@ -116,8 +116,8 @@ class AdminEndpoints:
         if channel.deleted or topic.exiting:
             raise HttpError(404, "CHANNEL_NOT_FOUND")
         offset = max(wanted, topic.log.first)
-        if offset > topic.visible_end:
-            raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.visible_end})
+        if offset > topic.log.end:
+            raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.log.end})
         answer: dict[str, object] = {"offset": offset, "clamped": offset > wanted}
         if dry_run:
             return json_reply({**answer, **channel.seek_effect(offset)._asdict(), "dry_run": True})

@@ -55,8 +55,8 @@ class HoldEndpoints:
         topic = self._log.durable(query)
         hold = _existing(topic, query)
         offset = number(query, "offset")
-        if offset > topic.visible_end:
-            raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.visible_end})
+        if offset > topic.log.end:
+            raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.log.end})
         topic.holds.commit(hold, offset, self._log.now_ns)
         await self._save(topic)
         return json_reply(_described(topic, hold))

@@ -88,7 +88,7 @@ class LogEndpoints:
             "topic": topic.name,
             "log": log_id(log),
             "first": log.first,
-            "end": topic.visible_end,
+            "end": topic.log.end,
             "bytes": log.size_bytes,
             "ordered_from": log.ordered_from,
             "segments": len(log.segments),
@@ -102,7 +102,7 @@ class LogEndpoints:
         log = log_of(topic)
 
         def oldest() -> list[ranges.Piece]:
-            return ranges.select(log, log.first, topic.visible_end, files_max=1).pieces
+            return ranges.select(log, log.first, topic.log.end, files_max=1).pieces
 
         def prepare() -> Callable[[], int]:
             pieces = oldest()
@@ -110,14 +110,15 @@ class LogEndpoints:
 
         pieces = oldest()
         if not pieces:
-            return 0
+            batch = log.in_tail(log.first)
+            return 0 if batch is None or log.first == log.end else batch.published_ns(log.first)
         return pieces[0].segment.begun_ns or await self.in_segments(topic, prepare)
 
     async def offset_at(self, topic: Topic, time_ns: int) -> int:
         """The first offset published at `time_ns` or later; the end if there is none. If the clock
         was set back, it is looked for after that first: see `Log.ordered_from`."""
-        log = log_of(topic)
-        end = topic.visible_end
+        log = self.flushed(topic)
+        end = log.end
 
         def prepare(start: int, stop: int) -> Callable[[], int | None]:
             selection = ranges.select(log, start, stop, files_max=_ALL_FILES)
@@ -142,7 +143,7 @@ class LogEndpoints:
         to = query.get("to", default)
         if to not in ("beginning", "end"):
             raise HttpError(400, "INVALID_PLACE" if to else "MISSING_PLACE")
-        return topic.visible_end if to == "end" else topic.log.first
+        return topic.log.end if to == "end" else topic.log.first
 
     # -- ranges -------------------------------------------------------------------------------
 
@@ -193,10 +194,11 @@ class LogEndpoints:
         if to < start:
             raise HttpError(400, "INVALID_OFFSET")
         check_offset(topic, start)
-        return _Asked(topic, log, start, min(to, topic.visible_end), bytes_max)
+        return _Asked(topic, log, start, min(to, topic.log.end), bytes_max)
 
     async def _find(self, asked: _Asked, find: Callable[..., T]) -> T:
         topic, log, start, to, bytes_max = asked
+        self.flushed(topic)
 
         def prepare() -> Callable[[], T]:
             if start < log.first:
@@ -225,6 +227,19 @@ class LogEndpoints:
         if topic.ephemeral:
             raise HttpError(400, "EPHEMERAL_TOPIC")
         return topic
+
+    def flushed(self, topic: Topic) -> Log:
+        """The topic's log, with everything that can be read in its segments."""
+        log = log_of(topic)
+        try:
+            log.flush()
+        except OSError as error:
+            disk = self._broker.disk
+            disk.flusher.stuck(log)
+            reason = disk.failed(error, f"topic {topic.name}")
+            details = {"detail": f"the newest messages are in memory only: {reason}"}
+            raise HttpError(503, "FLUSH_FAILED", details=details) from None
+        return log
 
     async def in_segments(self, topic: Topic, prepare: Callable[[], Callable[[], T]]) -> T:
         """The outcome of a job in a thread, which is prepared anew, on the event loop, if segments
@@ -266,8 +281,8 @@ def check_offset(topic: Topic, offset: int) -> None:
     """Whether `offset` is in the topic's log, or at its end."""
     if offset < topic.log.first:
         raise HttpError(410, "OFFSET_GONE", details={"first": topic.log.first})
-    if offset > topic.visible_end:
-        raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.visible_end})
+    if offset > topic.log.end:
+        raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.log.end})
 
 
 def number(

@@ -89,7 +89,7 @@ class PeekEndpoints:
                 "topic": topic.name,
                 "log": log_id(log_of(topic)),
                 "first": topic.log.first,
-                "end": topic.visible_end,
+                "end": topic.log.end,
                 "messages": [shown(each, body_max, states) for each in page.messages],
                 "next": page.next,
             }
@@ -101,9 +101,9 @@ class PeekEndpoints:
         topic = self._log.durable(query)
         last = request.header("Last-Event-ID")
         if last.isascii() and last.isdigit() and len(last) < OFFSET_DIGITS:
-            start = min(int(last) + 1, topic.visible_end)  # a client that comes back
+            start = min(int(last) + 1, topic.log.end)  # a client that comes back
         else:
-            start = number(query, "from", topic.visible_end)
+            start = number(query, "from", topic.log.end)
             check_offset(topic, start)
         if self.tails >= TAILS_MAX:
             raise HttpError(503, "TOO_MANY_TAILS")
@@ -111,11 +111,11 @@ class PeekEndpoints:
 
         def close(closed: EventStream) -> None:
             self.tails -= 1
-            topic.watchers.discard(closed.wake)
+            topic.unwatch(closed.wake)
 
         stream = EventStream(events, on_close=close)
         self.tails += 1
-        topic.watchers.add(stream.wake)
+        topic.watch(stream.wake)
         return stream_reply(stream, EVENT_HEADERS)
 
     async def _events(self, topic: Topic, at: int, wanted: Filter) -> AsyncIterator[bytes]:
@@ -124,11 +124,11 @@ class PeekEndpoints:
             if at < topic.log.first:
                 yield event("gone", msgspec.json.encode({"from": at, "first": topic.log.first}))
                 at = topic.log.first
-            if at >= topic.visible_end:
+            if at >= topic.log.end:
                 yield b""
                 continue
             try:
-                looked = await self.look(topic, at, topic.visible_end, wanted)
+                looked = await self.look(topic, at, topic.log.end, wanted)
             except HttpError:  # the disk, or the topic just went
                 await asyncio.sleep(DISK_RETRY_S)
                 yield SIGN_OF_LIFE
@@ -142,7 +142,7 @@ class PeekEndpoints:
     async def _asked(self, topic: Topic, channel: Channel | None, query: Mapping[str, str]) -> Look:
         newest = _boolean(query, "newest")
         limit = min(number(query, "limit", LIMIT, code="INVALID_LIMIT"), LIMIT_MAX)
-        first, end = topic.log.first, topic.visible_end
+        first, end = topic.log.first, topic.log.end
         without = []
         if channel is not None:
             first = max(first, channel.delivery.low)
@@ -202,7 +202,7 @@ class PeekEndpoints:
         return Page(found, at)
 
     async def look(self, topic: Topic, start: int, to: int, wanted: Filter) -> Looked:
-        log = log_of(topic)
+        log = self._log.flushed(topic)
 
         def prepare() -> Callable[[], Looked]:
             at = max(start, log.first)  # what was retired since is passed over

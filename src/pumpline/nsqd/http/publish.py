@@ -14,10 +14,10 @@ from itertools import chain
 from pumpline.core.messages.publish_tokens import digest_of, is_valid_token
 from pumpline.core.protocol.commands import SIZE, mpub_count_max
 from pumpline.core.text.names import is_valid_name
+from pumpline.log.completion import EXITING, Completion
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.options import BODY_SIZE_MAX
 from pumpline.nsqd.queue.backlog import BACKLOG_FULL
-from pumpline.nsqd.queue.outcome import EXITING, Ticket
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.web.endpoint import Answer, Handler, Settling
@@ -36,7 +36,6 @@ _LOG = logging.getLogger(__name__)
 class PublishEndpoints:
     def __init__(self, broker: Broker) -> None:
         self.draining = broker.draining
-        self.journaling = broker.topics.journaling
         self._broker = broker
         self._last: Published | None = None
 
@@ -53,13 +52,14 @@ class PublishEndpoints:
         delay_ns = _delay_ns(query, self._broker.options.max_req_timeout_ns)
         return Publisher(self, topic, delay_ns, token).pub
 
-    def put_once(self, topic: Topic, request: Request, delay_ns: int, token: bytes) -> Answer:
+    def add_once(self, topic: Topic, request: Request, delay_ns: int, token: bytes) -> Answer:
         """One message, unless its token was there before."""
-        earlier = self._earlier(topic, token)
-        if earlier is None:
-            topic.intake.put(request.buffer, request.start, request.end, delay_ns=delay_ns)
+        outcome = self._earlier(topic, token)
+        if outcome is None:
+            buffer, start, end = request.buffer, request.start, request.end
+            outcome = topic.publishing.add(buffer, start, end, delay_ns=delay_ns, alone=True)
             topic.tokens.put(token)
-        return self.published(topic, earlier or topic.intake.ticket())
+        return self.published(topic, outcome)
 
     def check_mpub(self, request: Request) -> None:
         """Before the body is there: is this a topic to publish to?"""
@@ -74,16 +74,16 @@ class PublishEndpoints:
             return self._mpub_lines(topic, request)
         start, end = request.start, request.end
         count = binary_count(request.buffer, start, end, self._broker.options.max_body_size)
-        return self._put_many(topic, query, request.buffer, start + SIZE.size, end, count)
+        return self._add_many(topic, query, request.buffer, start + SIZE.size, end, count)
 
     async def _mpub_lines(self, topic: Topic, request: Request) -> Reply | Settling:
         body = request.buffer[request.start : request.end]
         count, binary = await sized_lines(body, self._broker.options.max_msg_size)
         if not count:
             return OK
-        return self._put_many(topic, request.query(), binary, SIZE.size, len(binary), count)
+        return self._add_many(topic, request.query(), binary, SIZE.size, len(binary), count)
 
-    def _put_many(
+    def _add_many(
         self,
         topic: Topic,
         query: Mapping[str, str],
@@ -96,11 +96,11 @@ class PublishEndpoints:
         token = _token(query)
         earlier = self._earlier(topic, token)
         if earlier is None:
-            if topic.intake.put_many(buffer, start, end, count) >= 0:
+            if topic.publishing.add_many(buffer, start, end, count) >= 0:
                 raise HttpError(413, "BAD_MESSAGE")
             if token:
                 topic.tokens.put(token)
-        return self.published(topic, earlier or topic.intake.ticket())
+        return self.published(topic, earlier or topic.publishing.completion())
 
     def topic(self, query: Mapping[str, str]) -> Topic:
         """The topic named, created if need be."""
@@ -113,7 +113,7 @@ class PublishEndpoints:
             reason = self._broker.disk.health.failed(error, f"topic {name}")
             raise publish_failure(name, reason) from None
 
-    def _earlier(self, topic: Topic, token: bytes) -> Ticket | None:
+    def _earlier(self, topic: Topic, token: bytes) -> Completion | None:
         """The outcome of an earlier publish with this token, if there was one."""
         try:
             return topic.tokens.outcome(token) if token else None
@@ -122,28 +122,27 @@ class PublishEndpoints:
             topic.drop_if_unused()
             raise publish_failure(topic.name, reason) from None
 
-    def published(self, topic: Topic, ticket: Ticket) -> Reply | Settling:
+    def published(self, topic: Topic, completion: Completion) -> Reply | Settling:
         """The reply to a publish, once its outcome is known: in this tick, as a rule. Publishes of
         a tick to one topic have the same outcome, and so the same reply."""
-        if ticket.done:
-            return publish_reply(topic, ticket)
+        if completion.done:
+            return publish_reply(topic, completion)
         last = self._last
-        if last is None or last.ticket is not ticket or last.topic is not topic:
-            self._last = last = Published(topic, ticket, self._broker.tick)
+        if last is None or last.completion is not completion or last.topic is not topic:
+            self._last = last = Published(topic, completion, self._broker.tick)
         return last
 
 
 class Publisher:
     """Publishes what comes with one head, which names a topic."""
 
-    __slots__ = ("_delay_ns", "_draining", "_endpoints", "_journaling", "_token", "_topic")
+    __slots__ = ("_delay_ns", "_draining", "_endpoints", "_token", "_topic")
 
     def __init__(
         self, endpoints: PublishEndpoints, topic: Topic, delay_ns: int, token: bytes
     ) -> None:
         self._endpoints = endpoints
         self._draining = endpoints.draining
-        self._journaling = endpoints.journaling
         self._topic = topic
         self._delay_ns = delay_ns
         self._token = token
@@ -156,33 +155,29 @@ class Publisher:
         if topic.exiting or self._draining.active:
             self._topic = topic = self._endpoints.topic(request.query())  # another of that name
         if self._token:
-            return self._endpoints.put_once(topic, request, self._delay_ns, self._token)
-        delay_ns = self._delay_ns
-        ticket = None if delay_ns else self._journaling.put(topic, request.buffer, start, end)
-        if ticket is None:
-            topic.intake.put(request.buffer, start, end, delay_ns=delay_ns)
-            ticket = topic.intake.ticket()
-        return self._endpoints.published(topic, ticket)
+            return self._endpoints.add_once(topic, request, self._delay_ns, self._token)
+        outcome = topic.publishing.add(request.buffer, start, end, delay_ns=self._delay_ns)
+        return self._endpoints.published(topic, outcome)
 
 
 class Published(Settling):
     """The outcome of what a topic was given in one tick."""
 
-    __slots__ = ("_tick", "ticket", "topic")
+    __slots__ = ("_tick", "completion", "topic")
 
-    def __init__(self, topic: Topic, ticket: Ticket, tick: Tick) -> None:
+    def __init__(self, topic: Topic, completion: Completion, tick: Tick) -> None:
         super().__init__()
-        self.ticket = ticket
+        self.completion = completion
         self.topic = topic
         self._tick = tick
-        ticket.wait(self._on_done)
+        completion.when_done(self._on_done)
 
     def _on_done(self) -> None:
-        self._tick.write(*self.settle(publish_reply(self.topic, self.ticket)))
+        self._tick.write(*self.settle(publish_reply(self.topic, self.completion)))
 
 
-def publish_reply(topic: Topic, ticket: Ticket) -> Reply:
-    return OK if ticket.error is None else publish_failure(topic.name, ticket.error).reply()
+def publish_reply(topic: Topic, completion: Completion) -> Reply:
+    return OK if completion.error is None else publish_failure(topic.name, completion.error).reply()
 
 
 def publish_failure(topic: str, reason: str) -> HttpError:

@@ -16,7 +16,6 @@ begun (`upgrade`), the handshake is done, or the auth server has answered (`auth
 import asyncio
 import logging
 import ssl
-from collections import Counter, defaultdict
 from contextlib import suppress
 from typing import cast
 
@@ -24,7 +23,9 @@ from pumpline.core.protocol import frames
 from pumpline.core.protocol.errors import E_IDENTIFY_FAILED, ProtocolError
 from pumpline.core.protocol.layers import Layers
 from pumpline.core.protocol.permissions import Grant
+from pumpline.core.text.addresses import join_address
 from pumpline.core.text.lines import one_line
+from pumpline.log.completion import Completion
 from pumpline.nsqd.protocol.arguments import Suspended
 from pumpline.nsqd.protocol.auth_waiting import AuthWaiting
 from pumpline.nsqd.protocol.body_buffer import (
@@ -51,9 +52,9 @@ from pumpline.nsqd.protocol.phase import (
     WAITING,
     Phase,
 )
+from pumpline.nsqd.protocol.publish_counts import PublishCounts
 from pumpline.nsqd.protocol.upgrade import Upgraded, new_layers
 from pumpline.nsqd.queue.consumer import ChannelConsumer
-from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.security.access import Answered, Authorities
 from pumpline.web.loopback import unpace
@@ -80,8 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self.connected_at_s = 0
         self.heard_s = 0.0  # when the client last said something
         self.consumer: ChannelConsumer | None = None
-        self._pub_counts: defaultdict[str, int] = defaultdict(int)  # messages by topic
-        self._pub_lines: Counter[bytes] = Counter()  # more, by the lines of their PUBs
+        self.published = PublishCounts()
         self.protocol: Protocol
         self.outbox: Outbox
         self.packing: Upgraded | None = None  # what its bytes are wrapped in
@@ -96,6 +96,8 @@ class Connection(asyncio.BufferedProtocol):
         self._need = 1  # bytes of it before it is worth looking at
         self._body: BodyBuffer | None = None  # or this is the unfinished command
         self._waits_turn = False  # it has more commands than one turn is for
+        self._unanswered_bytes = 0  # of commands, since the last publish that was answered
+        self._awaits_answers = False  # there are so many that it has to wait
         self._at_end = False  # the client says no more, after these
         self._tls = tls
         self._auth = AuthWaiting(auth_servers, connections.loop)
@@ -115,9 +117,13 @@ class Connection(asyncio.BufferedProtocol):
         return self.phase in KEPT_WAITING
 
     @property
+    def is_gone(self) -> bool:
+        return self.phase is GONE
+
+    @property
     def holds_input(self) -> bool:
         """Whether input stays where it is."""
-        if self._waits_turn or self.phase in HOLDING:
+        if self._waits_turn or self._awaits_answers or self.phase in HOLDING:
             return True
         return self.outbox.blocked and self.consumer is None
 
@@ -127,7 +133,9 @@ class Connection(asyncio.BufferedProtocol):
         # uvloop's transport does not subclass asyncio.Transport, hence the cast.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WATER_MARK_BYTES)
-        self.peer, self._host = _peer_name(self._transport)
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):  # a unix socket has no name
+            self.peer, self._host = join_address(name), name[0]
         socket = transport.get_extra_info("socket")
         if socket is not None:
             unpace(socket.fileno(), self._host)
@@ -164,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
             except (Suspended, ProtocolError, Dropped) as stop:
                 used = self._stop(stop, count)
             if used:
-                self.heard_s = self._loop.time()
+                self._used(used)
             if used < count:
                 self._keep(self._received_view[used:count])
         if count == RECEIVE_BYTES and self.phase is not CLOSING:
@@ -246,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         except (Suspended, ProtocolError, Dropped) as stop:
             used = self._stop(stop, len(pending))
         if used:
-            self.heard_s = self._loop.time()
+            self._used(used)
         if used == len(pending):
             self._pending = bytearray()
         elif self._awaits_large_body:
@@ -255,6 +263,23 @@ class Connection(asyncio.BufferedProtocol):
         else:
             del pending[:used]
             if self._need == TURN_OVER:
+                self.wait_turn()
+
+    def _used(self, size_bytes: int) -> None:
+        """So much input was carried out."""
+        self.heard_s = self._loop.time()
+        if self.outbox.awaits_outcome:
+            self._unanswered_bytes += size_bytes
+            if self._unanswered_bytes > self._connections.unanswered_bytes_max:
+                self._awaits_answers = True
+                self.set_reading()
+
+    def answered(self) -> None:
+        """The outcome of a publish is known."""
+        self._unanswered_bytes = 0
+        if self._awaits_answers:
+            self._awaits_answers = False
+            if self.phase is not CLOSING:
                 self.wait_turn()
 
     @property
@@ -284,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
         except (Suspended, ProtocolError, Dropped) as stop:
             used = self._stop(stop, len(body.buf))
         self._need = 1
-        self.heard_s = self._loop.time()
+        self._used(used)
         self._pending += memoryview(body.buf)[used:]  # nothing, unless it has to wait
         if self.phase is not CLOSING:
             self.wait_turn()
@@ -393,28 +418,20 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- output -------------------------------------------------------------------------------
 
-    def reply_published(self, topic: Topic, count: int, verb: str) -> None:
-        """`count` messages were published: answer when the topic knows the outcome.
+    def reply_published(self, topic: Topic, completion: Completion, count: int, verb: str) -> None:
+        """`count` messages were published: answer when the outcome is known.
 
         An MPUB gets one answer, a run of PUBs one each.
         """
-        self.outbox.reply_outcome(topic.intake.ticket(), 1 if verb == "MPUB" else count, verb)
-        self._pub_counts[topic.name] += count
+        self.outbox.reply_outcome(completion, 1 if verb == "MPUB" else count, verb)
+        self.published.add(topic.name, count)
 
-    def reply_journaled(self, ticket: Ticket, lines: list[bytes]) -> None:
-        """Messages were published by PUBs with these lines: answer when the outcome is known."""
-        self.outbox.reply_outcome(ticket, len(lines), "PUB")
-        self._pub_lines.update(lines)
-
-    @property
-    def pub_counts(self) -> dict[str, int]:
-        """Messages published, by topic."""
-        counts = self._pub_counts
-        for line, count in self._pub_lines.items():
-            name = line[len(b"PUB ") : -1].decode()
-            counts[name] += count
-        self._pub_lines.clear()
-        return counts
+    def reply_run(self, completion: Completion, count: int, lines: list[bytes]) -> None:
+        """Messages were published by `count` PUBs, or MPUBs, with these lines, one for each
+        message: answer when the outcome is known."""
+        verb = "PUB" if lines[0].startswith(b"P") else "MPUB"
+        self.outbox.reply_outcome(completion, count, verb)
+        self.published.add_lines(lines)
 
     def beat(self) -> None:
         if self.phase is not UPGRADING:  # its response must be the last before the upgrade
@@ -477,12 +494,3 @@ class Connection(asyncio.BufferedProtocol):
         self._heartbeat.stop()
         if self._linger is None:
             self._linger = self._loop.call_later(LINGER_S, self._transport.abort)
-
-
-def _peer_name(transport: asyncio.Transport) -> tuple[str, str]:
-    """The peer as shown in logs and stats, and its host alone."""
-    name = transport.get_extra_info("peername")
-    if not isinstance(name, tuple):
-        return "", ""
-    host, port = name[0], name[1]
-    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), host

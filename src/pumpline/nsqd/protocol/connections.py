@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # a connection and the set of all of them know each other
     from pumpline.nsqd.protocol.connection import Connection
 
 RECEIVE_BYTES = 256 * 1024
+UNANSWERED_BYTES_MAX = 4 << 20  # of publishes of one client that wait for an fsync: then it waits
+UNANSWERED_BYTES_ALL = 64 << 20  # of all clients: then each of them waits
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,6 +39,12 @@ class Connections:
         self.dropped: Counter[str] = Counter()  # given up, by the reason; see `heartbeat`
         self.errors: Counter[str] = Counter()  # that ended a connection, by their code
         self._connections: dict[Connection, None] = {}
+
+    @property
+    def unanswered_bytes_max(self) -> int:
+        """How much a client may publish before it has to wait for answers."""
+        is_flooded = self.topics.group_commit.unsynced_bytes > UNANSWERED_BYTES_ALL
+        return 0 if is_flooded else UNANSWERED_BYTES_MAX
 
     def __iter__(self) -> "Iterator[Connection]":
         return iter(tuple(self._connections))
@@ -67,7 +75,7 @@ class Connections:
         """Refuse publishes and subscriptions from now on."""
         self.draining = True
         self.pub_topics.clear()
-        self.topics.journaling.stop()
+        self.topics.group_commit.stop()
         for connection in self:
             connection.protocol.forget_publish()
 

@@ -12,10 +12,10 @@ import asyncio
 from typing import Protocol
 
 from pumpline.core.protocol import frames
+from pumpline.log.completion import Completion
 from pumpline.nsqd.protocol.phase import GONE, HANDSHAKE, PLAIN, Phase
 from pumpline.nsqd.protocol.replies import PendingReply, settle
 from pumpline.nsqd.queue.consumer import Buffer
-from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.tick import Tick
 
 OUTPUT_BYTES_MAX = 512 * 1024  # messages a consumer is given in one tick
@@ -47,6 +47,9 @@ class OutboxOwner(Protocol):
     def offer(self) -> None:
         """There is room for messages again."""
 
+    def answered(self) -> None:
+        """The outcome of a publish is known."""
+
     def close(self) -> None: ...
 
 
@@ -73,6 +76,11 @@ class Outbox:
         self._awaits_outcome = False  # of the first publish among the replies
 
     @property
+    def awaits_outcome(self) -> bool:
+        """The outcome of a publish is still to come."""
+        return self._awaits_outcome
+
+    @property
     def owes_replies(self) -> bool:
         return bool(self._replies)
 
@@ -89,12 +97,12 @@ class Outbox:
         self._replies.append(frame)
         self.finish()
 
-    def reply_outcome(self, ticket: Ticket, count: int, verb: str) -> None:
+    def reply_outcome(self, completion: Completion, count: int, verb: str) -> None:
         """`count` OKs, or an error, when the outcome of a publish is known."""
         if not self._replies:
             self._awaits_outcome = True
-            ticket.wait(self._outcome_known)
-        self._replies.append((ticket, count, verb))
+            completion.when_done(self._outcome_known)
+        self._replies.append((completion, count, verb))
 
     def send_messages(self, data: Buffer) -> None:
         self._messages.append(data)
@@ -126,7 +134,7 @@ class Outbox:
                 owner.refuse()
             elif settled.awaited is not None and not self._awaits_outcome:
                 self._awaits_outcome = True
-                settled.awaited.wait(self._outcome_known)
+                settled.awaited.when_done(self._outcome_known)
         if (replies or messages) and not self._transport.is_closing():
             self._messages = []
             packing = owner.packing
@@ -146,6 +154,7 @@ class Outbox:
 
     def _outcome_known(self) -> None:
         self._awaits_outcome = False
+        self.owner.answered()
         replies = self._replies
         if len(replies) == 1 and not self._messages and self.owner.phase is PLAIN:
             reply = replies[0]

@@ -31,6 +31,7 @@ from pumpline.core.protocol.errors import (
 from pumpline.core.protocol.layers import Layers
 from pumpline.core.protocol.permissions import Grant
 from pumpline.core.text.names import go_quote
+from pumpline.log.completion import Completion
 from pumpline.nsqd.options import TlsRequired
 from pumpline.nsqd.protocol import consume, identify, publish
 from pumpline.nsqd.protocol.arguments import STATE_INIT, Incomplete, Suspended
@@ -39,7 +40,6 @@ from pumpline.nsqd.protocol.identify import ClientOptions
 from pumpline.nsqd.protocol.outbox import Outbox
 from pumpline.nsqd.protocol.turns import TURN_COMMANDS, TURN_S
 from pumpline.nsqd.queue.consumer import ChannelConsumer
-from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.security.access import Answered, ClientAccess, auth_response
 
@@ -82,11 +82,12 @@ class ParsedConnection(Interface):
     def expire_in(self, ttl_s: float) -> None:
         """What the client was granted is valid so long."""
 
-    def reply_published(self, topic: Topic, count: int, verb: str) -> None:
-        """`count` messages were published: answer when the topic knows the outcome."""
+    def reply_published(self, topic: Topic, completion: Completion, count: int, verb: str) -> None:
+        """`count` messages were published: answer when the outcome is known."""
 
-    def reply_journaled(self, ticket: Ticket, lines: list[bytes]) -> None:
-        """Messages were published by PUBs with these lines: answer when the outcome is known."""
+    def reply_run(self, completion: Completion, count: int, lines: list[bytes]) -> None:
+        """Messages were published by `count` PUBs, or MPUBs, with these lines, one for each
+        message: answer when the outcome is known."""
 
 
 Handler = Callable[["Protocol", list[bytes], bytearray, int, int], int]
@@ -98,10 +99,10 @@ class Protocol:
         "_delayed_line",
         "_mpub_line",
         "_mpub_topic",
+        "_open_batches",
         "_pub_line",
         "_pub_topic",
         "_pub_topics",
-        "_quiet",
         "_turn_ends_s",
         "access",
         "awaits_body",
@@ -137,7 +138,7 @@ class Protocol:
         self._mpub_topic: Topic | None = None
         # Lines of PUBs that were allowed and valid: what any client may do, all have learnt.
         self._pub_topics = connections.pub_topics if self.access is None else {}
-        self._quiet = self.topics.journaling.batches  # of topics that nobody reads from now
+        self._open_batches = self.topics.group_commit.shared.by_line
         self._delayed_line = _NO_LINE  # of the last DPUB
         self._delayed: tuple[Topic, int] | None = None  # its topic, and its delay in ns
         self._turn_ends_s = 0.0
@@ -162,14 +163,16 @@ class Protocol:
                     if buf.startswith(b"FIN ", pos):
                         after = self._fin_run(buf, pos, end)
                 elif first == _P:
-                    if self._quiet:
-                        after = self._pub_quiet(buf, pos, end)
+                    if self._open_batches:
+                        after = self._publish_run(buf, pos, end)
                     if after == pos and (
                         buf.startswith(self._pub_line, pos) or self._recall_pub(buf, pos, end)
                     ):
                         after = self._pub_run(buf, pos, end)
                 elif first == _M:
-                    if buf.startswith(self._mpub_line, pos):
+                    if self._open_batches:
+                        after = self._publish_run(buf, pos, end)
+                    if after == pos and buf.startswith(self._mpub_line, pos):
                         after = self._mpub_whole(buf, pos, end)
                 elif first == _R:
                     if buf.startswith(b"REQ ", pos):
@@ -287,31 +290,34 @@ class Protocol:
         self._pub_line, self._pub_topic = line, topic
         return True
 
-    def _pub_quiet(self, buf: bytearray, pos: int, end: int) -> int:
-        """A run of PUBs to any topics that nobody reads from at the moment."""
-        if self.access is not None or self.needs_tls:
+    def _publish_run(self, buf: bytearray, pos: int, end: int) -> int:
+        """A run of small PUBs, or MPUBs, to any topics."""
+        if self.access is not None or self.needs_tls or self.mpub_progress.begun:
             return pos
-        after, lines = self.topics.journaling.put_run(buf, pos, end)
-        if lines:
-            self.connection.reply_journaled(self.topics.journaling.ticket(), lines)
+        group_commit = self.topics.group_commit
+        after, count, lines = group_commit.add_run(buf, pos, end)
+        if count:
+            self.connection.reply_run(group_commit.completion(), count, lines)
         return after
 
     def _pub_run(self, buf: bytearray, pos: int, end: int) -> int:
         topic = self._pub_topic
         if topic is None or topic.exiting:
             return pos
-        after, count = topic.intake.put_run(buf, pos, end, self._pub_line)
+        after, count, completion = topic.publishing.add_run(buf, pos, end, self._pub_line)
         if count:
-            self.connection.reply_published(topic, count, "PUB")
+            self.connection.reply_published(topic, completion, count, "PUB")
         return after
 
     def _dpub_run(self, buf: bytearray, pos: int, end: int) -> int:
         if self._delayed is None or self._delayed[0].exiting:
             return pos
         topic, delay_ns = self._delayed
-        after, count = topic.intake.put_run(buf, pos, end, self._delayed_line, delay_ns=delay_ns)
+        after, count, completion = topic.publishing.add_run(
+            buf, pos, end, self._delayed_line, delay_ns=delay_ns
+        )
         if count:
-            self.connection.reply_published(topic, count, "DPUB")
+            self.connection.reply_published(topic, completion, count, "DPUB")
         return after
 
     def _mpub_whole(self, buf: bytearray, pos: int, end: int) -> int:
@@ -327,8 +333,8 @@ class Protocol:
         found, after = skip_messages(buf, start, body_at + size, count, self.options.max_msg_size)
         if found < count:
             return pos  # the long way says what is wrong, if anything is
-        topic.intake.put_many(buf, start, after, count)
-        self.connection.reply_published(topic, count, "MPUB")
+        topic.publishing.add_many(buf, start, after, count)
+        self.connection.reply_published(topic, topic.publishing.completion(), count, "MPUB")
         return after
 
     def _fin_run(self, buf: bytearray, pos: int, end: int) -> int:

@@ -13,6 +13,7 @@ from pumpline.core.protocol.errors import (
     ProtocolError,
 )
 from pumpline.core.text.names import go_quote, is_valid_name
+from pumpline.log.completion import Completion
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.protocol.arguments import Incomplete, message_body, number, text
 from pumpline.nsqd.protocol.connections import Connections
@@ -25,8 +26,8 @@ _NS_PER_MS = 1_000_000
 class PublishingConnection(Protocol):
     """A connection, as seen from here."""
 
-    def reply_published(self, topic: Topic, count: int, verb: str) -> None:
-        """`count` messages were published: answer when the topic knows the outcome."""
+    def reply_published(self, topic: Topic, completion: Completion, count: int, verb: str) -> None:
+        """`count` messages were published: answer when the outcome is known."""
 
 
 class PubParser(Protocol):
@@ -57,10 +58,11 @@ def pub(protocol: PubParser, params: list[bytes], buf: bytearray, pos: int, end:
     start, after = message_body(buf, pos, end, "PUB", protocol.options.max_msg_size)
     topic = _topic(protocol, name, "PUB")
     if protocol.owned is buf:
-        topic.intake.put_owned(buf, start, after)
+        topic.publishing.add_owned(buf, start, after)
+        completion = topic.publishing.completion()
     else:
-        topic.intake.put(buf, start, after)
-    protocol.connection.reply_published(topic, 1, "PUB")
+        completion = topic.publishing.add(buf, start, after)
+    protocol.connection.reply_published(topic, completion, 1, "PUB")
     protocol.remember_publish(b"PUB " + params[1] + b"\n", topic)
     return after
 
@@ -78,8 +80,8 @@ def dpub(protocol: PubParser, params: list[bytes], buf: bytearray, pos: int, end
     start, after = message_body(buf, pos, end, "DPUB", options.max_msg_size)
     topic = _topic(protocol, name, "DPUB")
     delay_ns = delay_ms * _NS_PER_MS
-    topic.intake.put(buf, start, after, delay_ns=delay_ns)
-    protocol.connection.reply_published(topic, 1, "DPUB")
+    completion = topic.publishing.add(buf, start, after, delay_ns=delay_ns)
+    protocol.connection.reply_published(topic, completion, 1, "DPUB")
     protocol.remember_delayed(b" ".join(params) + b"\n", topic, delay_ns)
     return after
 
@@ -95,8 +97,8 @@ def mpub(protocol: PubParser, params: list[bytes], buf: bytearray, pos: int, end
     count = mpub_count(buf, pos, end, protocol.options.max_body_size)
     start = pos + 2 * SIZE.size
     after = protocol.mpub_progress.end_of(buf, start, end, count)
-    topic.intake.put_many(buf, start, after, count)
-    protocol.connection.reply_published(topic, count, "MPUB")
+    topic.publishing.add_many(buf, start, after, count)
+    protocol.connection.reply_published(topic, topic.publishing.completion(), count, "MPUB")
     protocol.remember_publish(b"MPUB " + params[1] + b"\n", topic)
     return after
 

@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 from pumpline.core.protocol import frames
 from pumpline.core.protocol.errors import ProtocolError
-from pumpline.nsqd.queue.outcome import Ticket
+from pumpline.log.completion import Completion
 
-PendingReply = bytes | tuple[Ticket, int, str]
+PendingReply = bytes | tuple[Completion, int, str]
 """A frame, or an outcome with its number of OKs and its verb."""
 
 
 class Settled(NamedTuple):
     output: list[bytes]
-    awaited: Ticket | None = None  # what the rest has to wait for
+    awaited: Completion | None = None  # what the rest has to wait for
     refused: bool = False  # a publish has failed: its error is the last that the client gets
 
 
@@ -23,8 +23,8 @@ def settle(replies: list[PendingReply]) -> Settled:
     oks = 0  # in a row, up to here
     for index, reply in enumerate(replies):
         if isinstance(reply, tuple):
-            ticket, count, verb = reply
-            if ticket.succeeded:
+            completion, count, verb = reply
+            if completion.succeeded:
                 oks += count
                 continue
         if oks:
@@ -32,12 +32,12 @@ def settle(replies: list[PendingReply]) -> Settled:
             oks = 0
         if isinstance(reply, bytes):
             output.append(reply)
-        elif not ticket.done:
+        elif not completion.done:
             del replies[:index]
-            return Settled(output, awaited=ticket)
+            return Settled(output, awaited=completion)
         else:
             replies.clear()
-            error = ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {ticket.error}")
+            error = ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {completion.error}")
             output.append(frames.encode_frame(frames.ERROR, error.data))
             return Settled(output, refused=True)
     if oks:

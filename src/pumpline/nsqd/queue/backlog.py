@@ -12,15 +12,14 @@ Messages are counted exactly; bytes are taken from the index of the segments, wh
 every 64 KiB, and between points as if all messages were of a size.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import LogBatch
 from pumpline.core.text.settings import DROP_OLDEST, TopicSettings
-from pumpline.log.log import Log
-from pumpline.log.ring import Ring
 from pumpline.nsqd.queue.channel import Channel
-from pumpline.nsqd.queue.history import TopicHistory
+
+if TYPE_CHECKING:  # a topic makes its own
+    from pumpline.nsqd.queue.topic import Topic
 
 BACKLOG_FULL = "backlog full"  # how a refusal begins
 
@@ -28,27 +27,8 @@ _UNBOUNDED = 1 << 63
 _ROUNDS_MAX = 8  # to come below max_bytes: each round takes the mean size of what is left
 
 
-class BoundedTopic(Protocol):
-    """A topic, as seen from here."""
-
-    log: Log | Ring
-    ephemeral: bool
-    pumped: int
-    refused_count: int
-    overflow_count: int
-    history: TopicHistory
-
-    @property
-    def channels(self) -> Mapping[str, Channel]: ...
-
-    @property
-    def visible_end(self) -> int: ...
-
-    def forget_below(self, end: int) -> int: ...
-
-
 class Backlog:
-    def __init__(self, topic: BoundedTopic, settings: TopicSettings) -> None:
+    def __init__(self, topic: "Topic", settings: TopicSettings) -> None:
         self._topic = topic
         self._log = topic.log
         self._drops = settings.when_full == DROP_OLDEST
@@ -56,7 +36,7 @@ class Backlog:
         self._bytes_max = settings.max_bytes or _UNBOUNDED
 
     @classmethod
-    def of(cls, topic: BoundedTopic, settings: TopicSettings) -> "Backlog | None":
+    def of(cls, topic: "Topic", settings: TopicSettings) -> "Backlog | None":
         """None: no bound."""
         bounded = settings.max_depth is not None or settings.max_bytes is not None
         return cls(topic, settings) if bounded and not topic.ephemeral else None
@@ -67,7 +47,7 @@ class Backlog:
             return None
         count = sum(batch.count for batch in batches)
         size_bytes = sum(batch.size_bytes for batch in batches)
-        end = self._log.end
+        end = self._log.accepted
         over = None
         if self._depth_max < _UNBOUNDED and self._depth(end) + count > self._depth_max:
             over = f"max_depth of {self._depth_max} reached"
@@ -83,7 +63,7 @@ class Backlog:
         if not self._drops:
             return
         topic = self._topic
-        end = topic.visible_end
+        end = topic.log.end
         if not topic.channels:
             self._advance_pump(end)
         for channel in self._channels():

@@ -64,6 +64,7 @@ class Channel:
         self.changed = False  # since the last checkpoint
         self.latency = new_latency(topic.options)  # none: no percentiles are configured
         self._counted_from = topic.pumped
+        self.delivered_until = topic.pumped  # what lies above is new
         self.dealing = Dealing(self)
         self._line = self.dealing.line
         self._line_max = max(topic.options.mem_queue_size, 1)
@@ -86,6 +87,12 @@ class Channel:
     def has_takers(self) -> bool:
         """Whether `share` has anything to do when more messages come."""
         return bool(self._line) or self.ephemeral
+
+    @property
+    def may_wait(self) -> bool:
+        """New messages may be delivered later than the tick they came in: no requeued message waits
+        for them."""
+        return not self.delivery.behind and not self.ephemeral
 
     @property
     def message_count(self) -> int:
@@ -111,6 +118,7 @@ class Channel:
 
     def add(self, consumer: ChannelConsumer) -> None:
         self.consumers[consumer] = None
+        self.topic.follow()
 
     def remove(self, consumer: ChannelConsumer) -> None:
         """A consumer left: requeue what it had in flight at once; attempts are kept."""
@@ -121,6 +129,7 @@ class Channel:
         if consumer.queued:
             self._line.remove(consumer)
             consumer.queued = False
+        self.topic.follow()
         if isinstance(self._line, Tiers):
             self._line.note_gone(consumer)
         if self.exiting:
@@ -147,15 +156,19 @@ class Channel:
     @property
     def _has_messages(self) -> bool:
         delivery, topic = self.delivery, self.topic
-        return bool(delivery.next < topic.pumped or delivery.ready or topic.journaled is not None)
+        return bool(delivery.next < topic.pumped or delivery.ready)
+
+    def served(self) -> None:
+        """It waited for others, and is served in this tick: new messages are announced again."""
+        self.topic.resume()
 
     # -- delivery -----------------------------------------------------------------------------
 
     def share(self) -> None:
-        if self._line and self.topic.journaled is not None:
-            # What came back waits for what the journal has, which must not wait for a round then.
-            self.topic.deliver_journaled(at_once=bool(self.delivery.behind))
-        limit = min(self.topic.pumped, self.topic.log.end)  # what is not filed is not there yet
+        limit = self.topic.pumped
+        if not self.delivery.behind:  # else a requeued message waits for all of them
+            limit = self._tick.deliverable(self, limit)
+        self.delivered_until = limit
         self._announced = False
         self.delivery.settle()
         if self.cursor_file is None:
@@ -258,8 +271,7 @@ class Channel:
     def _last_in_line(self) -> int:
         """What comes back now waits for the messages below this offset: those that are ready, but
         at most `--mem-queue-size` of them, as in NSQ's memory queue."""
-        topic = self.topic
-        ready = topic.pumped if topic.journaled is None else topic.journaled.end
+        ready = self.topic.pumped
         end = self.delivery.next + self._line_max
         return ready if ready < end else end
 

@@ -14,14 +14,14 @@ are to take dead letters as they took the originals.
 import logging
 from collections import deque
 
-from pumpline.core.messages.batches import LogBatch
+from pumpline.core.messages.batches import AnyBatch
 from pumpline.core.messages.dead_letter import dead_letter
 from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
 from pumpline.core.text.settings import FORM_BODY
+from pumpline.log.completion import EXITING
 from pumpline.log.reader import Reader
 from pumpline.log.ring import RingReader
-from pumpline.nsqd.queue.outcome import EXITING
-from pumpline.nsqd.queue.source import Letterbox, SourceReader
+from pumpline.nsqd.queue.source import DeadLetterTopic, SourceReader
 
 LETTERS_PER_TICK = 256
 LETTERS_BYTES_PER_TICK = 4 << 20
@@ -89,18 +89,17 @@ class DeadLetters:
         channel = self._channel
         name = channel.topic.settings.dead_letters_of(channel.topic.name)
         try:
-            target = channel.topic.letterbox()
+            target = channel.topic.dead_letter_topic()
         except OSError as error:
             channel.topic.disk.health.failed(error, f"topic {name}")
             self._again(offsets, str(error))
             return
         for letter in letters:
-            target.intake.put(letter, 0, len(letter))
-        ticket = target.intake.ticket()
+            completion = target.publishing.add(letter, 0, len(letter), alone=True)
         self._writing.update(offsets)
-        ticket.wait(lambda: self._written(offsets, target, ticket.error))
+        completion.when_done(lambda: self._written(offsets, target, completion.error))
 
-    def _written(self, offsets: list[int], target: Letterbox, error: str | None) -> None:
+    def _written(self, offsets: list[int], target: DeadLetterTopic, error: str | None) -> None:
         if self._channel.exiting:
             return
         if error is not None:
@@ -111,14 +110,14 @@ class DeadLetters:
         if self._waiting:
             self._announce()
 
-    def _sync(self, offsets: list[int], target: Letterbox) -> None:
-        ticket = target.group_commit.sync()
-        if ticket.done:
-            self._synced(offsets, target, ticket.error)
+    def _sync(self, offsets: list[int], target: DeadLetterTopic) -> None:
+        completion = self._channel.topic.disk.sync(target.log)
+        if completion.done:
+            self._synced(offsets, target, completion.error)
         else:
-            ticket.wait(lambda: self._synced(offsets, target, ticket.error))
+            completion.when_done(lambda: self._synced(offsets, target, completion.error))
 
-    def _synced(self, offsets: list[int], target: Letterbox, error: str | None) -> None:
+    def _synced(self, offsets: list[int], target: DeadLetterTopic, error: str | None) -> None:
         if self._channel.exiting:
             return
         if error is None or error == EXITING:  # the letters are deleted with their topic
@@ -159,12 +158,12 @@ class DeadLetters:
         if not self._channel.exiting:
             self._channel.topic.tick.share(self)
 
-    def _batch(self, offset: int) -> LogBatch | None:
+    def _batch(self, offset: int) -> AnyBatch | None:
         if self._reader is None:
             self._reader = self._channel.topic.log.reader(self._announce)
         return self._reader.batch(offset)
 
-    def _letter(self, batch: LogBatch, offset: int) -> bytes:
+    def _letter(self, batch: AnyBatch, offset: int) -> bytes:
         channel = self._channel
         topic = channel.topic
         body = bytes(batch.cut(offset, offset + 1)[MESSAGE_OVERHEAD_BYTES:])
@@ -176,6 +175,6 @@ class DeadLetters:
             message_id=f"{topic.log.base_id + offset:016x}",
             offset=offset,
             attempts=channel.delivery.attempts.get(offset, 1),
-            timestamp_ns=batch.timestamp_ns,
+            timestamp_ns=batch.published_ns(offset),
             body=body,
         )

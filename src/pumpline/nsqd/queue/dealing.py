@@ -15,7 +15,7 @@ import random
 from collections import deque
 from typing import Protocol
 
-from pumpline.core.messages.batches import LogBatch
+from pumpline.core.messages.batches import AnyBatch
 from pumpline.core.messages.kernels import redeliveries
 from pumpline.core.text.settings import NO_SETTINGS
 from pumpline.nsqd.queue.consumer import ChannelConsumer
@@ -112,7 +112,7 @@ class Dealing:
         return given
 
     def _copy_again(
-        self, batch: LogBatch, offsets: list[int], frames: bytearray, room_bytes: int
+        self, batch: AnyBatch, offsets: list[int], frames: bytearray, room_bytes: int
     ) -> int:
         """Append the frames of these offsets, each with its attempts, until `frames` has
         `room_bytes`. Returns how many were too many: they are put back, and gone from `offsets`."""
@@ -128,7 +128,7 @@ class Dealing:
         delivery.redelivered(offsets, attempts)
         if self._latency is not None:
             for offset in offsets:
-                self._latency.delivered(offset, offset + 1, batch.timestamp_ns)
+                self._latency.delivered(offset, offset + 1, batch.published_ns(offset))
         return len(left)
 
     def _give_fresh(self, waiting: int, end: int) -> int:
@@ -144,8 +144,10 @@ class Dealing:
         if batch.first > at:
             return self._step_over(at, min(batch.first, end))
         end = min(end, batch.end)
-        if self._topic.ttl_ns and self._channel.expiry.has_come(batch):
-            return end - at if self._channel.expiry.pass_over(at, end) else 0
+        if self._topic.ttl_ns:
+            expired = self._channel.expiry.expired_until(batch, at, end)
+            if expired > at:
+                return expired - at if self._channel.expiry.pass_over(at, expired) else 0
         if batch.due_ns and batch.due_ns > self._tick.wall_ns:
             due_ns = self._tick.steady_of(batch.due_ns, delay_ns=batch.delay_ns)
             delivery.defer_fresh(end, due_ns)
@@ -153,7 +155,7 @@ class Dealing:
             return end - at
         return self._deal(batch, end, waiting)
 
-    def _deal(self, batch: LogBatch, end: int, waiting: int) -> int:
+    def _deal(self, batch: AnyBatch, end: int, waiting: int) -> int:
         """Deal a batch's messages from `next` up to `end` to those in line, a fair part each."""
         channel, line, delivery, frames = self._channel, self.line, self._delivery, batch.frames
         now_ns = self._tick.steady_ns
@@ -193,10 +195,19 @@ class Dealing:
         if delivery.behind:
             delivery.advance(at)
         if self._latency is not None:
-            self._latency.delivered(start, at, batch.timestamp_ns)
+            self._note_latency(batch, start, at)
         if not channel.changed:
             channel.note_change()
         return at - start
+
+    def _note_latency(self, batch: AnyBatch, start: int, end: int) -> None:
+        """Note when [start, end) was published: a batch may hold messages of many ticks."""
+        assert self._latency is not None
+        while start < end:
+            published_ns = batch.published_ns(start)
+            stop = batch.first_at(published_ns + 1, start, end)
+            self._latency.delivered(start, stop, published_ns)
+            start = stop
 
     def _drop_gone(self) -> None:
         """The first message that came back is gone from the log."""
@@ -205,10 +216,13 @@ class Dealing:
         self._channel.dropped_count += 1
         self._channel.note_change()
 
-    def _drop(self, offset: int, batch: LogBatch) -> bool:
+    def _drop(self, offset: int, batch: AnyBatch) -> bool:
         """Drop a message that came back if it is too old or out of attempts; return whether it was
         dropped."""
-        if self._topic.ttl_ns and self._channel.expiry.has_come(batch):
+        if (
+            self._topic.ttl_ns
+            and self._channel.expiry.expired_until(batch, offset, offset + 1) > offset
+        ):
             self._delivery.finish([(offset, offset + 1)])
             self._channel.expiry.count += 1
         elif not self._topic.attempts_max or not self._channel.dead_letters.claim(offset):
@@ -217,7 +231,7 @@ class Dealing:
         return True
 
     def _send_sample(
-        self, consumer: ChannelConsumer, batch: LogBatch, start: int, end: int
+        self, consumer: ChannelConsumer, batch: AnyBatch, start: int, end: int
     ) -> None:
         """Deliver each message with probability (rate + 1) / 100; the others are finished."""
         for offset in range(start, end):

@@ -6,7 +6,7 @@ keep old messages on disk for ever, so the pass of `queue.retention` lets go of 
 it looks at no message, so it waits for the longest delay there may be as well.
 """
 
-from pumpline.core.messages.batches import LogBatch
+from pumpline.core.messages.batches import AnyBatch
 from pumpline.nsqd.queue.source import SourceReader
 
 BATCHES_MAX = 500  # in a row; of small ones from the page cache: 5 ms
@@ -22,11 +22,13 @@ class Expiry:
         self._channel = channel
         self._batches = 0  # since the last pause
 
-    def has_come(self, batch: LogBatch) -> bool:
-        """Whether the messages of a batch are too old."""
+    def expired_until(self, batch: AnyBatch, start: int, end: int) -> int:
+        """The first offset of [start, end) that is not too old, or `end`."""
         topic = self._channel.topic
-        since_ns = max(batch.timestamp_ns, batch.due_ns)
-        return since_ns + topic.ttl_ns <= topic.tick.wall_ns
+        old_ns = topic.tick.wall_ns - topic.ttl_ns  # what was published until then is too old
+        if max(batch.timestamp_ns, batch.due_ns) > old_ns:
+            return start
+        return batch.first_at(old_ns + 1, start, end)
 
     def pass_over(self, start: int, end: int) -> bool:
         """[start, end), next to be delivered, is too old. False: pause first,

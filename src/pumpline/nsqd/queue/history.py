@@ -6,34 +6,17 @@ Knows the log's segments and sees a topic as a small protocol; must not know whe
 
 import errno
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from pumpline.log.log import Log
-from pumpline.log.ring import Ring
-from pumpline.nsqd.queue.channel import Channel
-from pumpline.nsqd.queue.holds import Holds
-from pumpline.nsqd.queue.publish_tokens import PublishTokens
+if TYPE_CHECKING:  # a topic makes its own
+    from pumpline.nsqd.queue.topic import Topic
 
 _LOG = logging.getLogger(__name__)
 
 
-class PassedTopic(Protocol):
-    """A topic, as seen from here."""
-
-    name: str
-    log: Log | Ring
-    pumped: int
-    holds: Holds
-    tokens: PublishTokens
-
-    @property
-    def channels(self) -> Mapping[str, Channel]: ...
-
-
 class TopicHistory:
-    def __init__(self, topic: PassedTopic) -> None:
+    def __init__(self, topic: "Topic") -> None:
         self._topic = topic
 
     @property
@@ -61,9 +44,7 @@ class TopicHistory:
         topic.tokens.retiring(end)  # a full disk may have had no room for them before
         first = topic.log.first
         if topic.pumped < first:  # as after a paused topic dropped its oldest messages
-            for channel in topic.channels.values():
-                channel.skip(topic.pumped, first)
-            topic.pumped = first
+            topic.skip_to(first)
 
     def drop(self, *, newest: bool) -> bool:
         """Delete all consumed segments; return whether there were any. `newest`: the one that is

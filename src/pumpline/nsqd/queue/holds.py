@@ -13,29 +13,17 @@ disk, unless the disk is full (`let_go_unsaved`).
 import logging
 from collections.abc import Iterable
 from copy import copy
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pumpline.log.holds import StoredHold
-from pumpline.log.log import Log
-from pumpline.log.ring import Ring
-from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.holds import HoldsWriter
+
+if TYPE_CHECKING:  # a topic makes its own
+    from pumpline.nsqd.queue.topic import Topic
 
 HOLDS_MAX = 1000  # of a topic
 
 _LOG = logging.getLogger(__name__)
-
-
-class HeldTopic(Protocol):
-    """A topic, as seen from here."""
-
-    name: str
-    log: Log | Ring
-    disk: Disk
-    exiting: bool
-
-    @property
-    def visible_end(self) -> int: ...
 
 
 class Holds:
@@ -43,7 +31,7 @@ class Holds:
 
     __slots__ = ("_saved", "_topic", "_version", "_writer", "by_name", "dropped_count")
 
-    def __init__(self, topic: HeldTopic) -> None:
+    def __init__(self, topic: "Topic") -> None:
         self._topic = topic
         self.by_name: dict[str, StoredHold] = {}
         self.dropped_count = 0
@@ -95,7 +83,7 @@ class Holds:
 
     def depth(self, hold: StoredHold) -> int:
         """Messages that its owner has not committed."""
-        return max(self._topic.visible_end - hold.offset, 0)
+        return max(self._topic.log.end - hold.offset, 0)
 
     def pinned_bytes(self, hold: StoredHold) -> int:
         """About how much of the log is there from the hold's offset on."""

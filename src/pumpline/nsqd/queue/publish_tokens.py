@@ -17,31 +17,16 @@ without any effect here; deleting the topic forgets everything.
 import os
 from collections import deque
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from pumpline.log.log import Log
+from pumpline.log.completion import Completion, completed
 from pumpline.log.publish_tokens import Entry, PublishTokenFile
-from pumpline.log.ring import Ring
-from pumpline.nsqd.queue.intake import TopicIntake
-from pumpline.nsqd.queue.outcome import Ticket
-from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.publish_tokens import StoredPublishTokens
 
+if TYPE_CHECKING:  # a topic makes its own
+    from pumpline.nsqd.queue.topic import Topic
+
 FILED_AT_ONCE = 1000  # tokens that are in the log only, after which they are filed
-
-
-class TokenTopic(Protocol):
-    """A topic, as seen from here."""
-
-    name: str
-    log: Log | Ring
-    disk: Disk
-    ephemeral: bool
-    intake: TopicIntake
-    exiting: bool
-
-    @property
-    def visible_end(self) -> int: ...
 
 
 class PublishTokens:
@@ -61,16 +46,16 @@ class PublishTokens:
         "repeat_count",
     )
 
-    def __init__(self, topic: TokenTopic, *, count_max: int) -> None:
+    def __init__(self, topic: "Topic", *, count_max: int) -> None:
         self.repeat_count = 0  # publishes answered without publishing
         self.forgotten_count = 0  # tokens, to make room for newer ones
         self._topic = topic
         self._count_max = count_max
         self._known: set[bytes] = set()
         self._order: deque[bytes] = deque()  # the known ones, oldest first
-        self._pending: dict[bytes, Ticket] = {}  # published, with an outcome to come
+        self._pending: dict[bytes, Completion] = {}  # published, with an outcome to come
         # Of what a killed process left, perhaps unsynced, until it is synced. None: it is.
-        self._recovering: Ticket | None = None
+        self._recovering: Completion | None = None
         self._unfiled: deque[Entry] = deque(maxlen=max(count_max, 1))  # known, in the log only
         self._upto = 0  # what the file says
         self._file: PublishTokenFile | None = None
@@ -91,24 +76,23 @@ class PublishTokens:
         self.forgotten_count = 0
         self._upto, self._file = stored.upto, stored.file
         if self._topic.disk.fsyncs.group_commit and self._topic.log.unsynced:
-            self._recovering = Ticket()
+            self._recovering = Completion()
 
-    def outcome(self, token: bytes) -> Ticket | None:
+    def outcome(self, token: bytes) -> Completion | None:
         """The outcome, perhaps to come, of the publish with this token; None if there was none.
 
         Then it may be published, followed by `put`; OSError if it cannot be remembered.
         """
-        ticket = self._pending.get(token)
-        if ticket is None and token in self._known:
-            ticket = self._recovering
-            if ticket is None:
-                ticket = Ticket()
-                ticket.settle(None)
-        if ticket is not None:
+        completion = self._pending.get(token)
+        if completion is None and token in self._known:
+            completion = self._recovering
+            if completion is None:
+                completion = completed()
+        if completion is not None:
             self.repeat_count += 1
         else:
             self.prepare()
-        return ticket
+        return completion
 
     def prepare(self) -> None:
         """A new token is about to be put; OSError if it cannot be remembered."""
@@ -118,13 +102,13 @@ class PublishTokens:
     def put(self, token: bytes) -> None:
         """What was put in the topic last has this token."""
         if self._count_max:
-            end = self._topic.intake.put_token(token)
-            ticket = self._pending[token] = self._topic.intake.ticket()
-            ticket.wait(partial(self._settled, token, end, ticket))
+            end = self._topic.publishing.add_token(token)
+            completion = self._pending[token] = self._topic.publishing.completion()
+            completion.when_done(partial(self._completed, token, end, completion))
 
-    def _settled(self, token: bytes, end: int, ticket: Ticket) -> None:
+    def _completed(self, token: bytes, end: int, completion: Completion) -> None:
         del self._pending[token]
-        if ticket.error is None:
+        if completion.error is None:
             self._remember(token)
             if self._file is not None:
                 self._unfiled.append((end, token))
@@ -144,7 +128,7 @@ class PublishTokens:
         """All messages below `end` are on disk, and acknowledged."""
         recovering, self._recovering = self._recovering, None
         if recovering is not None:
-            recovering.settle(None)
+            recovering.complete(None)
         if self._file is None:
             return
         segments = self._topic.log.segments
@@ -152,13 +136,12 @@ class PublishTokens:
         if rolled or len(self._unfiled) >= FILED_AT_ONCE:
             self._write(end)
 
-    def abandon(self) -> list[Ticket]:
-        """The fsync of what was there at the start failed, or the topic is deleted; returns the
-        ticket of those who wait for that. It is tried again."""
-        if self._recovering is None:
-            return []
-        ticket, self._recovering = self._recovering, Ticket()
-        return [ticket]
+    def sync_failed(self, reason: str) -> None:
+        """The fsync of what was there at the start failed, and is tried again; or the topic is
+        deleted."""
+        if self._recovering is not None:
+            recovering, self._recovering = self._recovering, Completion()
+            recovering.complete(reason)
 
     def retiring(self, end: int) -> OSError | None:
         """All messages below `end`, every one of them acknowledged, are about to be deleted;
@@ -182,7 +165,7 @@ class PublishTokens:
             return
         path = topic.disk.directory.topic_path(topic.name)
         file = PublishTokenFile(path, count_max=self._count_max)
-        upto = topic.visible_end  # what is not acknowledged yet may be taken back
+        upto = topic.log.end  # what is not acknowledged yet may be taken back
         file.replace(upto, list(self._unfiled), sync=False)
         self._unfiled.clear()
         self._upto, self._file = upto, file

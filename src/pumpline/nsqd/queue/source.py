@@ -3,28 +3,28 @@
 A topic makes its channels and a channel its parts, so neither can be imported from below.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from pumpline.core.messages.batches import Builder
 from pumpline.core.messages.delivery import Delivery
 from pumpline.core.text.settings import TopicSettings
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.queue.group_commit import GroupCommit
-from pumpline.nsqd.queue.intake import TopicIntake
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.storage.disk import Disk
 
+if TYPE_CHECKING:  # it knows the backlog, which knows channels
+    from pumpline.nsqd.queue.publishing import Publishing
 
-class Letterbox(Protocol):
+
+class DeadLetterTopic(Protocol):
     """A topic that dead letters are published to."""
 
     @property
-    def intake(self) -> TopicIntake: ...
+    def publishing(self) -> "Publishing": ...
 
     @property
-    def group_commit(self) -> GroupCommit: ...
+    def log(self) -> Log | Ring: ...
 
 
 class Source(Protocol):
@@ -35,23 +35,24 @@ class Source(Protocol):
     tick: Tick
     disk: Disk
     log: Log | Ring
-    pumped: int  # channels may read the log up to here
     settings: TopicSettings
     ttl_ns: int  # 0: messages do not get too old
     attempts_max: int  # 0: no dead letters
     exiting: bool
-    journaled: Builder | None  # messages that are still to be filed in the log
 
     @property
-    def visible_end(self) -> int:
-        """Everything below was acknowledged, or is about to be."""
+    def pumped(self) -> int:
+        """Channels may read the log up to here."""
 
-    def deliver_journaled(self, *, at_once: bool) -> None:
-        """A consumer waits for what is journaled: append it to the log, at once or soon."""
+    def follow(self) -> None:
+        """A channel has its first consumer, or none any more."""
+
+    def resume(self) -> None:
+        """A channel that waited to be served is."""
 
     def delete_channel(self, name: str) -> object: ...
 
-    def letterbox(self) -> Letterbox:
+    def dead_letter_topic(self) -> DeadLetterTopic:
         """Where dead letters go; OSError when it cannot be created."""
 
 

@@ -1,10 +1,9 @@
 """A topic: a log, and the channels that read it.
 
-Publishing goes through three hands in a tick: a connection puts messages (`queue.intake`), the tick
-seals and appends them (`commit`), and the outcome is on the ticket that the connection was given.
-Nothing is pumped anywhere: channels see the log up to `pumped`.
+Messages are added in `publishing`, and committed in the tick (`log.group_commit`). Nothing is
+pumped anywhere: channels read the log up to `pumped`.
 
-`pumped` follows the log's end while the topic has channels, is not paused, and does not wait for
+`pumped` is the log's end while the topic has channels, is not paused, and does not wait for
 channels that it has on other nodes, as a new one does. Else `pumped` stands still: what lies beyond
 is the topic's own depth, kept for whichever channels there are when it moves on.
 """
@@ -13,24 +12,22 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from pumpline.core.messages.batches import Builder, LogBatch
+from pumpline.core.messages.batches import LogBatch
 from pumpline.core.messages.delivery import Delivery
 from pumpline.core.text.names import is_ephemeral
 from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
+from pumpline.log.completion import EXITING
 from pumpline.log.cursor import CursorFile
-from pumpline.log.files import lacks_room
+from pumpline.log.group_commit import GroupCommit
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.backlog import Backlog
 from pumpline.nsqd.queue.channel import Channel
-from pumpline.nsqd.queue.group_commit import GroupCommit
 from pumpline.nsqd.queue.history import TopicHistory
 from pumpline.nsqd.queue.holds import Holds
-from pumpline.nsqd.queue.intake import TopicIntake
-from pumpline.nsqd.queue.journaling import SMALL_BYTES, Journaling
-from pumpline.nsqd.queue.outcome import EXITING, Ticket
 from pumpline.nsqd.queue.publish_tokens import PublishTokens
+from pumpline.nsqd.queue.publishing import Publishing
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.disk_health import write_with_room
@@ -68,8 +65,8 @@ class TopicOwner(Protocol):
         """A topic, or a channel of it, came or went."""
 
     @property
-    def journaling(self) -> Journaling:
-        """Where small publishes to quiet topics are gathered."""
+    def group_commit(self) -> GroupCommit:
+        """What writes and acknowledges publishes to all topics."""
 
 
 class Topic:
@@ -81,194 +78,119 @@ class Topic:
         self.tick = owner.tick
         self.disk = owner.disk
         self.log = log
-        self.journaled: Builder | None = None  # what the journal has of it, and the log has not
-        self.intake = TopicIntake(self)
         self.name = name
-        self.pub_line = b"PUB %b\n" % name.encode()
         self.ephemeral = is_ephemeral(name)
         self.paused = paused
         self.awaits_channels = False
         self.exiting = False
         self.provisional = False  # it goes if the first publish cannot be written
         self.channels: dict[str, Channel] = {}
+        self.watchers: set[Callable[[], None]] = set()  # see `watch`
+        self.publishing = Publishing(self)
         self.holds = Holds(self)
         self.history = TopicHistory(self)
         self.tokens = PublishTokens(self, count_max=owner.options.max_publish_tokens)
-        self.pumped = pumped
         self.manifest = ManifestWriter(self)
-        self.message_count = 0
-        self.message_bytes = 0
         self.refused_count = 0  # messages, by a full backlog
         self.overflow_count = 0  # messages dropped from a full backlog before there were channels
-        self.watchers: set[Callable[[], None]] = set()  # called when more is visible, or it ends
         self.settings = NO_SETTINGS
         self.ttl_ns = 0  # 0: messages do not get too old
         self.attempts_max = 0  # 0: no dead letters
-        self._backlog: Backlog | None = None  # none: no bound
-        self._is_small = False  # the last batch that did not come from the journal
-        self._visible = log.end  # of the log; behind its end while a group commit is under way
-        self._deferred: list[LogBatch] = []  # published with a delay, not pumped yet
-        self.group_commit = GroupCommit(self)
+        self._stopped_at: int | None = pumped  # `pumped`, if it stands still
+        self._counted_from = log.end
+        self._may_rest = False  # while its channels wait to be served
+        self._deferred: list[LogBatch] = []  # published with a delay, not acknowledged yet
+        log.follow(self._on_visible)
+        log.make_room = self.make_room
+        if isinstance(log, Log):
+            log.on_written = self._trim_later
+            log.syncing.on_synced = self.tokens.synced
+            log.syncing.on_failed = self.tokens.sync_failed
+
+    @property
+    def pumped(self) -> int:
+        """Channels may read the log up to here."""
+        return self.log.end if self._stopped_at is None else self._stopped_at
 
     @property
     def depth(self) -> int:
         """Messages that no channel has been given."""
-        return self._visible - self.pumped
+        return self.log.end - self.pumped
 
     @property
-    def visible_end(self) -> int:
-        """Everything below is in the log, and was acknowledged or is about to be."""
-        return min(self._visible, self.log.end)
+    def message_count(self) -> int:
+        """Messages published since the process started, dropped ones of a ring included."""
+        return self.log.end - self._counted_from + self.log.dropped
 
-    # -- publishing ---------------------------------------------------------------------------
+    @property
+    def is_pumping(self) -> bool:
+        return bool(self.channels) and not self.paused and not self.awaits_channels
 
-    def letterbox(self) -> "Topic":
+    # -- what was published -------------------------------------------------------------------
+
+    def dead_letter_topic(self) -> "Topic":
         """The topic for dead letters, created if need be; OSError when it cannot be."""
         return self.owner.topic(self.settings.dead_letters_of(self.name))
 
-    def commit(self) -> None:
-        reason = None
-        if self.journaled is not None and not self.exiting:
-            reason = self.file()
-        if reason is None and self.owner.journaling.delays(self) and not self.exiting:
-            return  # it is called again
-        batches, ticket = self.intake.take()
-        if reason is None and batches:
-            reason = self._refusal(batches)
-        if reason is not None or not batches:
-            ticket.settle(reason)
-            return
-        reason = self._take(batches)
-        if reason is not None:
-            ticket.settle(reason)
-            self.drop_if_unused()
-            return
-        self._is_small = len(batches) == 1 and batches[0].size_bytes < SMALL_BYTES
-        self.group_commit.appended(ticket)
-        if self._is_small:
-            self.owner.journaling.offer(self)
+    def note_deferred(self, batches: list[LogBatch]) -> None:
+        """These were published with a delay: channels start their timers when they can read
+        them."""
+        self._deferred += batches
+        self.follow()
 
-    def file(self) -> str | None:
-        """Append what the journal has of the topic, and was acknowledged, to the log, where all can
-        see it; return why it failed, if it did."""
-        journaling = self.owner.journaling
-        journaling.leave(self)
-        batch = journaling.batch_of(self)
-        if batch is None:
-            return None
-        reason = self.group_commit.closed
-        if reason is None:
-            reason = self._take([batch])
-        if reason is None:
-            self.group_commit.filed(journaling.filed(self, batch))
-            return None
-        journaling.stuck(self)
-        if self._visible < batch.end:
-            self.show(batch.end)  # acknowledged: it counts, and is delivered later
-        return reason
-
-    def unjournal(self) -> None:
-        """Messages are about to be put that do not go to the journal."""
-        self.owner.journaling.leave(self)
-
-    def restore_journaled(self, journaled: Builder) -> None:
-        """The journal has messages that could not be filed before."""
-        self.owner.journaling.restore(self, journaled)
-        self.show(journaled.end)
-
-    def deliver_journaled(self, *, at_once: bool) -> None:
-        """A consumer waits for what the journal has of the topic."""
-        if at_once:
-            self.file()
-        else:
-            self.owner.journaling.deliver(self)
-
-    @property
-    def may_gather(self) -> bool:
-        """Whether what is published may go to the journal first: nobody follows the log, and
-        nothing has to be checked before."""
-        return not (self.watchers or self._backlog is not None or self.intake or self.exiting)
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether a consumer waits for what is published."""
-        return any(channel.has_takers for channel in self.channels.values())
-
-    def _refusal(self, batches: list[LogBatch]) -> str | None:
-        if self.exiting:
-            return EXITING
-        if self.group_commit.closed is not None:
-            return self.group_commit.closed
-        return None if self._backlog is None else self._backlog.refusal(batches)
-
-    def _take(self, batches: list[LogBatch]) -> str | None:
-        """Append these; return why it failed, if it did."""
-        try:
-            self._append(batches)
-        except OSError as error:
-            size_bytes = sum(batch.size_bytes for batch in batches)
-            what = f"topic {self.name}"
-            return self.disk.health.failed(error, what, size_bytes=size_bytes)
-        for batch in batches:
-            self.message_count += batch.count
-            self.message_bytes += batch.body_bytes
-            if batch.due_ns:
-                self._deferred.append(batch)
-        return None
-
-    def uncount(self, batch: LogBatch) -> None:
-        """The log has this one no more: it will be appended again."""
-        self.message_count -= batch.count
-        self.message_bytes -= batch.body_bytes
-
-    def _append(self, batches: list[LogBatch]) -> None:
-        """As `write_with_room`, which costs 0.35 µs for its arguments, once a tick and topic."""
-        try:
-            self.log.append(batches)
-        except OSError as error:
-            if not lacks_room(error) or not self.make_room():
-                raise
-            self.log.append(batches)
+    def forget_refused(self) -> None:
+        """What the log does not have any more was refused."""
+        self._deferred = [batch for batch in self._deferred if batch.end <= self.log.accepted]
 
     def drop_if_unused(self) -> None:
         """A publish is refused: delete the topic if nobody else has ever asked for it."""
-        used = self.channels or self.paused or self.holds.by_name or self.settings != NO_SETTINGS
-        if self.provisional and not used and not self.intake and not self.exiting:
+        is_used = bool(
+            self.channels
+            or self.paused
+            or self.holds.by_name
+            or self.settings != NO_SETTINGS
+            or self.publishing
+            or self.log.accepted > self._counted_from
+        )
+        if self.provisional and not is_used and not self.exiting:
             self.owner.drop(self)
 
-    def show(self, end: int) -> None:
-        """Messages below `end` may be delivered."""
-        self.provisional = self.provisional and end <= self._visible
-        self._visible = max(end, self._visible)  # what the journal has may have been shown before
-        if self.watchers:
-            self._wake_watchers()
-        if self.channels and not self.paused and not self.awaits_channels:
-            self._pump()
-        else:
-            self._deferred.clear()
-            self.share()
-        if self._backlog is not None:
-            self._backlog.make_room()
+    def _on_visible(self) -> None:
+        """The log's end has grown."""
+        if self.provisional or self._deferred or self.watchers:
+            self._note_growth()
+        waits = self._show() if self.is_pumping else False
+        if self.publishing.backlog is not None:
+            self.publishing.backlog.make_room()
+        if self.ephemeral:
+            self.tick.share(self)
+        elif waits and self._may_rest:
+            self.log.follow(None)  # until `resume`
 
-    def _wake_watchers(self) -> None:
+    def _note_growth(self) -> None:
+        self.provisional = False
         for wake in tuple(self.watchers):
             wake()
+        if self.is_pumping:
+            self._start_timers()
+        else:
+            self._deferred.clear()
+        self.follow()
 
-    def _pump(self) -> None:
-        self.pumped = self._visible
-        if self._deferred:
-            self._note_deferred()
-        share = self.tick.share
+    def _show(self) -> bool:
+        """Let channels have what lies below `pumped`; returns whether they wait for a round of
+        coalesced delivery."""
+        waits = False
         remembered = False
         for channel in self.channels.values():
             if channel.has_takers:
-                share(channel)
+                waits = not self.tick.deliver(channel) or waits
             remembered = remembered or channel.cursor_file is not None
         if not remembered:
             self.manifest.write_soon()  # ephemeral channels have no cursor that says it
-        share(self)
+        return waits
 
-    def _note_deferred(self) -> None:
+    def _start_timers(self) -> None:
         shown = [batch for batch in self._deferred if batch.end <= self.pumped]
         del self._deferred[: len(shown)]
         for batch in shown:
@@ -276,6 +198,35 @@ class Topic:
                 channel.note_deferred(
                     batch.first, batch.end, due_ns=batch.due_ns, delay_ns=batch.delay_ns
                 )
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever there is more to read, or the topic ends."""
+        self.watchers.add(wake)
+        self.follow()
+
+    def unwatch(self, wake: Callable[[], None]) -> None:
+        self.watchers.discard(wake)
+        self.follow()
+
+    def follow(self) -> None:
+        """An idle topic has nothing to do when messages come: the log need not call it."""
+        self._may_rest = (
+            not self.watchers
+            and not self._deferred
+            and not self.provisional
+            and not self.ephemeral
+            and self.publishing.backlog is None
+            and all(channel.cursor_file is not None for channel in self.channels.values())
+        )
+        is_idle = self._may_rest and not any(c.consumers for c in self.channels.values())
+        self.log.follow(None if is_idle else self._on_visible)
+
+    def resume(self) -> None:
+        """A channel that waited for a round of coalesced delivery is served."""
+        self.log.follow(self._on_visible)
+
+    def _trim_later(self) -> None:
+        self.tick.share(self)
 
     def share(self) -> None:
         """Forget the part of the log's tail that no channel will read, after they were served."""
@@ -286,21 +237,6 @@ class Topic:
             lowest = min(lowest, delivery.low if log.keeps_unfinished else delivery.next)
         messages_max, bytes_max = self.options.mem_queue_size, self.owner.tail_bytes_max
         log.trim(lowest, messages_max=messages_max, bytes_max=bytes_max)
-
-    # -- syncing (see queue.group_commit) ------------------------------------------------------
-
-    def synced(self, end: int) -> None:
-        """All messages below `end` are on disk, and acknowledged."""
-        self.tokens.synced(end)
-        if self._is_small:
-            self.owner.journaling.offer(self)
-
-    def abandon(self) -> list[Ticket]:
-        """Drop the messages that are not appended yet; returns the tickets of who waits."""
-        tickets = self.tokens.abandon()
-        _, ticket = self.intake.take()
-        self._deferred.clear()
-        return [*tickets, ticket]
 
     # -- channels -----------------------------------------------------------------------------
 
@@ -327,16 +263,14 @@ class Topic:
     def adopt(self, channel: Channel) -> None:
         """Add a channel, new or from disk."""
         self.channels[channel.name] = channel
-        if not self.paused and not self.awaits_channels:
-            if self.pumped < self._visible:
-                self._pump()
-            else:
-                self.tick.share(channel)
+        self._pump()
+        self.tick.share(channel)
         channel.start()
+        self.follow()
 
     def delete_channel(self, name: str) -> OSError | None:
-        """KeyError if there is none, OSError when it cannot be deleted; what is returned says why a
-        kill would still give what it had to the next channel."""
+        """KeyError if there is none, OSError when it cannot be deleted. Returns the manifest's
+        write error, if any: until it is written, a crash redelivers to the next channel."""
         channel = self.channels[name]
         _LOG.info("TOPIC(%s): deleting channel %s", self.name, name)
         others = [c for c in self.channels.values() if c is not channel]
@@ -344,8 +278,12 @@ class Topic:
         # No cursor will say any more what was pumped.
         unwritten = self.manifest.try_write() if is_last else None
         self.disk.checkpoints.forget(channel)  # OSError: then it is as it was
+        pumped = self.pumped
         del self.channels[name]
+        if not self.channels:
+            self._stopped_at = pumped
         channel.close()
+        self.follow()
         self.owner.registration_changed(self.name, name)
         if self.ephemeral and not self.channels:
             self.owner.delete(self.name)
@@ -357,14 +295,24 @@ class Topic:
         """OSError, and no pause, when it cannot be written what channels were given before."""
         if not self.paused:
             self.manifest.write()
+        self._stopped_at = self.pumped
         self.paused = True
 
     def unpause(self) -> None:
         self.paused = False
-        self.show(self._visible)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Let `pumped` follow the log's end, if it may."""
+        if self.is_pumping and self._stopped_at is not None:
+            self._stopped_at = None
+            self._start_timers()
+            self._show()
+            self.tick.share(self)
 
     def await_channels(self) -> None:
         """Hold messages back, as if paused, until the channels of other nodes are created."""
+        self._stopped_at = self.pumped
         self.awaits_channels = True
 
     def channels_known(self) -> None:
@@ -372,14 +320,19 @@ class Topic:
         self.awaits_channels = False
         if not self.exiting:
             self.manifest.try_write()
-            self.show(self._visible)
+            self._pump()
 
     def empty(self) -> None:
         """Drop what no channel has been given; OSError when that cannot be written yet."""
-        for channel in self.channels.values():
-            channel.skip(self.pumped, self._visible)
-        self.pumped = self._visible
+        self.skip_to(self.log.end)
         self.manifest.write()
+
+    def skip_to(self, offset: int) -> None:
+        """Drop what no channel has been given below `offset`."""
+        if self._stopped_at is not None and self._stopped_at < offset:
+            for channel in self.channels.values():
+                channel.skip(self._stopped_at, offset)
+            self._stopped_at = offset
 
     def store_settings(self, settings: TopicSettings) -> None:
         """Write settings to disk, then use them; OSError if they cannot be written.
@@ -388,8 +341,8 @@ class Topic:
         """
         self.manifest.write_settings(settings)
         self.use(settings)
-        if self._backlog is not None:
-            self._backlog.make_room()
+        if self.publishing.backlog is not None:
+            self.publishing.backlog.make_room()
         for channel in self.channels.values():
             channel.announce()
 
@@ -398,29 +351,40 @@ class Topic:
         self.settings = settings
         self.ttl_ns = settings.message_ttl_ns or 0
         self.attempts_max = settings.max_attempts or 0
-        self._backlog = Backlog.of(self, settings)
+        self.publishing.backlog = Backlog.of(self, settings)
+        if self.publishing.backlog is not None:
+            self.owner.group_commit.commit()
+            self.log.unshare_batch()  # each publish is checked from now on
+        self.follow()
 
-    def close(self) -> None:
-        """Stop, with everything on disk; the caller writes the checkpoints first."""
-        self.exiting = True
-        self._wake_watchers()
-        if not self.ephemeral and self.log.mark() != self.manifest.clean_mark:
-            clean = self.group_commit.cut() and self.tokens.close() and not self.log.unsynced
-            self.manifest.try_write(clean=clean)
+    def close(self) -> bool:
+        """Stop; the caller writes the checkpoints and syncs the log first. Returns whether the
+        segments have all messages, and nothing of them is unsynced."""
+        self._exit()
+        is_safe = True
+        if isinstance(self.log, Log):
+            is_safe = self.log.written == self.log.end and not self.log.unsynced
+            if self.log.mark() != self.manifest.clean_mark:
+                self.manifest.try_write(clean=is_safe and self.tokens.close())
         self.log.close()
+        return is_safe
+
+    def _exit(self) -> None:
+        self.exiting = True
+        for wake in tuple(self.watchers):
+            wake()
 
     def delete(self) -> None:
         """OSError when its directory cannot be put out of sight: then it is as it was."""
         directory = self.disk.directory
+        self.owner.group_commit.commit()
         removed = "" if self.ephemeral else directory.remove_topic(self.name)
-        self.exiting = True
-        self._wake_watchers()
+        self._exit()
         for channel in self.channels.values():
             channel.close()
         self.disk.checkpoints.forget_all(self.channels.values())
         self.channels.clear()
-        self.owner.journaling.forget(self)
-        self.group_commit.close()
+        self.tokens.sync_failed(EXITING)
         self.log.close()
         if removed:
             self.disk.offload(lambda: directory.shred(removed), lambda _: None)
@@ -430,9 +394,9 @@ class Topic:
     def forget_below(self, end: int) -> int:
         """Without channels: drop what is kept below `end` for the first one; returns how many
         messages."""
-        forgotten = max(min(end, self._visible) - self.pumped, 0)
+        forgotten = max(min(end, self.log.end) - self.pumped, 0)
         if forgotten:
-            self.pumped += forgotten
+            self.skip_to(self.pumped + forgotten)
             self.manifest.write_soon()
         return forgotten
 

@@ -1,9 +1,7 @@
 """The topics of an nsqd, by name: created, deleted, loaded from disk, and sharing its memory.
 
-`Topics` is a mapping of names to topics; who takes one from it finds in its log all that was
-published to it, also what only the journal had (`journaling`). Whoever keeps a record of which
-topics and channels there are (the nsqlookupds, nsqd.dat) is told of changes as an observer. Knows
-the disk; must not know connections, HTTP or the event loop.
+Observers keep a record of which topics and channels there are (the nsqlookupds, nsqd.dat), and are
+notified of changes. Knows the disk; must not know connections, HTTP or the event loop.
 """
 
 import logging
@@ -16,11 +14,12 @@ from pumpline.core.messages.ids import BASE_SEED_BYTES, new_base
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log.cursor import CursorFile
 from pumpline.log.directory import ChannelMetadata, Manifest, Metadata, TopicMetadata
+from pumpline.log.group_commit import GroupCommit
+from pumpline.log.log import State
 from pumpline.log.ring import Ring
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.history_sweep import HistorySweep
-from pumpline.nsqd.queue.journaling import Journaling
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.storage.disk import Disk
@@ -65,10 +64,21 @@ class Topics(Mapping[str, Topic]):
         self._by_name: dict[str, Topic] = {}
         self._sweep = HistorySweep(self._by_name)
         self._undropped: set[Topic] = set()  # nobody uses them, and they could not be deleted
-        self.journaling = Journaling(options, tick, disk, self.drop_history)
+        self.group_commit = GroupCommit(
+            disk.wal,
+            disk.flusher,
+            tick,
+            disk,
+            message_bytes_max=options.max_msg_size,
+            body_bytes_max=options.max_body_size,
+            segment_bytes_max=options.max_bytes_per_file,
+            syncs=disk.fsyncs.group_commit,
+        )
+        disk.make_room = self.drop_history
+        tick.commit = self.group_commit.commit
 
     def __getitem__(self, name: str) -> Topic:
-        return _filed(self._by_name[name])
+        return self._by_name[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_name)
@@ -76,15 +86,11 @@ class Topics(Mapping[str, Topic]):
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def as_they_are(self) -> list[Topic]:
-        """All topics, without filing what the journal has of them."""
-        return list(self._by_name.values())
-
     def topic(self, name: str) -> Topic:
         """The topic of that name, created if need be; OSError when it cannot be."""
         topic = self._by_name.get(name) or self._create(name)
         topic.provisional = False
-        return _filed(topic)
+        return topic
 
     def to_publish(self, name: str) -> Topic:
         """As `topic`, to publish to: if it is created here, and what comes first cannot be written,
@@ -154,6 +160,7 @@ class Topics(Mapping[str, Topic]):
             manifest = Manifest(base_id=base_id, awaits_channels=asks)
             write_with_room(self.drop_history, self.disk.directory.create_topic, name, manifest)
             log = self.disk.open_log(name, base_id)
+            log.founding = self.disk.directory.founding_paths(name)
             log.sync_also(self.disk.directory.topics_path)
             topic = Topic(self, name, log, pumped=0, paused=False)
         self._by_name[name] = topic
@@ -190,19 +197,19 @@ class Topics(Mapping[str, Topic]):
         self._share_memory()
 
     def _restored(self, stored: StoredTopic) -> Topic:
-        entry, manifest, log, cursors, holds, tokens, journaled = stored
+        entry, manifest, has_manifest, log, is_in_wal, cursors, holds, tokens = stored
         paused = {c.name: c.paused for c in entry.channels or ()}
         for name in paused:
             if not is_valid_name(name):
                 _LOG.warning("skipping creation of invalid channel %s", name)
         still = entry.paused or manifest.awaits_channels or not cursors
-        end = log.end if journaled is None else journaled.end
-        pumped = min(manifest.pumped, end) if still else log.end
+        pumped = min(manifest.pumped, log.end) if still else log.end
         pumped = max(pumped, log.first)
         topic = Topic(self, entry.name, log, pumped=pumped, paused=entry.paused)
         topic.holds.restore(holds)
         topic.tokens.restore(tokens)
         topic.manifest.clean_mark = manifest.clean
+        topic.manifest.is_missing = not has_manifest
         topic.awaits_channels = manifest.awaits_channels
         if manifest.settings is not None:
             topic.use(manifest.settings)
@@ -215,10 +222,8 @@ class Topics(Mapping[str, Topic]):
                 # Before anything is appended: what the log has lost is seen by its end alone.
                 self.disk.checkpoints.write_now(channel)
             topic.adopt(channel)
-        if journaled is not None:
-            topic.restore_journaled(journaled)
         # A kill may have come before a checkpoint knew of the newest delays.
-        for deferred in log.take_deferred():
+        for deferred in log.recovered.take_deferred():
             if deferred.end <= topic.pumped:
                 for channel in topic.channels.values():
                     channel.note_deferred(
@@ -227,18 +232,18 @@ class Topics(Mapping[str, Topic]):
                         due_ns=deferred.due_ns,
                         delay_ns=deferred.delay_ns,
                     )
-        if manifest.pumped > end:
+        if manifest.pumped > log.end:
             # A loss of power took unsynced messages. The next ones get their offsets: they must not
             # count as given to channels after a restart. Channels come first: on a full disk, what
             # none of them needs is deleted for this.
             topic.manifest.try_write()
+        if not has_manifest:
+            topic.manifest.write_soon()
+        if log.state is State.STUCK:
+            self.disk.flusher.stuck(log)
+        if is_in_wal:  # until its segments are synced
+            self.disk.flusher.grown([log])
         if log.unsynced:
-            self.disk.fsyncs.appended(topic.group_commit)
+            self.disk.appended(log)
+        topic.follow()
         return topic
-
-
-def _filed(topic: Topic) -> Topic:
-    """The topic with all that was published to it in its log."""
-    if topic.journaled is not None:
-        topic.file()
-    return topic

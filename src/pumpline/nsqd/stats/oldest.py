@@ -102,7 +102,7 @@ class Search:
             return
         batch = log.in_tail(offset)
         if batch is not None:
-            told.oldest_timestamp = batch.timestamp_ns
+            told.oldest_timestamp = batch.published_ns(max(offset, batch.first))
         elif isinstance(log, Log):
             key = log.base_id, name
             self.seen.add(key)

@@ -75,7 +75,7 @@ class Metrics:
         exposition.add(families.TOPICS, len(broker.topics))
         exposition.add(families.CONNECTIONS, len(broker.connections))
         exposition.add(
-            families.PRODUCERS, sum(bool(each.pub_counts) for each in broker.connections)
+            families.PRODUCERS, sum(bool(each.published.by_topic()) for each in broker.connections)
         )
         exposition.add(families.REFUSED, broker.connections.refused_count)
         for reason in (SILENT, SLOW):
@@ -128,6 +128,8 @@ class Metrics:
             await pace.breathe()
         if selection.clients:
             for connection in self._broker.connections:
+                if connection.is_gone:  # since the last pause
+                    continue
                 for published in client_stats(connection, selection.topic).pub_counts:
                     where = labels(
                         topic=published.topic,

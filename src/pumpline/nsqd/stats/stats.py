@@ -191,13 +191,13 @@ async def _gather(broker: Broker, selection: Selection, search: Search | None) -
             for hold in holds:
                 told.channels.append(_hold_stats(topic, hold, selection))
                 if search is not None:
-                    low, end = hold.offset, topic.visible_end
+                    low, end = hold.offset, topic.log.end
                     search.tell(told.channels[-1], topic.log, hold.name, low=low, end=end)
         await pace.breathe()
     producers: list[ClientStats] = []
     if selection.clients:
         for connection in broker.connections:
-            if connection.pub_counts:
+            if not connection.is_gone and connection.published.by_topic():
                 producers.append(client_stats(connection, selection.topic))
                 await pace.breathe()
     return topics, producers or None
@@ -218,7 +218,7 @@ def topic_stats(topic: Topic, latency: LatencyStats) -> TopicStats:
         depth=topic.depth,
         backend_depth=0 if topic.ephemeral else _backend_depth(topic, topic.depth),
         message_count=topic.message_count,
-        message_bytes=topic.message_bytes,
+        message_bytes=topic.log.message_bytes,
         paused=topic.paused,
         e2e_processing_latency=latency,
         log_bytes=0 if topic.ephemeral else topic.log.size_bytes,
@@ -341,7 +341,7 @@ def client_stats(connection: Connection, topic_name: str) -> ClientStats:
         auth_identity_url=grant.identity_url if grant else "",
         topology_zone=client.topology_zone,
         topology_region=client.topology_region,
-        pub_counts=_pub_counts(connection.pub_counts, topic_name),
+        pub_counts=_pub_counts(connection.published.by_topic(), topic_name),
         tls=tls is not None,
         tls_cipher_suite=go_cipher_name(tls.cipher) if tls else "",
         tls_version=go_version_name(tls.version) if tls else "",

@@ -174,8 +174,8 @@ class Checkpoints:
             if file.wants_snapshot:
                 writes.append(self._snapshot(channel, file, since_s))
             else:
-                journal = channel.delivery.take_journal()
-                data = cursor.encode(journal, self._clocks())
+                delta = channel.delivery.take_delta()
+                data = cursor.encode(delta, self._clocks())
                 number = file.note_change(data)
                 writes.append(
                     _Write(channel, file, data, snapshot=False, number=number, since_s=since_s)

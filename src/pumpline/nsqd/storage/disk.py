@@ -5,14 +5,19 @@ when cursors are written (`checkpoints`), when logs are fsynced (`fsync`), and h
 a thread (`offload`). It knows no topics: they come to it as small protocols.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
+from pumpline.log.completion import EXITING, Completion, completed
 from pumpline.log.cursor import Clocks
 from pumpline.log.directory import Directory
 from pumpline.log.files import FilePool
-from pumpline.log.journal import PublishJournal
+from pumpline.log.flusher import Flusher
+from pumpline.log.group_commit import GroupCommit
 from pumpline.log.log import Log
+from pumpline.log.ring import Ring
 from pumpline.log.scheduling import Later, Offload
+from pumpline.log.wal import WriteAheadLog
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.storage.checkpoints import Checkpoints
 from pumpline.nsqd.storage.disk_health import DiskHealth
@@ -43,7 +48,7 @@ class Disk:
         self.directory = directory
         self.clock = clock
         self.files = files or FilePool()
-        self.journal = PublishJournal(directory.path, self.files)
+        self.make_room: Callable[[], bool] = lambda: False  # delete consumed history
         self.offload = offload
         self.later = later
         self.delay_max_ns = options.max_req_timeout_ns  # of a message
@@ -55,16 +60,60 @@ class Disk:
             offload=offload,
             later=later,
         )
+        self.wal = WriteAheadLog(directory.path, self.files)
+        self.flusher = Flusher(
+            self.wal,
+            syncs=self.fsyncs.group_commit,
+            offload=offload,
+            later=later,
+            failed=self.failed,
+            flushed=self.appended,
+        )
         self._segment_bytes_max = options.max_bytes_per_file
+
+    def failed(self, error: OSError, what: str, *, size_bytes: int = 0) -> str:
+        """Note a failed write; returns the reason for whoever waits for it."""
+        return self.health.failed(error, what, size_bytes=size_bytes)
+
+    def appended(self, log: Log) -> None:
+        """The log's segments grew: they are to be synced, with --sync-every=1 by the flusher."""
+        if self.fsyncs.group_commit:
+            self.flusher.grown([log])
+        else:
+            self.fsyncs.appended(log.syncing)
+
+    def request_sync(self, group_commit: GroupCommit) -> None:
+        """The write-ahead log grew, and publishers wait for its fsync."""
+        self.fsyncs.appended(group_commit)
+
+    def sync(self, log: Log | Ring) -> Completion:
+        """Sync all that was acknowledged so far, soon; the outcome."""
+        if isinstance(log, Ring) or self.fsyncs.group_commit:
+            return completed()
+        if log.is_closed:
+            return completed(EXITING)
+        try:
+            log.flush()
+        except OSError as error:
+            self.flusher.stuck(log)
+            return completed(self.failed(error, f"topic {log.name}"))
+        completion = log.syncing.completion()
+        if not completion.done:
+            self.fsyncs.hurry(log.syncing)
+        return completion
 
     def open_log(self, topic: str, base_id: int, clean: tuple[int, int, int] | None = None) -> Log:
         """The log of a topic whose directory exists; `clean` as in `Log`."""
-        return Log(
+        log = Log(
             self.directory.topic_path(topic),
             base_id=base_id,
             files=self.files,
             offload=self.offload,
             later=self.later,
             segment_bytes_max=self._segment_bytes_max,
+            keeps_unsynced=self.fsyncs.group_commit,
             clean=clean,
         )
+        log.name = topic
+        log.syncing.failed = lambda error: self.failed(error, f"topic {topic}")
+        return log

@@ -34,7 +34,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from pumpline.core.messages.batches import FULL_BYTES, Builder
-from pumpline.core.messages.delivery import Delivery, Journal, Pending
+from pumpline.core.messages.delivery import Delivery, DeliveryDelta, Pending
 from pumpline.core.messages.frame import encode_message
 from pumpline.core.messages.spans import length
 from pumpline.core.text.names import is_ephemeral, is_valid_name
@@ -122,9 +122,9 @@ class Importer:
             return
         stored = open_stored(self._disk, self._options, entry)
         manifest, log = stored.manifest, stored.log
-        if stored.journaled is not None:
+        if log.written < log.end:
             log.close()
-            raise OSError(f"what the journal has of topic {entry.name} cannot be written before")
+            raise OSError(f"topic {entry.name} has messages that cannot be written to its log")
         states = {name: each.delivery for name, each in stored.cursors.items()}
         manifest.importing = Import(mark=log.mark(), files=fingerprints(files))
         manifest.clean = None
@@ -169,12 +169,12 @@ class Importer:
         intake.take_topic(queues.get(None, []))
         self._messages += log.end - begin
         if log.end > begin:
-            log.note_disorder()  # the messages have the times that the other nsqd gave them
+            log.note_disorder(log.end)  # the messages have the times that the other nsqd gave them
         clocks = self._disk.clock.clocks
         for name, state in states.items():
             span = spans.get(name) or ImportedSpan(channels_end, channels_end, array("H"))
-            journal = _journal(state, begin, span, channels_end)
-            data = cursor.encode(journal, clocks)
+            delta = _delta(state, begin, span, channels_end)
+            data = cursor.encode(delta, clocks)
             self._directory.stage_cursor(entry.name, name, data)
         if states and not entry.paused:
             manifest.pumped = log.end
@@ -354,7 +354,7 @@ def _fresh_count(state: Delivery, end: int) -> int:
     return length(state.finished.gaps(state.next, end))
 
 
-def _journal(state: Delivery, begin: int, span: ImportedSpan, channels_end: int) -> Journal:
+def _delta(state: Delivery, begin: int, span: ImportedSpan, channels_end: int) -> DeliveryDelta:
     """A channel's state once [begin, channels_end) is there, of which `span` is its own."""
     state.skip(begin, span.start)
     state.skip(span.end, channels_end)
@@ -365,7 +365,7 @@ def _journal(state: Delivery, begin: int, span: ImportedSpan, channels_end: int)
     # To come back, a message must lie below `next`; so must all before it, as never delivered.
     never = [Pending(offset, 0, 0) for a, b in fresh for offset in range(a, b)]
     back = [Pending(span.start + n, attempts, 0) for n, attempts in enumerate(span.attempts)]
-    return Journal(
+    return DeliveryDelta(
         snapshot.low,
         span.start + len(span.attempts),
         snapshot.finished,

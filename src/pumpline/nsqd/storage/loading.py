@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from pumpline.core.messages.batches import Builder
 from pumpline.core.messages.delivery import Delivery, restore
 from pumpline.core.messages.frame import ID_AT, ID_BYTES
 from pumpline.core.messages.ids import BASE_SEED_BYTES, new_base
@@ -27,7 +26,6 @@ from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
 from pumpline.log.directory import Manifest, TopicMetadata
 from pumpline.log.holds import HoldsDamaged, StoredHold, base_of_holds, read_holds
-from pumpline.log.journal import seal
 from pumpline.log.log import Log, sync_paths
 from pumpline.log.recovery import first_batch
 from pumpline.log.segment import first_of
@@ -50,11 +48,12 @@ class StoredTopic(NamedTuple):
 
     entry: TopicMetadata  # what nsqd.dat says
     manifest: Manifest
+    has_manifest: bool  # on disk
     log: Log
+    is_in_wal: bool  # the write-ahead log has messages of it
     cursors: dict[str, StoredCursor]  # by channel
     holds: list[StoredHold]
     tokens: StoredPublishTokens
-    journaled: Builder | None = None  # messages of the journal that the log has no room for
 
 
 def stored_topics(disk: Disk, options: Options) -> Iterator[StoredTopic]:
@@ -65,29 +64,29 @@ def stored_topics(disk: Disk, options: Options) -> Iterator[StoredTopic]:
             named[entry.name] = entry
         else:
             _LOG.warning("skipping creation of invalid topic %s", entry.name)
-    all_filed = True
+    all_flushed = True
     logs: list[Log] = []
     for name in sorted({*named, *disk.directory.topic_names()}):
         if is_ephemeral(name) or (name not in named and disk.directory.drop_unfinished(name)):
             continue
         stored = open_stored(disk, options, named.get(name) or TopicMetadata(name))
-        all_filed = all_filed and stored.journaled is None
-        if disk.fsyncs.group_commit and disk.journal.unfiled.has_any_of(stored.log):
+        all_flushed = all_flushed and stored.log.written == stored.log.end
+        if disk.fsyncs.group_commit and stored.is_in_wal:
             logs.append(stored.log)
         yield stored
-    if all_filed and _synced(disk, logs):
-        disk.journal.forget_unfiled()
+    if all_flushed and _synced(disk, logs):
+        disk.wal.forget_unflushed()
 
 
 def _synced(disk: Disk, logs: list[Log]) -> bool:
-    """Sync logs that got messages from the journal; return whether they are."""
+    """Sync logs that got messages from the write-ahead log; return whether they are."""
     for log in logs:
         paths = log.take_dirty()
         try:
             sync_paths(paths)
         except OSError as error:
             log.sync_failed(paths)
-            disk.health.failed(error, "what came from the journal")
+            disk.health.failed(error, "what came from the write-ahead log")
             return False
     return True
 
@@ -95,11 +94,14 @@ def _synced(disk: Disk, logs: list[Log]) -> bool:
 def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTopic:
     """Read what there is of a topic, and create what it lacks."""
     directory = disk.directory
-    manifest = directory.read_manifest(entry.name) or _new_manifest(disk, entry.name)
+    found = directory.read_manifest(entry.name)
+    manifest, is_written = (found, True) if found else _new_manifest(disk, entry.name)
     log = disk.open_log(entry.name, manifest.base_id, manifest.clean)
     log.sync_also(directory.topics_path)
-    disk.journal.unfiled.mend(log)
-    journaled = _file(disk, entry.name, log, disk.journal.unfiled.take(log))
+    if manifest.clean is None:
+        log.founding = directory.founding_paths(entry.name)
+    disk.wal.unflushed.repair(log)
+    _take_unflushed(disk, entry.name, log)
     entry = _without_deleted(entry, directory.clean_up(entry.name))
     named = (channel.name for channel in entry.channels or () if is_valid_name(channel.name))
     cursors = {
@@ -111,24 +113,30 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     tokens = load_publish_tokens(entry.name, log, count_max=options.max_publish_tokens)
     known = [state.delivery.high for state in cursors.values()] + [hold.offset for hold in holds]
     lost = log.end, max(known, default=0)
-    if lost[0] < lost[1] and journaled is None:  # else its messages come next
+    if lost[0] < lost[1] and log.written == log.end:  # else its messages come next
         log.skip_to(lost[1])
+        _take_unflushed(disk, entry.name, log)  # what was published after an earlier loss
         cursors = {name: _without(state, lost) for name, state in cursors.items()}
-    return StoredTopic(entry, manifest, log, cursors, holds, tokens, journaled)
+    is_in_wal = disk.wal.unflushed.has_any_of(log)
+    return StoredTopic(entry, manifest, is_written, log, is_in_wal, cursors, holds, tokens)
 
 
-def _file(disk: Disk, topic: str, log: Log, journaled: Builder | None) -> Builder | None:
-    """Append what the journal has of a topic, and a kill kept from its log. What is returned could
-    not be appended: a full disk must not keep consumers from draining it."""
-    if journaled is None:
-        return None
+def _take_unflushed(disk: Disk, topic: str, log: Log) -> None:
+    """Flush what the write-ahead log has of a topic, and a kill kept from its segments. What cannot
+    be flushed stays in memory: a full disk must not keep consumers from draining it."""
+    batches = disk.wal.unflushed.take(log)
+    if not batches:
+        return
+    log.accept(batches)
+    log.advance(batches[-1].end)
+    for batch in batches:
+        log.recovered.note(batch)
     try:
-        log.append([seal(journaled)])
+        log.flush()
     except OSError as error:
-        disk.health.failed(error, f"topic {topic}, from the journal")
-        return journaled
-    _LOG.info("TOPIC(%s): %d messages came from the journal", topic, journaled.count)
-    return None
+        disk.health.failed(error, f"topic {topic}, from the write-ahead log")
+    count = batches[-1].end - batches[0].first
+    _LOG.info("TOPIC(%s): %d messages came from the write-ahead log", topic, count)
 
 
 def _without_deleted(entry: TopicMetadata, deleted: set[str]) -> TopicMetadata:
@@ -137,8 +145,9 @@ def _without_deleted(entry: TopicMetadata, deleted: set[str]) -> TopicMetadata:
     return TopicMetadata(name=entry.name, paused=entry.paused, channels=kept or None)
 
 
-def _new_manifest(disk: Disk, topic: str) -> Manifest:
-    """The manifest of a topic that has none, which need not have a directory either."""
+def _new_manifest(disk: Disk, topic: str) -> tuple[Manifest, bool]:
+    """The manifest of a topic that has none, which need not have a directory either; and whether it
+    could be written."""
     path = disk.directory.topic_path(topic)
     os.makedirs(path, exist_ok=True)
     base_id = _base_in_log(path)
@@ -148,9 +157,10 @@ def _new_manifest(disk: Disk, topic: str) -> Manifest:
     try:
         disk.directory.write_manifest(topic, manifest)
     except OSError as error:
-        # A full disk must not keep consumers from draining it. The log has what is in here.
+        # A full disk must not keep consumers from draining it.
         disk.health.failed(error, f"manifest of topic {topic}")
-    return manifest
+        return manifest, False
+    return manifest, True
 
 
 def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:
@@ -158,7 +168,7 @@ def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:
         data = disk.directory.read_cursor(topic, name)
     except FileNotFoundError:
         return StoredCursor(Delivery(log.first), 0)
-    journals, used = cursor.decode(data, disk.clock.clocks, delay_max_ns=disk.delay_max_ns)
+    deltas, used = cursor.decode(data, disk.clock.clocks, delay_max_ns=disk.delay_max_ns)
     if used < len(data):
         _LOG.warning(
             "CHANNEL(%s:%s): ignored %d bytes at the end of the cursor",
@@ -166,10 +176,10 @@ def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:
             name,
             len(data) - used,
         )
-    if not journals:
+    if not deltas:
         _LOG.error("CHANNEL(%s:%s): cursor unreadable, starting at the oldest message", topic, name)
         return StoredCursor(Delivery(log.first), 0)
-    low = max(journal.low for journal in journals)
+    low = max(delta.low for delta in deltas)
     if low < log.first:
         _LOG.warning(
             "CHANNEL(%s:%s): the cursor is at %d, and the log begins at %d: what is between was "
@@ -179,7 +189,7 @@ def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:
             low,
             log.first,
         )
-    delivery = restore(journals, [(0, log.first)])
+    delivery = restore(deltas, [(0, log.first)])
     return StoredCursor(delivery, used if used == len(data) else 0)
 
 

@@ -26,19 +26,22 @@ class DescribedTopic(Protocol):
     disk: Disk
     ephemeral: bool
     exiting: bool
-    pumped: int
     settings: TopicSettings
     awaits_channels: bool
+
+    @property
+    def pumped(self) -> int: ...
 
     def make_room(self) -> bool:
         """Delete consumed history; return whether there was any."""
 
 
 class ManifestWriter:
-    __slots__ = ("_due", "_topic", "clean_mark")
+    __slots__ = ("_due", "_topic", "clean_mark", "is_missing")
 
     def __init__(self, topic: DescribedTopic) -> None:
         self.clean_mark: tuple[int, int, int] | None = None  # in the manifest on disk
+        self.is_missing = False  # on disk: nothing says what the ids of the topic's messages are
         self._topic = topic
         self._due = False
 
@@ -83,6 +86,7 @@ class ManifestWriter:
             awaits_channels=topic.awaits_channels,
         )
         write_with_room(topic.make_room, topic.disk.directory.write_manifest, topic.name, manifest)
+        self.is_missing = False
 
     def _write_after(self, delay_s: float) -> None:
         topic = self._topic

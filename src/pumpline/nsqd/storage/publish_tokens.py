@@ -26,7 +26,7 @@ def load_publish_tokens(topic: str, log: Log, *, count_max: int) -> StoredPublis
     """What the data directory knows of a topic's tokens, right after its log was opened."""
     stored = read_publish_tokens(log.directory)
     if stored is None:
-        tokens = _last(log.take_tokens(None), count_max)
+        tokens = _last(log.recovered.take_tokens(None), count_max)
         if not tokens:
             return StoredPublishTokens([], 0, None)
         # A power failure took the file. The next start may not come by them in the log.
@@ -41,7 +41,7 @@ def load_publish_tokens(topic: str, log: Log, *, count_max: int) -> StoredPublis
             stored.lost_bytes,
             upto,
         )
-    found = log.take_tokens(upto)
+    found = log.recovered.take_tokens(upto)
     file = PublishTokenFile(log.directory, count_max=max(count_max, 1), stored=stored)
     if not stored.lost_bytes and stored.upto <= log.end:
         return StoredPublishTokens(_last(filed, count_max) + found, upto, file)

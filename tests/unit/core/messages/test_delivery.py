@@ -122,7 +122,7 @@ def test_delayed_messages_have_their_first_attempt_when_due() -> None:
     assert redeliver(state) == (0, 2)
 
 
-# -- journals -------------------------------------------------------------------------------------
+# -- deltas -------------------------------------------------------------------------------------
 
 
 def test_a_journal_says_only_what_changed() -> None:
@@ -130,10 +130,10 @@ def test_a_journal_says_only_what_changed() -> None:
     deliver(state, 6)
     state.finish([(2, 3)])
     state.requeue([4])
-    state.take_journal()
+    state.take_delta()
     state.finish([(5, 6)])
-    journal = state.take_journal()
-    assert (journal.low, journal.next, journal.finished, journal.pending) == (0, 6, [(5, 6)], [])
+    delta = state.take_delta()
+    assert (delta.low, delta.next, delta.finished, delta.pending) == (0, 6, [(5, 6)], [])
 
 
 def test_changes_nobody_will_ask_for_can_be_forgotten() -> None:
@@ -142,8 +142,8 @@ def test_changes_nobody_will_ask_for_can_be_forgotten() -> None:
     state.finish([(2, 3)])
     state.requeue([4])
     state.forget_changes()
-    journal = state.take_journal()
-    assert (journal.finished, journal.pending) == ([], [])
+    delta = state.take_delta()
+    assert (delta.finished, delta.pending) == ([], [])
     assert list(state.ready) == [4]
 
 
@@ -155,7 +155,7 @@ def test_emptying_is_final() -> None:
     state.defer_ahead(6, 7, 99)
     snapshot = state.snapshot()
     state.seek(8)
-    found = restore([snapshot, state.take_journal()])
+    found = restore([snapshot, state.take_delta()])
     for each in (state, found):
         assert (each.low, each.next, each.waiting(8), each.deferred_count) == (8, 8, 0, 0)
         assert each.next_due_ns() == NEVER_NS
@@ -209,10 +209,10 @@ def test_every_delivery_is_in_the_journal_after_it() -> None:
     state = Delivery(0)
     deliver(state, 1)
     state.requeue([0])
-    journals = [state.snapshot()]
+    deltas = [state.snapshot()]
     for attempts in (2, 3):
         assert redeliver(state) == (0, attempts)
-        journals.append(state.take_journal())
-        assert redeliver(restore(journals)) == (0, attempts + 1)
+        deltas.append(state.take_delta())
+        assert redeliver(restore(deltas)) == (0, attempts + 1)
         state.requeue([0])
-        journals.append(state.take_journal())
+        deltas.append(state.take_delta())

@@ -9,7 +9,7 @@ from pumpline.core.messages import _kernels_py, kernels
 KERNELS = (
     "unfilled",
     "pubs",
-    "pubs_by_line",
+    "publishes_by_line",
     "message",
     "skip_messages",
     "mpub",

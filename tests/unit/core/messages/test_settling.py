@@ -21,10 +21,10 @@ def delivery() -> Delivery:
     "seen",
     [
         lambda state: (state.low, state.finished.spans()),
-        lambda state: state.take_journal()[0::2],
+        lambda state: state.take_delta()[0::2],
         lambda state: state.snapshot()[0::2],
     ],
-    ids=["the state", "a journal", "a snapshot"],
+    ids=["the state", "a delta", "a snapshot"],
 )
 def test_no_reader_has_to_settle(
     delivery: Delivery, seen: Callable[[Delivery], tuple[int, list[Span]]]

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from pumpline.core.text.settings import DROP_OLDEST, TopicSettings
-from pumpline.log.log import Log
 from pumpline.nsqd.options import Options
-from tests.kit.fake_broker import NS_PER_S, FakeBroker
+from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
 
 BODY = b"x" * 1000
 
@@ -115,10 +114,10 @@ def test_oldest_bytes_are_dropped(tmp_path: Path) -> None:
     channel = topic.channel("c")
     for _ in range(50):
         assert broker.publish(topic, BODY).error is None
+        log_of(topic).flush()
     assert 7 <= channel.depth <= 10
     assert channel.overflow_count == 50 - channel.depth
-    log = topic.log
-    assert isinstance(log, Log)
+    log = log_of(topic)
     assert len(log.consumed(topic.history.low)) == len(log.segments) - 2
 
 
@@ -169,10 +168,10 @@ def test_with_group_commit_only_what_is_acknowledged_is_dropped(
     channel = topic.channel("c")
     broker.publish(topic, b"a")
     broker.settle()
-    ticket = broker.publish(topic, b"b")
+    completion = broker.publish(topic, b"b")
     assert channel.delivery.low == 0
     broker.settle()
-    assert ticket.error is None
+    assert completion.error is None
     assert channel.delivery.low == 1
 
 

@@ -257,6 +257,7 @@ def test_what_came_back_goes_out_while_others_cannot_be_read_from_disk(
     channel = topic.channel("c")
     for i in range(50):
         broker.publish(topic, b"%d" % i)
+        log_of(topic).flush()
     second = Path(log_of(topic).segments[1].path)
     last = log_of(topic).segments[1].first - 1  # message of the first segment
     second.rename(second.with_suffix(".away"))
@@ -318,6 +319,7 @@ def test_what_is_gone_from_the_log_is_counted_and_stepped_over(tmp_path: Path) -
     channel = topic.channel("e#ephemeral")
     for body in (b"a", b"b", b"c"):
         broker.publish(topic, body)
+        log_of(topic).flush()
     log_of(topic).retire(2)
     log_of(topic).trim(3, messages_max=0, bytes_max=0)
     _, sink = broker.consume(channel, rdy=5)

@@ -3,6 +3,7 @@
 import errno
 import json
 from base64 import b64encode
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from pumpline.core.text.settings import TopicSettings
 from pumpline.nsqd.queue import dead_letters
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.topic import Topic
-from tests.kit.fake_broker import NS_PER_S, WALL_NS, FakeBroker
+from tests.kit.fake_broker import NS_PER_S, WALL_NS, FakeBroker, KnownIds, log_of
 from tests.kit.logs import BASE_ID
 
 TWICE = TopicSettings(max_attempts=2)
@@ -189,7 +190,7 @@ def test_finished_as_soon_as_the_letter_is_synced(broker: FakeBroker) -> None:
 def test_finished_with_the_next_fsync_while_one_is_under_way(broker: FakeBroker) -> None:
     target = broker.topic("t.dlq")
     broker.publish(target, b"other")
-    target.group_commit.sync()
+    assert not broker.disk.sync(target.log).done
     channel = give_up(broker)
     broker.settle()
     assert channel.delivery.low == 0
@@ -227,8 +228,10 @@ def test_finished_when_the_letters_are_deleted(broker: FakeBroker) -> None:
 
 
 def test_killed_between_writing_and_finishing_it_is_there_twice(
-    tmp_path: Path, broker: FakeBroker
+    tmp_path: Path, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    bases = count(BASE_ID, 1 << 40)  # after a kill, ids say to which topic a message belongs
+    monkeypatch.setattr(KnownIds, "_new_base_id", lambda topics: next(bases))
     topic, channel = make(broker, TopicSettings(max_attempts=1))
     broker.publish(topic, b"x")
     consumer, _ = broker.consume(channel, rdy=1)
@@ -271,7 +274,9 @@ def test_messages_that_are_only_on_disk_are_found(broker: FakeBroker) -> None:
     topic, channel = make(broker, TopicSettings(max_attempts=1))
     broker.publish(topic, b"x")
     consumer, _ = broker.consume(channel, rdy=1)
-    topic.log.tail.clear()
+    log_of(topic).flush()
+    log_of(topic).trim(1, messages_max=0, bytes_max=0)
+    assert topic.log.in_tail(0) is None
     channel.requeue_one(consumer, 0, 0)
     broker.settle()
     assert offsets(broker) == [0]

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from pumpline.core.text.settings import TopicSettings
-from pumpline.log.log import Log
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue import expiry
 from pumpline.nsqd.queue.retention import Retention
-from tests.kit.fake_broker import NS_PER_S, FakeBroker
+from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
 
 TTL = TopicSettings(message_ttl_ns=10 * NS_PER_S)
 
@@ -108,8 +107,8 @@ def test_old_segments_go_though_nobody_consumes(tmp_path: Path, with_channel: bo
         topic.channel("c")
     for _ in range(5):
         broker.publish(topic, b"x")
-    log = topic.log
-    assert isinstance(log, Log)
+        log_of(topic).flush()
+    log = log_of(topic)
     old_s = time.time() - (TTL.message_ttl_ns or 0) / NS_PER_S
     delay_s = broker.options.max_req_timeout_ns / NS_PER_S
     for segment in log.segments[:3]:  # a deferred message in the third may not have been due

@@ -14,7 +14,7 @@ from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.holds import Holds
 from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.topic import NameTaken, Topic
-from tests.kit.fake_broker import FakeBroker
+from tests.kit.fake_broker import FakeBroker, log_of
 from tests.kit.logs import BASE_ID
 
 BODY = b"x" * 1000
@@ -35,6 +35,7 @@ def filled(broker: FakeBroker, segments: int = 5) -> Topic:
     topic = broker.topic()
     for _ in range(segments * PER_SEGMENT):
         broker.publish(topic, BODY)
+        log_of(topic).flush()
     return topic
 
 

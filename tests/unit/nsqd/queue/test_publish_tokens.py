@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from pumpline.core.messages.publish_tokens import digest_of
+from pumpline.log.completion import Completion
+from pumpline.log.flusher import SYNCED_FLUSH_S
 from pumpline.log.publish_tokens import FILE, OLD_FILE
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.queue.outcome import Ticket
 from pumpline.nsqd.queue.publish_tokens import FILED_AT_ONCE
 from pumpline.nsqd.queue.topic import Topic
 from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
@@ -33,25 +34,25 @@ def grouped(tmp_path: Path) -> FakeBroker:
     return FakeBroker(tmp_path, options(sync_every=1))
 
 
-def publish(topic: Topic, name: str, *, delay_ns: int = 0) -> Ticket:
+def publish(topic: Topic, name: str, *, delay_ns: int = 0) -> Completion:
     """What /pub does with `token=name` and the same as its body."""
     token = digest_of(name)
     earlier = topic.tokens.outcome(token)
     if earlier is not None:
         return earlier
-    topic.intake.put(name.encode(), 0, len(name), delay_ns=delay_ns)
+    topic.publishing.add(name.encode(), 0, len(name), delay_ns=delay_ns, alone=True)
     topic.tokens.put(token)
-    return topic.intake.ticket()
+    return topic.publishing.completion()
 
 
 def publish_all(broker: FakeBroker, topic: Topic, *names: str) -> None:
     """One after another, each in a tick of its own, and synced."""
     for name in names:
-        ticket = publish(topic, name)
+        completion = publish(topic, name)
         broker.settle()
         broker.advance(2.5)  # more than --sync-timeout
         broker.settle()
-        assert (ticket.done, ticket.error) == (True, None)
+        assert (completion.done, completion.error) == (True, None)
 
 
 def names(count: int, first: int = 0) -> list[str]:
@@ -202,7 +203,7 @@ def test_all_are_known_after_a_stop_without_a_look_at_the_log(
     publish_all(broker, topic, *names(20))
     topic.close()
     monkeypatch.setattr("pumpline.log.log.recover", None)
-    monkeypatch.setattr("pumpline.log.log.survey", None)
+    monkeypatch.setattr("pumpline.log.recovered.survey", None)
     _, again = restarted(tmp_path)
     assert known(again, *names(20)) == names(20)
 
@@ -213,10 +214,11 @@ def test_a_topic_without_tokens_is_not_read_for_them(
     topic = broker.topic()
     for number in range(20):
         broker.publish(topic, b"%d" % number)
-    topic.group_commit.take_all_dirty()  # a stop syncs it
+    log_of(topic).flush()  # a stop does that,
+    log_of(topic).syncing.take_all_dirty()  # and syncs it
     topic.close()
     monkeypatch.setattr("pumpline.log.log.recover", None)
-    monkeypatch.setattr("pumpline.log.log.survey", None)
+    monkeypatch.setattr("pumpline.log.recovered.survey", None)
     _, again = restarted(tmp_path)
     assert again.log.end == 20
     assert sorted(os.listdir(tmp_path / "topics" / "t"))[-1] == "topic.json"
@@ -269,9 +271,9 @@ def test_tokens_are_filed_when_history_has_made_room_for_them(
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "writev", full)
-        ticket = publish(topic, "last")
+        completion = publish(topic, "last")
         broker.run()
-    assert ticket.error is None
+    assert completion.error is None
     assert log_of(topic).first > 0
     _, again = restarted(tmp_path)
     assert known(again, *names(30), "last") == [*names(30), "last"]
@@ -286,6 +288,8 @@ def test_tokens_are_filed_before_there_are_too_many(tmp_path: Path) -> None:
     size_bytes = file.stat().st_size
     for name in names(FILED_AT_ONCE - 1):
         publish(topic, name)
+    broker.settle()
+    broker.advance(SYNCED_FLUSH_S)
     broker.settle()
     assert file.stat().st_size > size_bytes + 24 * FILED_AT_ONCE - 1
     assert len(log_of(topic).segments) == 1
@@ -387,6 +391,7 @@ def test_tokens_whose_file_was_lost_with_the_power_are_filed_on_start(
     again, topic = restarted(tmp_path)
     for number in range(20):
         again.publish(topic, b"%d" % number)
+        log_of(topic).flush()
     assert len(log_of(topic).segments) > 1
     _, found = restarted(tmp_path)
     assert known(found, "a") == ["a"]
@@ -420,9 +425,9 @@ def test_a_topic_that_was_deleted_leaves_the_files_of_its_successor_alone(
     fresh = broker.topic()
     publish_all(broker, fresh, "a")
     before = (tmp_path / "topics" / "t" / FILE).read_bytes()
-    ticket = publish(topic, "a")
+    completion = publish(topic, "a")
     broker.settle()
-    assert ticket.error == "exiting"
+    assert completion.error == "exiting"
     assert (tmp_path / "topics" / "t" / FILE).read_bytes() == before
     assert known(topic, "a") == []
 
@@ -442,9 +447,9 @@ def test_the_older_file_goes_with_the_topic(tmp_path: Path) -> None:
 
 def killed_before_the_fsync(grouped: FakeBroker) -> Topic:
     """A topic of a new process, with a publish of the old one that was written and not synced."""
-    ticket = publish(grouped.topic(), "once")
+    completion = publish(grouped.topic(), "once")
     grouped.run()
-    assert not ticket.done
+    assert not completion.done
     grouped.threads.waiting.clear()
     return grouped.load()["t"]
 
@@ -452,10 +457,11 @@ def killed_before_the_fsync(grouped: FakeBroker) -> Topic:
 def test_a_repeat_waits_until_what_a_killed_process_wrote_is_synced(grouped: FakeBroker) -> None:
     """It was answered at once: a loss of power could take what was acknowledged."""
     topic = killed_before_the_fsync(grouped)
-    ticket = publish(topic, "once")
-    assert not ticket.done
+    completion = publish(topic, "once")
+    assert not completion.done
+    grouped.advance(SYNCED_FLUSH_S)
     grouped.settle()
-    assert (ticket.done, ticket.error, topic.log.end) == (True, None, 1)
+    assert (completion.done, completion.error, topic.log.end) == (True, None, 1)
     assert publish(topic, "once").done
     assert topic.message_count == 0
 
@@ -463,25 +469,26 @@ def test_a_repeat_waits_until_what_a_killed_process_wrote_is_synced(grouped: Fak
 def test_a_repeat_fails_when_what_a_killed_process_wrote_cannot_be_synced(
     grouped: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = killed_before_the_fsync(grouped)
-    ticket = publish(topic, "once")
     with monkeypatch.context() as broken:
 
         def refuse(*_: object) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         broken.setattr(os, "fsync", refuse)
+        topic = killed_before_the_fsync(grouped)
+        completion = publish(topic, "once")
+        grouped.advance(SYNCED_FLUSH_S)
         grouped.settle()
-    assert (ticket.done, ticket.error) == (True, "input/output error")
-    ticket = publish(topic, "once")
-    assert not ticket.done
+    assert (completion.done, completion.error) == (True, "input/output error")
+    completion = publish(topic, "once")
+    assert not completion.done
     grouped.advance(2.5)  # more than --sync-timeout
     grouped.settle()
-    assert (ticket.done, ticket.error, topic.log.end) == (True, None, 1)
+    assert (completion.done, completion.error, topic.log.end) == (True, None, 1)
 
 
 def test_a_repeat_fails_when_its_topic_is_deleted_first(grouped: FakeBroker) -> None:
     topic = killed_before_the_fsync(grouped)
-    ticket = publish(topic, "once")
+    completion = publish(topic, "once")
     grouped.topics.delete("t")
-    assert (ticket.done, ticket.error) == (True, "exiting")
+    assert (completion.done, completion.error) == (True, "exiting")

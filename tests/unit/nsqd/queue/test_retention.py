@@ -32,6 +32,7 @@ def make_broker(
 def fill(broker: FakeBroker, topic: Topic, segments: int) -> None:
     for _ in range(segments * PER_SEGMENT):
         broker.publish(topic, BODY)
+        log_of(topic).flush()
     assert len(log_of(topic).segments) >= segments
 
 
@@ -198,6 +199,7 @@ def test_an_idle_newest_segment_counts_as_history(tmp_path: Path) -> None:
     topic = broker.topic()
     topic.channel("c")
     broker.publish(topic, BODY)
+    log_of(topic).flush()
     consume_all(broker, topic, "c")
     retire(broker, topic)
     assert log_of(topic).first == 0  # it was written to a moment ago
@@ -258,6 +260,7 @@ def test_only_a_failed_write_that_lacked_room_costs_the_newest_segment(
     topic = broker.topic()
     topic.channel("c")
     broker.publish(topic, BODY)
+    log_of(topic).flush()
     consume_all(broker, topic, "c")
     broker.disk.health.failed(OSError(code, os.strerror(code)), "something")
     retire(broker, topic)

@@ -9,7 +9,7 @@ from pumpline.nsqd.queue.tick import Tick
 
 
 class Part:
-    """A topic, channel or connection that notes when it is called, and may then do more."""
+    """A commit, channel or connection that notes when it is called, and may then do more."""
 
     def __init__(self, name: str, calls: list[str]) -> None:
         self.name = name
@@ -65,7 +65,7 @@ def test_the_first_announcement_schedules_the_tick_and_no_other(
     assert soon == []
     tick.write(part)
     tick.share(part)
-    tick.publish(part)
+    tick.publish()
     tick.write(part)
     assert len(soon) == 1
     assert calls == []
@@ -75,24 +75,26 @@ def test_the_steps_come_in_order_whatever_the_order_of_announcement(
     tick: Tick, soon: list[Callable[[], None]], calls: list[str]
 ) -> None:
     a, b = Part("a", calls), Part("b", calls)
+    tick.commit = Part("all", calls).commit
     for part in (b, a, b):
         tick.write(part)
         tick.share(part)
-        tick.publish(part)
+        tick.publish()
     soon.pop()()
-    assert calls == ["commit b", "commit a", "share b", "share a", "flush b", "flush a"]
+    assert calls == ["commit all", "share b", "share a", "flush b", "flush a"]
     assert soon == []
 
 
 def test_what_a_step_announces_is_done_in_the_same_tick_if_its_step_is_to_come(
     tick: Tick, soon: list[Callable[[], None]], calls: list[str]
 ) -> None:
-    topic, channel, connection = (Part(name, calls) for name in ("t", "c", "x"))
-    topic.then = lambda: tick.share(channel)
+    commit, channel, connection = (Part(name, calls) for name in ("all", "c", "x"))
+    tick.commit = commit.commit
+    commit.then = lambda: tick.share(channel)
     channel.then = lambda: tick.write(connection)
-    tick.publish(topic)
+    tick.publish()
     soon.pop()()
-    assert calls == ["commit t", "share c", "flush x"]
+    assert calls == ["commit all", "share c", "flush x"]
     assert soon == []
 
 
@@ -100,15 +102,16 @@ def test_what_comes_too_late_is_done_in_the_next_tick(
     tick: Tick, soon: list[Callable[[], None]], calls: list[str]
 ) -> None:
     channel, connection = Part("c", calls), Part("x", calls)
+    tick.commit = Part("all", calls).commit
     channel.then = lambda: tick.share(channel)
-    connection.then = lambda: tick.publish(channel)
+    connection.then = tick.publish
     tick.share(channel)
     tick.write(connection)
     soon.pop()()
     assert calls == ["share c", "flush x"]
     assert len(soon) == 1
     soon.pop()()
-    assert calls == ["share c", "flush x", "commit c", "share c"]
+    assert calls == ["share c", "flush x", "commit all", "share c"]
     assert soon == []
 
 
@@ -122,12 +125,17 @@ def test_a_step_that_fails_stops_neither_the_others_nor_the_next_tick(
         raise RuntimeError("so it goes")
 
     a, b = Part("a", calls), Part("b", calls)
-    for announce in (tick.publish, tick.share, tick.write):
+    tick.commit = a.commit
+    a.then = fail
+    tick.publish()
+    tick.share(b)
+    soon.pop()()
+    for announce in (tick.share, tick.write):
         a.then = fail
         announce(a)
         announce(b)
         soon.pop()()
-    assert calls == [f"{step} {name}" for step in ("commit", "share", "flush") for name in "ab"]
+    assert calls == ["commit a", "share b", "share a", "share b", "flush a", "flush b"]
     assert len(caplog.records) == 3
     tick.write(a)
     assert len(soon) == 1
@@ -139,7 +147,8 @@ def test_the_clocks_stand_still_from_the_first_reading_until_the_tick_has_run(
     before = tick.steady_ns
     assert tick.steady_ns > before
     part = Part("a", calls)
-    tick.publish(part)
+    tick.commit = part.commit
+    tick.publish()
     steady_ns, wall_ns = tick.steady_ns, tick.wall_ns
     part.then = lambda: calls.append(f"{tick.steady_ns == steady_ns} {tick.wall_ns == wall_ns}")
     soon.pop()()

@@ -28,28 +28,28 @@ def refuse(monkeypatch: pytest.MonkeyPatch, call: str, code: int = errno.EIO) ->
 
 
 def test_a_publish_is_settled_in_its_tick(broker: FakeBroker) -> None:
-    ticket = broker.publish(broker.topic(), b"a")
-    assert (ticket.done, ticket.error) == (True, None)
+    completion = broker.publish(broker.topic(), b"a")
+    assert (completion.done, completion.error) == (True, None)
 
 
 def test_a_large_message_is_a_batch_of_its_own_in_its_place(broker: FakeBroker) -> None:
     topic = broker.topic()
     _, sink = broker.consume(topic.channel("c"), rdy=9)
     large = [bytearray(b"PUB t\n\0\0\0\1".rjust(40) + body) for body in (b"2", b"3")]
-    topic.intake.put(b"1", 0, 1)
+    topic.publishing.add(b"1", 0, 1)
     for buf in large:
-        topic.intake.put_owned(buf, 40, 41)
-    topic.intake.put(b"late", 0, 4, delay_ns=NS_PER_S)
-    topic.intake.put_owned(bytearray(b"5".rjust(35)), 34, 35)
-    topic.intake.put(b"6", 0, 1)
-    topic.intake.put(b"7", 0, 1)
+        topic.publishing.add_owned(buf, 40, 41)
+    topic.publishing.add(b"late", 0, 4, delay_ns=NS_PER_S)
+    topic.publishing.add_owned(bytearray(b"5".rjust(35)), 34, 35)
+    topic.publishing.add(b"6", 0, 1)
+    topic.publishing.add(b"7", 0, 1)
     broker.run()
     sent = [(0, b"1"), (1, b"2"), (2, b"3"), (4, b"5"), (5, b"6"), (6, b"7")]
     assert sink.take() == [(offset, 1, body) for offset, body in sent]
     broker.advance(1)
     broker.settle()
     assert sink.take() == [(3, 1, b"late")]
-    topic.intake.put_owned(bytearray(b"8".rjust(35)), 34, 35)
+    topic.publishing.add_owned(bytearray(b"8".rjust(35)), 34, 35)
     broker.run()
     assert sink.take() == [(7, 1, b"8")]
 
@@ -57,10 +57,10 @@ def test_a_large_message_is_a_batch_of_its_own_in_its_place(broker: FakeBroker) 
 def test_all_of_a_tick_is_one_batch_and_delays_are_batches_of_their_own(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.channel("c")
-    topic.intake.put(b"a", 0, 1)
-    topic.intake.put(b"b", 0, 1)
-    topic.intake.put(b"c", 0, 1, delay_ns=NS_PER_S)
-    topic.intake.put(b"d", 0, 1)
+    topic.publishing.add(b"a", 0, 1)
+    topic.publishing.add(b"b", 0, 1)
+    topic.publishing.add(b"c", 0, 1, delay_ns=NS_PER_S)
+    topic.publishing.add(b"d", 0, 1)
     broker.run()
     assert [(batch.first, batch.count) for batch in log_of(topic).tail] == [(0, 2), (2, 1), (3, 1)]
 
@@ -70,9 +70,9 @@ def test_the_messages_of_one_body_are_put_all_or_none(broker: FakeBroker) -> Non
     _, sink = broker.consume(topic.channel("c"), rdy=5)
     body = bytearray(b"".join(SIZE.pack(len(each)) + each for each in (b"a", b"bc", b"")))
     whole = len(body) - SIZE.size
-    assert topic.intake.put_many(body, 0, whole, 2) == -1
-    assert topic.intake.put_many(body, 0, len(body), 3) == 2  # the index of the empty one
-    assert topic.intake.put_many(body, 0, whole - 1, 2) == 1  # of the one cut short
+    assert topic.publishing.add_many(body, 0, whole, 2) == -1
+    assert topic.publishing.add_many(body, 0, len(body), 3) == 2  # the index of the empty one
+    assert topic.publishing.add_many(body, 0, whole - 1, 2) == 1  # of the one cut short
     broker.run()
     assert [body for _, _, body in sink.take()] == [b"a", b"bc"]
 
@@ -83,10 +83,10 @@ def test_hundreds_of_different_delays_in_one_tick_are_all_taken(broker: FakeBrok
     _, sink = broker.consume(topic.channel("c"), rdy=500)
     for i in range(400):
         body = b"%d" % i
-        topic.intake.put(body, 0, len(body), delay_ns=NS_PER_S + i)
-    ticket = topic.intake.ticket()
+        topic.publishing.add(body, 0, len(body), delay_ns=NS_PER_S + i)
+    completion = topic.publishing.completion()
     broker.run()
-    assert (ticket.done, ticket.error, log_of(topic).end) == (True, None, 400)
+    assert (completion.done, completion.error, log_of(topic).end) == (True, None, 400)
     broker.advance(2)
     assert len(sink.take()) == 400
 
@@ -98,8 +98,8 @@ def test_a_failed_write_refuses_the_publish_and_queues_nothing(
     _, sink = broker.consume(topic.channel("c"), rdy=5)
     with monkeypatch.context() as broken:
         refuse(broken, "writev", errno.ENOSPC)
-        ticket = broker.publish(topic, b"refused")
-    assert (ticket.done, ticket.error) == (True, "no space left on device")
+        completion = broker.publish(topic, b"refused")
+    assert (completion.done, completion.error) == (True, "no space left on device")
     assert (topic.message_count, topic.depth, sink.take()) == (0, 0, [])
     assert broker.publish(topic, b"taken").error is None
     assert sink.take() == [(0, 1, b"taken")]
@@ -111,8 +111,9 @@ def test_a_full_disk_costs_consumed_history_before_a_publish(
     broker = FakeBroker(tmp_path, Options(max_bytes_per_file=1))
     topic = broker.topic()
     consumer, _ = broker.consume(topic.channel("c"), rdy=5)
-    broker.publish(topic, b"a")
-    broker.publish(topic, b"b")
+    for body in (b"a", b"b"):
+        broker.publish(topic, body)
+        log_of(topic).flush()
     broker.finish(consumer, 0, 1)
     writev, failures = os.writev, [1]
 
@@ -135,10 +136,10 @@ def test_with_group_commit_the_answer_and_the_message_wait_for_the_fsync(
 ) -> None:
     topic = grouped.topic()
     _, sink = grouped.consume(topic.channel("c"), rdy=5)
-    ticket = grouped.publish(topic, b"a")
-    assert (ticket.done, sink.take()) == (False, [])
+    completion = grouped.publish(topic, b"a")
+    assert (completion.done, sink.take()) == (False, [])
     grouped.settle()
-    assert (ticket.done, ticket.error) == (True, None)
+    assert (completion.done, completion.error) == (True, None)
     assert sink.take() == [(0, 1, b"a")]
 
 
@@ -165,15 +166,15 @@ def test_a_failed_fsync_takes_back_everything_since_the_last(
     _, sink = grouped.consume(channel, rdy=50)
     grouped.publish(topic, b"kept")
     grouped.settle()
-    tickets = [grouped.publish(topic, b"x"), grouped.publish(topic, b"y")]
+    completions = [grouped.publish(topic, b"x"), grouped.publish(topic, b"y")]
     with monkeypatch.context() as broken:
         refuse(broken, "fsync")
         grouped.settle()
-    assert [ticket.error for ticket in tickets] == ["input/output error"] * 2
+    assert [completion.error for completion in completions] == ["input/output error"] * 2
     assert (log_of(topic).end, channel.depth) == (1, 0)
-    ticket = grouped.publish(topic, b"new")
+    completion = grouped.publish(topic, b"new")
     grouped.settle()
-    assert (ticket.done, ticket.error) == (True, None)
+    assert (completion.done, completion.error) == (True, None)
     assert sink.take() == [(0, 1, b"kept"), (1, 1, b"new")]
 
 
@@ -209,14 +210,13 @@ def test_what_was_put_before_a_failed_fsync_came_back_is_refused_with_the_rest(
     channel = topic.channel("c")
     _, sink = grouped.consume(channel, rdy=50)
     refused = grouped.publish(topic, b"x", b"y")
-    topic.intake.put(b"new", 0, 3)
-    ticket = topic.intake.ticket()
+    completion = topic.publishing.add(b"new", 0, 3)
     with monkeypatch.context() as broken:
         refuse(broken, "fsync")
         grouped.threads.run()
     grouped.settle()
     assert refused.error == "input/output error"
-    assert (ticket.done, ticket.error) == (True, "input/output error")
+    assert (completion.done, completion.error) == (True, "input/output error")
     grouped.publish(topic, b"again")
     grouped.settle()
     assert [(offset, body) for offset, _, body in sink.take()] == [(0, b"again")]
@@ -252,8 +252,8 @@ def test_a_topic_that_awaits_channels_takes_messages_and_gives_them_to_all_of_th
     topic.await_channels()
     early = topic.channel("early")
     _, sink = broker.consume(early, rdy=9)
-    ticket = broker.publish(topic, b"a")
-    assert (ticket.done, ticket.error) == (True, None)
+    completion = broker.publish(topic, b"a")
+    assert (completion.done, completion.error) == (True, None)
     late = topic.channel("late")
     topic.pause()
     topic.unpause()
@@ -327,6 +327,7 @@ def test_a_lost_manifest_costs_nothing_but_the_place_of_the_pump(tmp_path: Path)
     topic = broker.topic()
     topic.channel("c")
     broker.publish(topic, b"a", b"b")
+    log_of(topic).flush()
     (tmp_path / "topics" / "t" / "topic.json").write_bytes(b"\0\0\0")
     again = FakeBroker(tmp_path)
     _, sink = again.consume(again.load()["t"].channels["c"], rdy=9)
@@ -339,9 +340,9 @@ def test_a_lost_manifest_costs_nothing_but_the_place_of_the_pump(tmp_path: Path)
 def test_watchers_are_called_once_a_batch_when_it_may_be_seen(grouped: FakeBroker) -> None:
     topic = grouped.topic()
     seen: list[int] = []
-    topic.watchers.add(lambda: seen.append(topic.visible_end))
-    topic.intake.put(b"a", 0, 1)
-    topic.intake.put(b"b", 0, 1)
+    topic.watchers.add(lambda: seen.append(topic.log.end))
+    topic.publishing.add(b"a", 0, 1)
+    topic.publishing.add(b"b", 0, 1)
     grouped.tick.run()
     assert seen == []  # it is not on the disk yet
     grouped.settle()

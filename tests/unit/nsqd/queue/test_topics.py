@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pumpline.core.text.settings import TopicSettings
+from pumpline.log.flusher import FLUSH_S
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.topics import Topics
 from pumpline.nsqd.storage.metadata import MetadataWriter
@@ -54,6 +55,8 @@ def test_settings_outlive_a_loss_of_power_that_took_messages(broker: FakeBroker)
     topic = broker.topic()
     topic.store_settings(TopicSettings(max_attempts=3))
     broker.publish(topic, b"not synced")
+    broker.advance(FLUSH_S)
+    assert log_of(topic).written == 1
     topic.pause()
     topic.empty()
     os.truncate(log_of(topic).segments[0].path, 0)
@@ -100,6 +103,7 @@ def test_a_full_disk_at_the_start_costs_nothing_that_a_channel_has_not_finished(
     topic.channel("c")
     for number in range(5):
         broker.publish(topic, b"%d" % number + bytes(100))
+        broker.advance(FLUSH_S)
     topic.manifest.write()
     segments = [segment.path for segment in log_of(topic).segments]
     assert len(segments) == 5
@@ -262,9 +266,9 @@ def test_a_new_topic_whose_first_publish_cannot_be_synced_goes(
 ) -> None:
     broker = FakeBroker(tmp_path, Options(sync_every=1))
     fail(monkeypatch, "fsync")
-    ticket = broker.publish(broker.topics.to_publish("new"), b"refused")
+    completion = broker.publish(broker.topics.to_publish("new"), b"refused")
     broker.settle()
-    assert ticket.error is not None
+    assert completion.error is not None
     assert list(broker.topics) == []
 
 
@@ -302,11 +306,11 @@ def test_a_publish_that_is_refused_takes_no_topic_that_another_publishes_to(
     broker: FakeBroker,
 ) -> None:
     topic = broker.topics.to_publish("new")
-    topic.intake.put(b"other", 0, 5)
+    topic.publishing.add(b"other", 0, 5)
     topic.drop_if_unused()
-    ticket = topic.intake.ticket()
+    completion = topic.publishing.completion()
     broker.run()
-    assert ticket.error is None
+    assert completion.error is None
     assert list(broker.topics) == ["new"]
 
 

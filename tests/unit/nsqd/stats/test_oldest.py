@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from pumpline.core.messages.batches import Builder, LogBatch
+from pumpline.core.messages.kernels import message
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.stats import oldest
 from pumpline.nsqd.stats.oldest import OldestTimes, Search
-from tests.kit.logs import TIMESTAMP_NS, Disk, batch_of
+from tests.kit.logs import BASE_ID, TIMESTAMP_NS, Disk
 
 SECOND_NS = 10**9
 
@@ -29,11 +31,18 @@ def filled(disk: Disk, *, base_id: int = 0) -> Log:
     log = disk.open()
     log.base_id = base_id or log.base_id
     for index in range(20):
-        batch = batch_of(2 * index, [b"%05d" % index] * 2)
-        batch.timestamp_ns = TIMESTAMP_NS + index * SECOND_NS
-        log.append([batch])
+        log.append([timed(2 * index, TIMESTAMP_NS + index * SECOND_NS, [b"%05d" % index] * 2)])
     log.trim(log.end, messages_max=0, bytes_max=0)
     return log
+
+
+def timed(first: int, timestamp_ns: int, bodies: list[bytes]) -> LogBatch:
+    """A batch of messages that were published at that time."""
+    builder = Builder(first=first, timestamp_ns=timestamp_ns)
+    for body in bodies:
+        message_id = BASE_ID + builder.end
+        message(body, 0, len(body), builder.frames, builder.ends, message_id, timestamp_ns)
+    return builder.seal()
 
 
 @pytest.fixture
@@ -73,11 +82,12 @@ async def test_what_was_retired_is_not_the_oldest_any_more(disk: Disk) -> None:
 async def test_what_is_in_memory_needs_no_disk(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oldest, "LOOKUPS_MAX", 0)
     log = filled(disk)
-    batch = batch_of(40, [b"new"])
-    batch.timestamp_ns = TIMESTAMP_NS + 99 * SECOND_NS
+    log.follow(lambda: None)
+    batch = timed(40, TIMESTAMP_NS + 99 * SECOND_NS, [b"new"])
     log.append([batch])
     assert await told(OldestTimes(), log, {"ch": 40}, end=41) == {"ch": 99}
     ring = Ring(base_id=1, messages_max=10)
+    ring.start_at(40)
     ring.append([batch])
     assert await told(OldestTimes(), ring, {"ch": 40}, end=41) == {"ch": 99}
 

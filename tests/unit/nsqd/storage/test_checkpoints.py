@@ -282,6 +282,7 @@ def test_many_changed_channels_are_written_in_slices(
     broker.checkpoint()
     broker.settle()
     broker.publish(topic, b"for all")
+    broker.advance(0.01)  # so many channels are served a little later
     for consumer in consumers:
         broker.finish(consumer, 10)
     broker.advance(0.1)

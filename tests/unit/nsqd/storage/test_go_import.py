@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pumpline.core.messages.batches import read_batch
-from pumpline.core.messages.delivery import Journal
+from pumpline.core.messages.delivery import DeliveryDelta
 from pumpline.log import cursor
 from pumpline.log.cursor import Clocks
 from pumpline.log.directory import Directory, DirectoryError
@@ -446,15 +446,17 @@ def test_originals_used_by_another_nsqd_after_a_crash_are_not_lost(
 def test_a_crash_before_the_first_write_costs_no_earlier_message(
     tmp_path: Path, faults: Faults
 ) -> None:
-    """The mark is of a segment that is not there yet: the channel is ahead of its log."""
+    """The mark is of a segment with nothing in it: the channel is ahead of its log."""
     example = tmp_path / "example"
     write_queue(example, "t:a", stored("a1"))
     start(example)
-    ahead = cursor.encode(Journal(0, 100, [(1, 100)], []), Clocks(0, 0))
+    ahead = cursor.encode(DeliveryDelta(0, 100, [(1, 100)], []), Clocks(0, 0))
     (example / "topics/t/a.cursor").write_bytes(ahead)
     write_queue(example, "t:a", stored("a2"))
     path = crash_once(example, faults, filled=False)
-    assert [segment.name for segment in path.rglob("*.log")] == [f"{0:020d}.log"]
+    sizes = {segment.name: segment.stat().st_size for segment in path.rglob("*.log")}
+    assert sizes.pop(f"{0:020d}.log") > 0
+    assert sizes == {f"{100:020d}.log": 0}
     assert bodies(waiting(start(path)["t"], "a")) == [b"a1", b"a2"]
 
 

@@ -1,9 +1,8 @@
-"""Small publishes to topics that nobody reads from go to the journal first: a kill, a failing disk
-and damage cost none that was acknowledged, and bring none that was not."""
+"""Small publishes go to the write-ahead log first: a kill, a failing disk and damage cost none that
+was acknowledged, and bring none that was not."""
 
 import resource
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -30,12 +29,8 @@ def nsqd(new_nsqd: NewNsqd) -> KillableNsqd:
     return nsqd
 
 
-def journal_bytes(nsqd: KillableNsqd) -> int:
-    return sum(path.stat().st_size for path in journals(nsqd))
-
-
-def journals(nsqd: KillableNsqd) -> list[Path]:
-    return sorted(nsqd.data_path.glob("journal-*"))
+def wal_bytes(nsqd: KillableNsqd) -> int:
+    return sum(path.stat().st_size for path in nsqd.wal_files())
 
 
 def publish_rounds(nsqd: KillableNsqd, rounds: int = ROUNDS) -> list[bytes]:
@@ -49,15 +44,15 @@ def publish_rounds(nsqd: KillableNsqd, rounds: int = ROUNDS) -> list[bytes]:
     return bodies
 
 
-def kill_with_a_journal(nsqd: KillableNsqd) -> list[bytes]:
-    """Publishes, and kills while the journal has some of it; returns what each topic got."""
+def kill_before_a_flush(nsqd: KillableNsqd) -> list[bytes]:
+    """Publishes, and kills while the write-ahead log has some of it; returns what each got."""
     sent: list[bytes] = []
     for _ in range(100):
         sent += publish_rounds(nsqd)
-        if journal_bytes(nsqd):
+        if wal_bytes(nsqd):
             nsqd.kill()
             break
-    assert journal_bytes(nsqd)
+    assert wal_bytes(nsqd)
     return sent
 
 
@@ -65,10 +60,10 @@ def bodies_of(nsqd: KillableNsqd, topic: str, count: int) -> list[bytes]:
     return [message.body for message in drain(nsqd, topic, "c", count)]
 
 
-def test_a_kill_loses_nothing_that_only_the_journal_has(nsqd: KillableNsqd) -> None:
-    sent = kill_with_a_journal(nsqd)
+def test_a_kill_loses_nothing_that_only_the_write_ahead_log_has(nsqd: KillableNsqd) -> None:
+    sent = kill_before_a_flush(nsqd)
     nsqd.again()
-    assert "messages came from the journal" in nsqd.log_since_start()
+    assert "messages came from the write-ahead log" in nsqd.log_since_start()
     for topic in TOPICS:
         assert nsqd.depth(topic, "c") == len(sent)
         assert bodies_of(nsqd, topic, len(sent)) == sent
@@ -87,8 +82,8 @@ def test_a_kill_loses_nothing_that_came_over_http(nsqd: KillableNsqd) -> None:
         assert bodies_of(nsqd, topic, len(sent)) == sent
 
 
-def test_a_kill_loses_nothing_that_waits_for_a_round(nsqd: KillableNsqd) -> None:
-    """Consumers wait on all topics, so what is published to them is delivered in rounds."""
+def test_a_kill_loses_nothing_that_waits_for_delivery(nsqd: KillableNsqd) -> None:
+    """Consumers wait on all topics, so what is published to them is delivered a little later."""
     with ExitStack() as stack:
         consumers = [stack.enter_context(nsqd.connect()) for _ in TOPICS]
         for topic, consumer in zip(TOPICS, consumers, strict=True):
@@ -102,7 +97,7 @@ def test_a_kill_loses_nothing_that_waits_for_a_round(nsqd: KillableNsqd) -> None
 
 
 def test_a_second_kill_right_after_the_start_brings_nothing_twice(nsqd: KillableNsqd) -> None:
-    sent = kill_with_a_journal(nsqd)
+    sent = kill_before_a_flush(nsqd)
     for _ in range(2):
         nsqd.again()
         nsqd.kill()
@@ -131,7 +126,7 @@ def test_whoever_asks_sees_what_was_acknowledged(nsqd: KillableNsqd) -> None:
     assert nsqd.depth(TOPICS[1], "later") == 0
 
 
-def test_a_deleted_topic_does_not_come_back_from_the_journal(nsqd: KillableNsqd) -> None:
+def test_a_deleted_topic_does_not_come_back_from_the_write_ahead_log(nsqd: KillableNsqd) -> None:
     publish_rounds(nsqd)
     nsqd.act("/topic/delete", topic="t0")
     create_channel(nsqd, "t0", "c")
@@ -143,28 +138,28 @@ def test_a_deleted_topic_does_not_come_back_from_the_journal(nsqd: KillableNsqd)
     assert bodies_of(nsqd, "t0", 2) == [b"new", b"newer"]
 
 
-def test_a_clean_stop_leaves_no_journal(nsqd: KillableNsqd) -> None:
+def test_a_clean_stop_leaves_no_write_ahead_log(nsqd: KillableNsqd) -> None:
     sent = publish_rounds(nsqd)
     nsqd.stop()
-    assert journals(nsqd) == []
+    assert nsqd.wal_files() == []
     nsqd.start()
     assert bodies_of(nsqd, "t7", len(sent)) == sent
 
 
 @pytest.mark.parametrize("tail", [b"\0\0", b"\0\0\1\0 cut short", bytes(100), b"\xff" * 100])
 def test_what_follows_on_the_last_record_costs_nothing(nsqd: KillableNsqd, tail: bytes) -> None:
-    sent = kill_with_a_journal(nsqd)
-    for path in journals(nsqd):
+    sent = kill_before_a_flush(nsqd)
+    for path in nsqd.wal_files():
         with path.open("ab") as file:
             file.write(tail)
     nsqd.again()
     assert bodies_of(nsqd, "t3", len(sent)) == sent
-    assert "JOURNAL: " in nsqd.log_since_start()
+    assert "WAL: " in nsqd.log_since_start()
     if tail.strip(b"\xff\0") == b"" and len(tail) == 100:  # not just a record that ends early
-        assert list(nsqd.data_path.glob("journal-*.bad"))
+        assert list(nsqd.data_path.glob("wal-*.bad"))
 
 
-def test_a_publish_that_the_journal_cannot_take_is_refused_and_does_not_come(
+def test_a_publish_that_cannot_be_written_is_refused_and_does_not_come(
     nsqd: KillableNsqd,
 ) -> None:
     sent = publish_rounds(nsqd)
@@ -180,36 +175,77 @@ def test_a_publish_that_the_journal_cannot_take_is_refused_and_does_not_come(
         assert bodies_of(nsqd, topic, len(sent)) == sent
 
 
-def test_what_cannot_be_filed_is_safe_in_the_journal(nsqd: KillableNsqd) -> None:
-    """A file may have 50,000 bytes: the log of one topic has more, the journal has not."""
+def fill_up(nsqd: KillableNsqd) -> None:
+    """The segment of t0 has more than 50,000 bytes, which will be more than a file may have."""
     with nsqd.connect() as client:
         client.publish("t0", bytes(50_000))
-        client.publish("t0", b"first")  # the last batch is small: the next go to the journal
+        client.publish("t0", b"first")
+    wait_until(lambda: wal_bytes(nsqd) == 0)
+
+
+def test_what_cannot_be_flushed_is_safe_in_the_write_ahead_log(nsqd: KillableNsqd) -> None:
+    fill_up(nsqd)
     with nsqd.limited(resource.RLIMIT_FSIZE, 50_000):
         with nsqd.connect() as client:
             client.publish("t0", b"safe")
             client.publish("t1", b"other")
-        wait_until(lambda: b"failed to write topic t0" in nsqd.http("GET", "/ping")[1])
+        wait_until(lambda: b"failed to write" in nsqd.http("GET", "/ping")[1])
+        for _ in range(2):
+            with nsqd.connect() as client:
+                answer = refusal(client, "PUB t0", b"refused")
+                assert answer == f"E_PUB_FAILED PUB failed {EFBIG_REASON}"
         with nsqd.connect() as client:
-            answer = refusal(client, "PUB t0", b"refused")
-            assert answer == f"E_PUB_FAILED PUB failed {EFBIG_REASON}"
-        assert nsqd.depth("t1", "c") == 1
+            client.publish("t1", b"and more")
+        assert (nsqd.depth("t0", "c"), nsqd.depth("t1", "c")) == (3, 2)
         nsqd.kill()
     nsqd.again()
     assert bodies_of(nsqd, "t0", 3) == [bytes(50_000), b"first", b"safe"]
-    assert bodies_of(nsqd, "t1", 1) == [b"other"]
+    assert bodies_of(nsqd, "t1", 2) == [b"other", b"and more"]
 
 
-def test_what_could_not_be_filed_is_as_soon_as_it_can_be(nsqd: KillableNsqd) -> None:
-    with nsqd.connect() as client:
-        client.publish("t0", bytes(50_000))
-        client.publish("t0", b"first")
+def test_what_cannot_be_flushed_is_read_all_the_same(nsqd: KillableNsqd) -> None:
+    fill_up(nsqd)
     with nsqd.limited(resource.RLIMIT_FSIZE, 50_000):
         with nsqd.connect() as client:
             client.publish("t0", b"safe")
-        wait_until(lambda: b"failed to write topic t0" in nsqd.http("GET", "/ping")[1])
-    wait_until(lambda: nsqd.depth("t0", "c") == 3)
-    wait_until(lambda: journal_bytes(nsqd) == 0)
+        wait_until(lambda: b"failed to write" in nsqd.http("GET", "/ping")[1])
+        assert bodies_of(nsqd, "t0", 3) == [bytes(50_000), b"first", b"safe"]
+
+
+def test_what_could_not_be_flushed_is_as_soon_as_it_can_be(nsqd: KillableNsqd) -> None:
+    fill_up(nsqd)
+    with nsqd.limited(resource.RLIMIT_FSIZE, 50_000):
+        with nsqd.connect() as client:
+            client.publish("t0", b"safe")
+        wait_until(lambda: b"failed to write" in nsqd.http("GET", "/ping")[1])
+    wait_until(lambda: wal_bytes(nsqd) == 0)
+    wait_until(lambda: nsqd.http("GET", "/ping") == (200, b"OK"))
     assert bodies_of(nsqd, "t0", 3) == [bytes(50_000), b"first", b"safe"]
     sent = publish_rounds(nsqd)  # and all is as before
     assert bodies_of(nsqd, "t1", len(sent)) == sent
+
+
+def test_a_stop_that_cannot_flush_leaves_it_to_the_next_start(nsqd: KillableNsqd) -> None:
+    fill_up(nsqd)
+    with nsqd.limited(resource.RLIMIT_FSIZE, 50_000):
+        with nsqd.connect() as client:
+            client.publish("t0", b"safe")
+        nsqd.stop()
+    assert wal_bytes(nsqd) > 0
+    nsqd.start()
+    assert bodies_of(nsqd, "t0", 3) == [bytes(50_000), b"first", b"safe"]
+
+
+def test_delays_and_tokens_outlive_a_kill_before_a_flush(nsqd: KillableNsqd) -> None:
+    with nsqd.connect() as client:
+        client.publish("t0", b"now")
+        client.send_command("DPUB t0 600000", b"later")
+        assert client.read_response() == b"OK"
+    assert nsqd.http("POST", "/pub?topic=t0&token=a", b"once") == (200, b"OK")
+    assert wal_bytes(nsqd)
+    nsqd.kill()
+    nsqd.again()
+    assert nsqd.http("POST", "/pub?topic=t0&token=a", b"once") == (200, b"OK")
+    assert bodies_of(nsqd, "t0", 2) == [b"now", b"once"]
+    channel = nsqd.stats("t0")["topics"][0]["channels"][0]
+    assert (channel["deferred_count"], channel["depth"]) == (1, 0)

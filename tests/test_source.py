@@ -1,9 +1,12 @@
 """The tree keeps its own rules: sizes, names, and who may import whom."""
 
 import ast
+import io
 import os
+import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src"
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
+IN_BACKTICKS = re.compile(r"`([A-Za-z_][A-Za-z_0-9.]*)`")
+CLASS_NAME = re.compile(r"[A-Z][a-z]+[A-Za-z]*")
 FORBIDDEN_WORDS = {"util", "utils", "helper", "helpers", "common", "manager", "managers", "base"}
 
 # core is sans-IO: time and randomness are arguments, and the world is someone else's.
@@ -139,3 +144,46 @@ def test_layers_import_only_downwards() -> None:
         check=False,
     )
     assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+# Words in backticks that look like names of ours, and are those of others.
+FOREIGN_NAMES = {"Accept", "Date", "Origin", "http.CrossOriginProtection"}
+
+
+def test_names_in_backticks_exist() -> None:
+    """A class, or a module and what is in it, that a comment or docstring names in backticks."""
+    names_of = {path: code_names(path) for path in MODULES}
+    all_names = set().union(*names_of.values())
+    files: dict[str, list[Path]] = {}  # of a package or module, by each end of its dotted name
+    for path in MODULES:
+        parts = path.relative_to(SRC).with_suffix("").parts
+        for stop in range(1, len(parts) + 1):
+            for start in range(stop):
+                files.setdefault(".".join(parts[start:stop]), []).append(path)
+    packages = {path.parent.name for path in MODULES}
+    missing = []
+    for path in MODULES:
+        for word in words_in_backticks(path) - FOREIGN_NAMES:
+            head, _, last = word.rpartition(".")
+            if head.split(".")[0] in packages:
+                known = word in files or any(last in names_of[each] for each in files.get(head, ()))
+            else:
+                known = bool(head) or not CLASS_NAME.fullmatch(word) or word in all_names
+            if not known:
+                missing.append(f"{relative(path)}: `{word}`")
+    assert missing == []
+
+
+def words_in_backticks(path: Path) -> set[str]:
+    found: set[str] = set()
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.COMMENT or (
+            token.type == tokenize.STRING and token.string.startswith('"""')
+        ):
+            found.update(IN_BACKTICKS.findall(token.string))
+    return found
+
+
+def code_names(path: Path) -> set[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+    return {token.string for token in tokens if token.type == tokenize.NAME}

@@ -366,20 +366,6 @@ def test_each_table_has_a_hold_of_its_own_and_keeps_it(
     assert holds(nsqd, topic) - both == {"mine"}
 
 
-@pytest.mark.e2e
-def test_a_checkpoint_of_before_goes_on_with_the_hold_it_had(
-    spark: SparkSession, nsqd: Nsqd, topic: str, work: Path
-) -> None:
-    publish(nsqd, topic, orders(range(5)))
-    archived(nsqd, topic, work / "t", "--hold", "archive")
-    assert not (work / "t" / "_checkpoint" / "hold.txt").exists()
-    publish(nsqd, topic, orders(range(5, 9)))
-    archived(nsqd, topic, work / "t")
-    archived(nsqd, topic, work / "t")
-    assert holds(nsqd, topic) == {"archive"}
-    assert order_ids(spark, work / "t") == list(range(9))
-
-
 @pytest.mark.parametrize("directory", ["a" * 300, "täble of mine", "x.y", "#ephemeral", ""])
 def test_names_of_holds_are_valid(directory: str) -> None:
     name = archive.hold_of(f"file:/tables/{directory}/_checkpoint")

@@ -39,6 +39,7 @@ from pumpline.log.recovery import parse
 from pumpline.log.segment import OFFSET_END
 
 PREFIX = "wal-"
+GAP_MAX = 1 << 24  # offsets: another log has ids so near with a probability of 2^-39
 MIXED = OFFSET_END  # in the place of the first offset: the messages are of any logs
 
 _U32 = Struct(">I")
@@ -167,6 +168,15 @@ class Unflushed:
     def _ids_of(self, log: Log) -> list[int]:
         start = bisect_left(self._ids, log.base_id)
         return self._ids[start : bisect_right(self._ids, log.base_id + log.end, lo=start)]
+
+    def next_offset(self, log: Log) -> int | None:
+        """The first offset after the end of the log that is here, if any is. It need not follow on
+        the end: an earlier start may have left out offsets that were lost."""
+        end_id = log.base_id + log.end
+        index = bisect_left(self._ids, end_id)
+        if index == len(self._ids) or self._ids[index] >= end_id + GAP_MAX:
+            return None
+        return self._ids[index] - log.base_id
 
     def take(self, log: Log) -> list[LogBatch]:
         """Those that follow on the end of the log."""

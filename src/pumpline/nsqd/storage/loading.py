@@ -88,6 +88,8 @@ def _synced(disk: Disk, logs: list[Log]) -> bool:
             log.sync_failed(paths)
             disk.health.failed(error, "what came from the write-ahead log")
             return False
+        log.synced = log.written
+        log.syncing.begin_again()  # from here on, the segments alone have it
     return True
 
 
@@ -115,7 +117,6 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     lost = log.end, max(known, default=0)
     if lost[0] < lost[1] and log.written == log.end:  # else its messages come next
         log.skip_to(lost[1])
-        _take_unflushed(disk, entry.name, log)  # what was published after an earlier loss
         cursors = {name: _without(state, lost) for name, state in cursors.items()}
     is_in_wal = disk.wal.unflushed.has_any_of(log)
     return StoredTopic(entry, manifest, is_written, log, is_in_wal, cursors, holds, tokens)
@@ -124,6 +125,10 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
 def _take_unflushed(disk: Disk, topic: str, log: Log) -> None:
     """Flush what the write-ahead log has of a topic, and a kill kept from its segments. What cannot
     be flushed stays in memory: a full disk must not keep consumers from draining it."""
+    offset = disk.wal.unflushed.next_offset(log)
+    if offset is None:
+        return
+    log.skip_to(offset)
     batches = disk.wal.unflushed.take(log)
     if not batches:
         return

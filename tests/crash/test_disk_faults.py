@@ -266,8 +266,8 @@ def test_one_topic_of_many_that_cannot_be_written_is_refused_at_its_place(
     with nsqd.limited(resource.RLIMIT_FSIZE, 50_000), nsqd.connect() as client:
         client.publish(full, b"safe")
         wait_until(lambda: f"failed to write topic {full}".encode() in nsqd.http("GET", "/ping")[1])
-        for topic in topics:
-            client.send_command(f"DPUB {topic} 0", b"1")
+        # In one piece: nsqd closes the connection at the refusal.
+        client.send(b"".join(b"DPUB %b 0\n\0\0\0\1" % topic.encode() + b"1" for topic in topics))
         frames = [client.read_frame() for _ in range(6)]
         assert [data for _, data in frames[:5]] == [b"OK"] * 5
         assert frames[5][1].startswith(f"E_DPUB_FAILED DPUB failed {EFBIG_REASON}".encode())

@@ -32,8 +32,8 @@ from pumpline.core.messages.spans import Span
 from pumpline.log.files import append_whole, write_whole
 
 SUFFIX = ".cursor"
-_JOURNAL_BYTES_MIN = 64 * 1024  # changes are cheap to read back up to here
-_JOURNAL_RATIO = 4
+_DELTA_BYTES_MIN = 64 * 1024  # changes are cheap to read back up to here
+_DELTA_RATIO = 4
 
 _HEAD = Struct(">II")
 _FIXED = Struct(">QQII")
@@ -64,7 +64,7 @@ class CursorFile:
 
     @property
     def wants_snapshot(self) -> bool:
-        limit = max(_JOURNAL_BYTES_MIN, _JOURNAL_RATIO * self._snapshot_bytes)
+        limit = max(_DELTA_BYTES_MIN, _DELTA_RATIO * self._snapshot_bytes)
         return not self._snapshot_bytes or self._delta_bytes > limit
 
     def note_snapshot(self, data: bytes) -> int:

@@ -8,7 +8,6 @@ flushed again after RETRY_S; until then no file is removed.
 Only the flusher knows both the write-ahead log and the segments.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -28,8 +27,6 @@ BEHIND_BYTES = (
 )  # in the write-ahead log: it takes no more until the segments have caught up
 
 NO_LINES: Mapping[bytes, Tail] = MappingProxyType({})
-
-_LOG = logging.getLogger(__name__)
 
 
 class Progress:

@@ -18,9 +18,7 @@ import contextvars
 import heapq
 import inspect
 import itertools
-import os
 import random
-import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -170,8 +168,6 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         except Killed:
             self.is_dead = True
         except Exception as error:
-            if os.environ.get("SIM_TRACE"):
-                traceback.print_exc()
             self.faults.append(f"{type(error).__name__}: {error} in {handle.callback}")
 
     def complete(self, work: Coroutine[Any, Any, Any], limit_s: float = 60.0) -> Any:

@@ -42,12 +42,13 @@ def seeds_of(arguments: list[str]) -> Iterable[int]:
 
 def main(arguments: list[str]) -> int:
     began_s = told_s = time.monotonic()
-    seeds = kills = deliveries = repeats = failed = 0
+    seeds = kills = power_losses = deliveries = repeats = failed = 0
     try:
         for seed in seeds_of(arguments):
             history = generate(seed)
             played = play(history)
             seeds, kills = seeds + 1, kills + played.kills
+            power_losses += played.power_losses
             deliveries += played.deliveries
             repeats += played.repeats
             if played.faults:
@@ -55,13 +56,17 @@ def main(arguments: list[str]) -> int:
                 print(report(history, played), "\n", flush=True)
             if time.monotonic() - told_s > TELL_S:
                 told_s = time.monotonic()
-                print(f"{seeds} seeds, {kills} kills, {failed} failed", flush=True)
+                print(
+                    f"{seeds} seeds, {kills} kills, {power_losses} losses of power, {failed} failed",
+                    flush=True,
+                )
     except KeyboardInterrupt:
         pass
     spent_s = time.monotonic() - began_s
     print(
-        f"{seeds} seeds, {kills} kills, {deliveries} deliveries, {repeats} messages certain by a "
-        f"repeated publish in {spent_s:.0f} s; {failed} failed"
+        f"{seeds} seeds, {kills} kills, {power_losses} of them losses of power, "
+        f"{deliveries} deliveries, {repeats} messages certain by a repeated publish in "
+        f"{spent_s:.0f} s; {failed} failed"
     )
     return 1 if failed else 0
 

@@ -52,6 +52,7 @@ class Machine:
         self.options = options
         self.thread_delay_s = 0.02
         self.kills = 0
+        self.power_losses = 0  # of these kills
         self.logged = LoggedExceptions()
         self.faults: list[str] = []
         self.loop: VirtualLoop
@@ -105,6 +106,7 @@ class Machine:
         self.kills += 1
         self._end()
         if power:
+            self.power_losses += 1
             self.disk.lose_power()
 
     def stop(self) -> None:

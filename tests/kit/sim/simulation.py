@@ -21,6 +21,7 @@ class Played(NamedTuple):
     faults: list[str]
     at: int  # the action after which the first fault was seen
     kills: int
+    power_losses: int  # of these kills
     deliveries: int
     repeats: int = 0  # publishes without an answer, sent again, of which the outcome is certain
 
@@ -62,7 +63,14 @@ class Simulation(Acts):
         finally:
             log.removeHandler(machine.logged)
             log.propagate = propagate
-        return Played(ledger.faults, at, machine.kills - 1, ledger.deliveries, ledger.repeats)
+        return Played(
+            ledger.faults,
+            at,
+            machine.kills - 1,
+            machine.power_losses,
+            ledger.deliveries,
+            ledger.repeats,
+        )
 
     def _act(self, action: Action) -> None:
         self.chance.seed(action.salt)

@@ -367,10 +367,10 @@ class Log(Tail):
 
     def _trim_idle(self) -> None:
         """Nobody follows the log: whoever comes later reads the segments. Else its owner trims."""
-        if self.on_visible is None:
-            self.trim(self.written, messages_max=0, bytes_max=0)
-        else:
+        if self.is_followed:
             self.on_written()
+        else:
+            self.trim(self.written, messages_max=0, bytes_max=0)
 
     def contains(self, segment: Segment) -> bool:
         """Whether a segment is (still) part of the log."""

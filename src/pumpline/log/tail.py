@@ -25,6 +25,7 @@ class Tail:
         self.open: Builder | None = None
         self.logged = 0
         self.on_visible: Callable[[], None] | None = None  # called when `end` has grown
+        self.is_followed = False  # somebody reads the tail, even if `on_visible` is not called now
         self._end = 0  # while it is not derived
         self._begin = 0  # of the tail, while there is nothing in it
         self._tail_bytes = 0  # of frames
@@ -58,8 +59,14 @@ class Tail:
         return self._body_bytes + builder.position(end) - overhead
 
     def follow(self, on_visible: Callable[[], None] | None) -> None:
-        """Call this whenever `end` has grown; None: nobody wants to know."""
+        """Call this whenever `end` has grown; None: nobody reads the tail."""
         self.on_visible = on_visible
+        self.is_followed = on_visible is not None
+        self._note_follower()
+
+    def rest(self) -> None:
+        """Do not call the follower until it follows again. It still reads the tail."""
+        self.on_visible = None
         self._note_follower()
 
     # -- the open batch -----------------------------------------------------------------------

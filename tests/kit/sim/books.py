@@ -117,6 +117,7 @@ class ChannelBook:
         self.pause_ns = 0  # when that was changed, and not saved
         self.copies: dict[bytes, Copy] = {}
         self.consumers: set[Any] = set()
+        self.attended_at = 0  # by the ledger's count of events: it has had consumers since then
         self.was_moved = False  # by a seek: what it gives may have to be read from disk
         self.old_until = 0  # what arrived up to that event may be there: its state may be lost
         self.moved: set[bytes] | None = None  # what came while a seek was under way
@@ -127,6 +128,12 @@ class ChannelBook:
     @property
     def is_ephemeral(self) -> bool:
         return self.name.endswith("#ephemeral")
+
+    def attend(self, consumer: object, now: int) -> None:
+        """The channel has this consumer from event `now` on."""
+        if not self.consumers:
+            self.attended_at = now
+        self.consumers.add(consumer)
 
     def give(self, message: Message, *, required: bool) -> Copy:
         copy = self.copies.get(message.body)

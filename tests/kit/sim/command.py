@@ -56,10 +56,8 @@ def main(arguments: list[str]) -> int:
                 print(report(history, played), "\n", flush=True)
             if time.monotonic() - told_s > TELL_S:
                 told_s = time.monotonic()
-                print(
-                    f"{seeds} seeds, {kills} kills, {power_losses} losses of power, {failed} failed",
-                    flush=True,
-                )
+                counts = f"{seeds} seeds, {kills} kills, {power_losses} losses of power"
+                print(f"{counts}, {failed} failed", flush=True)
     except KeyboardInterrupt:
         pass
     spent_s = time.monotonic() - began_s

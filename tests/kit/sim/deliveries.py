@@ -312,7 +312,8 @@ class Deliveries(Operations):
             self.deleted_channel(channel.topic.name, channel.name, self.now, certain=True)
 
     def _line_up(self, channel: ChannelBook, copy: Copy) -> None:
-        """What comes back waits for what is ready now, if that is in memory."""
+        """What comes back waits for what is ready now, if that is in memory: what arrives while
+        nobody consumes may be on disk only."""
         fresh = channel.fresh()
         waiting = [
             each.message  # it was never delivered, or a kill made nsqd forget that it was
@@ -326,7 +327,8 @@ class Deliveries(Operations):
             if message.number and message.outcome in (Outcome.SENT, Outcome.UNKNOWN)
         ]
         in_memory = not channel.was_moved and all(
-            message.life == self.life and message.arrived_at > channel.since for message in waiting
+            message.life == self.life and message.arrived_at > channel.attended_at
+            for message in waiting
         )
         if in_memory and len(fresh) * 8 <= self._mem_queue_size:
             copy.waits_for = fresh

@@ -182,7 +182,7 @@ class Subscriber(Connection):
         self.book = self._ledger.created(
             self.topic, self.channel_name, self._ledger.now, certain=False
         )
-        self.book.consumers.add(self)
+        self.book.attend(self, self._ledger.now)
 
     def ready(self, rdy: int) -> None:
         def arrived() -> None:
@@ -264,7 +264,7 @@ class Subscriber(Connection):
             assert self.book is not None
             since = self._subscribed_at
             self.book = self._ledger.created(self.topic, self.channel_name, since)
-            self.book.consumers.add(self)
+            self.book.attend(self, self._ledger.now)
         elif asked not in ("IDENTIFY", "CLS"):
             self._ledger.fault(f"{self}: an answer to nothing: {payload!r}")
 

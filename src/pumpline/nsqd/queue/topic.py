@@ -165,7 +165,7 @@ class Topic:
         if self.ephemeral:
             self.tick.share(self)
         elif waits and self._may_rest:
-            self.log.follow(None)  # until `resume`
+            self.log.rest()  # until `resume`
 
     def _note_growth(self) -> None:
         self.provisional = False

@@ -131,6 +131,17 @@ def test_a_requeued_message_waits_for_what_waits_for_delivery(broker: FakeBroker
     assert again.bodies() == [b"second", b"first"]
 
 
+def test_what_waits_for_delivery_stays_in_memory_when_it_is_flushed(broker: FakeBroker) -> None:
+    """Else it has to be read from disk, and a requeued message does not wait for that."""
+    topics = busy_topics(broker)
+    publish(broker, topics, b"second")
+    again = one_that_waits(topics)
+    again.topic.log.flush()
+    again.consumer.channel.requeue_one(again.consumer, 0, 0)
+    broker.run()
+    assert again.bodies() == [b"second", b"first"]
+
+
 def test_what_waits_for_delivery_is_there_for_whoever_asks(broker: FakeBroker) -> None:
     topics = busy_topics(broker)
     publish(broker, topics, b"second")

@@ -13,9 +13,9 @@ from pumpline.log.log import Log
 from pumpline.log.wal import Unflushed, WriteAheadLog
 from pumpline.nsqd.http.admin import AdminEndpoints
 from pumpline.nsqd.queue.channel import Channel
-from pumpline.nsqd.queue.publish_tokens import PublishTokens
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.storage.disk import Disk
+from pumpline.nsqd.storage.publish_tokens import PublishTokens
 from tests.kit.sim.actions import generate
 from tests.kit.sim.simulation import play
 

@@ -35,7 +35,7 @@ _TOKEN = Struct(f">Q{TOKEN_BYTES}s")
 Entry = tuple[int, bytes]  # offset after its batch, token
 
 
-class FiledTokens(NamedTuple):
+class StoredTokens(NamedTuple):
     """What the files say."""
 
     tokens: list[Entry]
@@ -47,7 +47,7 @@ class FiledTokens(NamedTuple):
 
 class PublishTokenFile:
     def __init__(
-        self, directory: str, *, count_max: int, stored: FiledTokens | None = None
+        self, directory: str, *, count_max: int, stored: StoredTokens | None = None
     ) -> None:
         """`stored` is what is there; if it lost anything, or there is nothing, `replace` comes
         first."""
@@ -78,7 +78,7 @@ class PublishTokenFile:
             os.unlink(self._old_path)
 
 
-def read_publish_tokens(directory: str) -> FiledTokens | None:
+def read_publish_tokens(directory: str) -> StoredTokens | None:
     """What the files of a topic say; None if there are none."""
     tokens: list[Entry] = []
     upto = count = size_bytes = lost_bytes = 0
@@ -98,7 +98,7 @@ def read_publish_tokens(directory: str) -> FiledTokens | None:
         tokens += decoded
         if name == OLD_FILE:
             count = size_bytes = 0
-    return FiledTokens(tokens, upto, count, size_bytes, lost_bytes) if found else None
+    return StoredTokens(tokens, upto, count, size_bytes, lost_bytes) if found else None
 
 
 def _record(upto: int, tokens: list[Entry]) -> bytes:

@@ -160,14 +160,14 @@ async def _put_with_tokens(broker: Broker, name: str, bodies: list[bytes]) -> No
     topic = broker.topics.topic(name)
     for number, body in enumerate(bodies):
         token = digest_of(f"{name}:{number}")
-        assert topic.tokens.outcome(token) is None
+        assert topic.upkeep.tokens.outcome(token) is None
         completion = topic.publishing.add(body, 0, len(body), alone=True)
-        topic.tokens.put(token)
+        topic.publishing.add_token(token)
         while not completion.done:
             await asyncio.sleep(0)
         await _flush(broker, name)
         if number == len(bodies) // 2:
-            topic.tokens.retiring(topic.log.end)  # so that their file has several records
+            topic.upkeep.tokens.retiring(topic.log.end)  # so that their file has several records
 
 
 async def _finish_some(broker: Broker) -> set[bytes]:

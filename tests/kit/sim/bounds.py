@@ -35,8 +35,8 @@ class Bounds:
         yield from self._descriptors(broker)
         yield from self._connections(broker)
         for topic in broker.topics.values():
-            if len(topic.tokens) > broker.options.max_publish_tokens:
-                yield f"{topic.name} remembers {len(topic.tokens)} tokens"
+            if len(topic.upkeep.tokens) > broker.options.max_publish_tokens:
+                yield f"{topic.name} remembers {len(topic.upkeep.tokens)} tokens"
             for channel in topic.channels.values():
                 yield from self._tables(topic, channel)
 
@@ -129,7 +129,7 @@ class Bounds:
         """Segments that nobody needs are within the bound of retention."""
         own = topic.settings.retention_bytes
         bytes_max = topic.options.retention_bytes if own is None else own
-        history = sum(segment.size_bytes for segment in log.consumed(topic.history.low))
+        history = sum(segment.size_bytes for segment in log.consumed(topic.upkeep.low))
         if history > bytes_max:
             yield f"{topic.name} keeps {history} bytes of history, {bytes_max} allowed"
 
@@ -157,4 +157,4 @@ class Bounds:
 
 
 def _progress(topic: Topic) -> tuple[int, int]:
-    return topic.history.low, topic.log.end
+    return topic.upkeep.low, topic.log.end

@@ -155,7 +155,7 @@ def test_what_has_to_be_checked_first_is_not_added_by_a_kernel(broker: FakeBroke
     for _ in range(4):
         broker.pub(topic)
         broker.run()
-    assert (topic.log.end, topic.refused_count, log_of(topic).is_shared) == (2, 2, False)
+    assert (topic.log.end, topic.publishing.refused_count, log_of(topic).is_shared) == (2, 2, False)
     late = quiet_topic(broker, "bounded late")
     broker.pub(late)
     late.store_settings(TopicSettings(max_depth=2))

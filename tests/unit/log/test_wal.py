@@ -146,14 +146,14 @@ def test_publish_tokens_outlive_a_kill(broker: FakeBroker) -> None:
     topic = topic_of(broker)
     publish(broker, topic, b"first")
     for name in ("a", "b"):
-        assert topic.tokens.outcome(digest_of(name)) is None
+        assert topic.upkeep.tokens.outcome(digest_of(name)) is None
         topic.publishing.add(name.encode(), 0, 1, alone=True)
-        topic.tokens.put(digest_of(name))
+        topic.publishing.add_token(digest_of(name))
         completion = topic.publishing.completion()
         publish(broker, topic, b"in between")
         succeed(broker, completion)
     again = broker.load()["t"]
-    assert [again.tokens.outcome(digest_of(name)) is not None for name in "abc"] == [
+    assert [again.upkeep.tokens.outcome(digest_of(name)) is not None for name in "abc"] == [
         True,
         True,
         False,

@@ -26,6 +26,7 @@ from pumpline.nsqd.discovery.connection import Link
 from pumpline.nsqd.discovery.session import About, Identity, Session
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.topic import NameTaken, Topic
+from pumpline.nsqd.queue.topic_state import CLOSED
 from pumpline.nsqd.queue.topics import Topics
 from pumpline.web.http_client import Asker, NoAnswer, http_url
 from pumpline.web.yielding import Pace
@@ -159,7 +160,7 @@ class Lookups:
             )
         pace = Pace()
         for name in names[:CHANNELS_MAX]:
-            if topic.exiting:
+            if topic.state is CLOSED:
                 return
             try:
                 topic.channel(name)

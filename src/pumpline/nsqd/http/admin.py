@@ -18,6 +18,7 @@ from pumpline.nsqd.http.log import LogEndpoints
 from pumpline.nsqd.http.publish import topic_name
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.topic import NameTaken, Topic
+from pumpline.nsqd.queue.topic_state import CLOSED
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
 from pumpline.web.request import Request
@@ -57,7 +58,7 @@ class AdminEndpoints:
             topic.empty()
         except OSError as error:
             raise self._failed(error, f"topic {topic.name}") from None
-        self._broker.retention.let_go(topic)
+        self._broker.retention.retire_now(topic)
         await self._checkpointed(*topic.channels.values())
         return NOTHING
 
@@ -92,16 +93,16 @@ class AdminEndpoints:
             unwritten = topic.delete_channel(channel.name)
         except OSError as error:
             raise self._failed(error, f"channel {channel.name}") from None
-        self._let_go(topic.name)
+        self._retire_now(topic.name)
         reply = await self._persisted()
-        if unwritten and (unwritten := topic.manifest.try_write()):
+        if unwritten and (unwritten := topic.upkeep.manifest.try_write()):
             raise self._failed(unwritten, f"manifest of topic {topic.name}")
         return reply
 
     async def empty_channel(self, request: Request) -> Reply:
         channel = self._channel(request)
         channel.empty()
-        self._let_go(channel.topic.name)
+        self._retire_now(channel.topic.name)
         await self._checkpointed(channel)
         return NOTHING
 
@@ -113,7 +114,7 @@ class AdminEndpoints:
         if dry_run is None:
             raise HttpError(400, "INVALID_DRY_RUN")
         wanted = await self._log.place(self._log.durable(request.query()), request.query())
-        if channel.deleted or topic.exiting:
+        if channel.deleted or topic.state is CLOSED:
             raise HttpError(404, "CHANNEL_NOT_FOUND")
         offset = max(wanted, topic.log.first)
         if offset > topic.log.end:
@@ -188,11 +189,11 @@ class AdminEndpoints:
             raise HttpError(404, "TOPIC_NOT_FOUND")
         return topic
 
-    def _let_go(self, name: str) -> None:
+    def _retire_now(self, name: str) -> None:
         """Something of the topic is needed no more; an ephemeral topic may have gone with it."""
         topic = self._broker.topics.get(name)
         if topic is not None:
-            self._broker.retention.let_go(topic)
+            self._broker.retention.retire_now(topic)
 
     async def _checkpointed(self, *channels: Channel) -> None:
         """The state of these channels is in their files when this returns: it survives a kill. What

@@ -1,4 +1,4 @@
-"""Holds over HTTP: create, commit, delete, list (see `broker.holds`).
+"""Holds over HTTP: create, commit, delete, list (see `nsqd.storage.holds`).
 
 Every change is on disk before it is answered."""
 
@@ -10,8 +10,9 @@ from pumpline.log.files import lacks_room
 from pumpline.log.holds import StoredHold
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.http.log import LogEndpoints, check_offset, number
-from pumpline.nsqd.queue.holds import HOLDS_MAX
 from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.topic_state import CLOSED
+from pumpline.nsqd.storage.holds import HOLDS_MAX
 from pumpline.web.replies import NOTHING, HttpError, Reply, json_reply
 from pumpline.web.request import Request
 
@@ -32,21 +33,21 @@ class HoldEndpoints:
         name = _hold_name(query)
         bytes_max = number(query, "bytes_max", self._broker.options.hold_bytes_max)
         description = _description(query)
-        if name not in topic.holds.by_name:
+        if name not in topic.upkeep.holds.by_name:
             offset = await self._log.place(topic, query, default="end")
             check_offset(topic, offset)
         # It may have come while the place was looked for.
-        hold = topic.holds.by_name.get(name)
+        hold = topic.upkeep.holds.by_name.get(name)
         if hold is None:
             if name in topic.channels:
                 raise HttpError(409, "CHANNEL_EXISTS")
-            if len(topic.holds.by_name) >= HOLDS_MAX:
+            if len(topic.upkeep.holds.by_name) >= HOLDS_MAX:
                 raise HttpError(409, "TOO_MANY_HOLDS")
-            hold = topic.holds.create(
+            hold = topic.upkeep.holds.create(
                 name, offset=offset, bytes_max=bytes_max, now_ns=self._log.now_ns
             )
         if description is not None:
-            topic.holds.describe(hold, description)
+            topic.upkeep.holds.describe(hold, description)
         await self._save(topic)
         return json_reply(_described(topic, hold))
 
@@ -57,35 +58,35 @@ class HoldEndpoints:
         offset = number(query, "offset")
         if offset > topic.log.end:
             raise HttpError(416, "OFFSET_BEYOND_END", details={"end": topic.log.end})
-        topic.holds.commit(hold, offset, self._log.now_ns)
+        topic.upkeep.holds.commit(hold, offset, self._log.now_ns)
         await self._save(topic)
         return json_reply(_described(topic, hold))
 
     async def delete(self, request: Request) -> Reply:
         query = request.query()
         topic = self._log.durable(query)
-        topic.holds.delete(_existing(topic, query).name)
+        topic.upkeep.holds.delete(_existing(topic, query).name)
         await self._save(topic)
-        self._broker.retention.let_go(topic)
+        self._broker.retention.retire_now(topic)
         return NOTHING
 
     def list(self, request: Request) -> Reply:
         topic = self._log.durable(request.query())
-        holds = [_described(topic, hold) for _, hold in sorted(topic.holds.by_name.items())]
+        holds = [_described(topic, hold) for _, hold in sorted(topic.upkeep.holds.by_name.items())]
         return json_reply({"topic": topic.name, "holds": holds})
 
     async def _save(self, topic: Topic) -> None:
         try:
             try:
-                await topic.holds.save()
+                await topic.upkeep.holds.save()
             except OSError as error:
                 if not lacks_room(error):
                     raise
-                topic.holds.let_go_unsaved()
-                self._broker.retention.let_go(topic)
-                await topic.holds.save()
+                topic.upkeep.holds.release_unsaved()
+                self._broker.retention.retire_now(topic)
+                await topic.upkeep.holds.save()
         except OSError as error:
-            if topic.exiting:
+            if topic.state is CLOSED:
                 raise HttpError(404, "TOPIC_NOT_FOUND") from None
             reason = self._broker.disk.health.failed(error, f"holds of topic {topic.name}")
             _LOG.error("TOPIC(%s): failed to write holds - %s", topic.name, reason)
@@ -96,8 +97,8 @@ def _described(topic: Topic, hold: StoredHold) -> dict[str, object]:
     return {
         "hold": hold.name,
         "offset": hold.offset,
-        "depth": topic.holds.depth(hold),
-        "bytes": topic.holds.pinned_bytes(hold),
+        "depth": topic.upkeep.holds.depth(hold),
+        "bytes": topic.upkeep.holds.pinned_bytes(hold),
         "bytes_max": hold.bytes_max,
         "dropped": hold.dropped,
         "committed_at": hold.committed_at_ns,
@@ -106,7 +107,7 @@ def _described(topic: Topic, hold: StoredHold) -> dict[str, object]:
 
 
 def _existing(topic: Topic, query: Mapping[str, str]) -> StoredHold:
-    hold = topic.holds.by_name.get(_hold_name(query))
+    hold = topic.upkeep.holds.by_name.get(_hold_name(query))
     if hold is None:
         raise HttpError(404, "HOLD_NOT_FOUND")
     return hold

@@ -18,6 +18,7 @@ from pumpline.log.log import Log
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.http.publish import topic_name
 from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.topic_state import CLOSED
 from pumpline.web.file_stream import FileStream
 from pumpline.web.replies import HttpError, Reply, json_reply, stream_reply
 from pumpline.web.request import Request
@@ -76,7 +77,7 @@ class LogEndpoints:
             try:
                 topics.append(await self._offsets_of(topic))
             except HttpError:
-                if not topic.exiting:  # else it was deleted meanwhile
+                if topic.state is not CLOSED:  # else it was deleted meanwhile
                     raise
             await pace.breathe()
         return {"node": self.node, "timestamp": self.now_ns, "topics": topics}
@@ -253,7 +254,7 @@ class LogEndpoints:
             except OSError as error:
                 failure = error
                 break
-        if topic.exiting:
+        if topic.state is CLOSED:
             raise HttpError(404, "TOPIC_NOT_FOUND")
         _LOG.error("LOG: cannot read a range: %s", failure)
         raise HttpError(503, "READ_FAILED")

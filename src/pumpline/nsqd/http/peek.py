@@ -20,6 +20,7 @@ from pumpline.log.messages import Filter, LoggedMessage, Looked, look
 from pumpline.nsqd.http.log import LogEndpoints, check_offset, log_id, log_of, number, parsed_time
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.topic_state import CLOSED
 from pumpline.web.event_stream import SIGN_OF_LIFE, EventStream
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import HttpError, Reply, json_reply, stream_reply
@@ -120,7 +121,7 @@ class PeekEndpoints:
 
     async def _events(self, topic: Topic, at: int, wanted: Filter) -> AsyncIterator[bytes]:
         """What a tail is sent, piece by piece; empty while there is nothing."""
-        while not topic.exiting:
+        while topic.state is not CLOSED:
             if at < topic.log.first:
                 yield event("gone", msgspec.json.encode({"from": at, "first": topic.log.first}))
                 at = topic.log.first

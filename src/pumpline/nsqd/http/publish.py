@@ -20,6 +20,7 @@ from pumpline.nsqd.options import BODY_SIZE_MAX
 from pumpline.nsqd.queue.backlog import BACKLOG_FULL
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.topic_state import CLOSED
 from pumpline.web.endpoint import Answer, Handler, Settling
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import OK, HttpError, Reply
@@ -58,7 +59,7 @@ class PublishEndpoints:
         if outcome is None:
             buffer, start, end = request.buffer, request.start, request.end
             outcome = topic.publishing.add(buffer, start, end, delay_ns=delay_ns, alone=True)
-            topic.tokens.put(token)
+            topic.publishing.add_token(token)
         return self.published(topic, outcome)
 
     def check_mpub(self, request: Request) -> None:
@@ -99,7 +100,7 @@ class PublishEndpoints:
             if topic.publishing.add_many(buffer, start, end, count) >= 0:
                 raise HttpError(413, "BAD_MESSAGE")
             if token:
-                topic.tokens.put(token)
+                topic.publishing.add_token(token)
         return self.published(topic, earlier or topic.publishing.completion())
 
     def topic(self, query: Mapping[str, str]) -> Topic:
@@ -116,7 +117,7 @@ class PublishEndpoints:
     def _earlier(self, topic: Topic, token: bytes) -> Completion | None:
         """The outcome of an earlier publish with this token, if there was one."""
         try:
-            return topic.tokens.outcome(token) if token else None
+            return topic.upkeep.tokens.outcome(token) if token else None
         except OSError as error:
             reason = self._broker.disk.health.failed(error, f"tokens of topic {topic.name}")
             topic.drop_if_unused()
@@ -152,7 +153,7 @@ class Publisher:
         if start == end:
             raise HttpError(400, "MSG_EMPTY")
         topic = self._topic
-        if topic.exiting or self._draining.active:
+        if topic.state is CLOSED or self._draining.active:
             self._topic = topic = self._endpoints.topic(request.query())  # another of that name
         if self._token:
             return self._endpoints.add_once(topic, request, self._delay_ns, self._token)

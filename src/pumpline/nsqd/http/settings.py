@@ -41,7 +41,7 @@ class SettingsEndpoints:
         except OSError as error:
             reason = disk.health.failed(error, f"settings of topic {topic.name}")
             raise HttpError(500, "INTERNAL_ERROR", details={"detail": reason}) from None
-        self._broker.retention.let_go(topic)
+        self._broker.retention.retire_now(topic)
         return _described(topic)
 
     def _topic(self, request: Request) -> Topic:
@@ -83,8 +83,8 @@ def _described(topic: Topic) -> Reply:
         {
             "topic": topic.name,
             "settings": topic.settings.shown(),
-            "refused": topic.refused_count,
-            "dropped": topic.overflow_count,
+            "refused": topic.publishing.refused_count,
+            "dropped": topic.publishing.overflow_count,
             "channels": channels,
         }
     )

@@ -41,6 +41,7 @@ from pumpline.nsqd.protocol.outbox import Outbox
 from pumpline.nsqd.protocol.turns import TURN_COMMANDS, TURN_S
 from pumpline.nsqd.queue.consumer import ChannelConsumer
 from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.topic_state import CLOSED
 from pumpline.nsqd.security.access import Answered, ClientAccess, auth_response
 
 LINE_BYTES_MAX = 16_384  # with the newline
@@ -302,7 +303,7 @@ class Protocol:
 
     def _pub_run(self, buf: bytearray, pos: int, end: int) -> int:
         topic = self._pub_topic
-        if topic is None or topic.exiting:
+        if topic is None or topic.state is CLOSED:
             return pos
         after, count, completion = topic.publishing.add_run(buf, pos, end, self._pub_line)
         if count:
@@ -310,7 +311,7 @@ class Protocol:
         return after
 
     def _dpub_run(self, buf: bytearray, pos: int, end: int) -> int:
-        if self._delayed is None or self._delayed[0].exiting:
+        if self._delayed is None or self._delayed[0].state is CLOSED:
             return pos
         topic, delay_ns = self._delayed
         after, count, completion = topic.publishing.add_run(
@@ -323,7 +324,7 @@ class Protocol:
     def _mpub_whole(self, buf: bytearray, pos: int, end: int) -> int:
         topic = self._mpub_topic
         body_at = pos + len(self._mpub_line) + 4
-        if topic is None or topic.exiting or end - body_at < 4:
+        if topic is None or topic.state is CLOSED or end - body_at < 4:
             return pos
         size, count = _SIZE_COUNT.unpack_from(buf, body_at - 4)
         whole = body_at + size <= end and 0 < count <= size // 5  # if the size is what it should be

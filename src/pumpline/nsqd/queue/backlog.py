@@ -55,7 +55,7 @@ class Backlog:
             over = f"max_bytes of {self._bytes_max} reached"
         if over is None:
             return None
-        self._topic.refused_count += count
+        self._topic.publishing.refused_count += count
         return f"{BACKLOG_FULL}: {over}"
 
     def make_room(self) -> None:
@@ -96,7 +96,7 @@ class Backlog:
         if size_bytes > self._bytes_max:
             keep = min(keep, keep * self._bytes_max // size_bytes)
         if keep < end - topic.pumped:
-            topic.overflow_count += topic.forget_below(end - keep)
+            topic.publishing.overflow_count += topic.forget_below(end - keep)
 
     # -- measures -----------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class Backlog:
 
     def _kept_from(self) -> int:
         """Without channels: what is kept for the first one, unless holds are all there is."""
-        return max(self._topic.pumped, self._topic.history.low)
+        return max(self._topic.pumped, self._topic.upkeep.low)
 
     def _bytes_of(self, channel: Channel, end: int) -> int:
         """Exact for what was never delivered, by the mean size for the rest."""

@@ -7,7 +7,7 @@ Knows the delivery state and the clock; must not know sockets.
 """
 
 from collections.abc import Set
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pumpline.core.messages.delivery import Delivery
 from pumpline.core.messages.leases import NEVER_NS
@@ -24,11 +24,13 @@ from pumpline.nsqd.queue.consumer import (
 from pumpline.nsqd.queue.dead_letters import DeadLetters
 from pumpline.nsqd.queue.dealing import Dealing
 from pumpline.nsqd.queue.expiry import Expiry
-from pumpline.nsqd.queue.latency import new_latency
-from pumpline.nsqd.queue.source import Source
+from pumpline.nsqd.queue.latency import Latency, new_latency
 from pumpline.nsqd.queue.tick import TimerHandle
 from pumpline.nsqd.queue.tiers import Tiers
 from pumpline.nsqd.queue.topology import Delivered
+
+if TYPE_CHECKING:  # a topic makes its channels
+    from pumpline.nsqd.queue.topic import Topic
 
 _NS_PER_S = 1_000_000_000
 
@@ -43,12 +45,12 @@ class SeekEffect(NamedTuple):
 
 
 class Channel:
-    def __init__(self, topic: Source, name: str, delivery: Delivery, *, paused: bool) -> None:
+    def __init__(self, topic: "Topic", name: str, delivery: Delivery, *, paused: bool) -> None:
         self.topic = topic
         self.name = name
         self.ephemeral = is_ephemeral(name)
         self.base_id = topic.log.base_id
-        self.delivery = delivery
+        self.delivery: Delivery = delivery
         delivery.on_settled = self._settled
         self.paused = paused
         self.exiting = False
@@ -62,7 +64,7 @@ class Channel:
         self.expiry = Expiry(self)
         self.dead_letters = DeadLetters(self)
         self.changed = False  # since the last checkpoint
-        self.latency = new_latency(topic.options)  # none: no percentiles are configured
+        self.latency: Latency | None = new_latency(topic.options)  # none: not configured
         self._counted_from = topic.pumped
         self.delivered_until = topic.pumped  # what lies above is new
         self.dealing = Dealing(self)

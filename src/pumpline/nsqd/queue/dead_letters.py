@@ -13,6 +13,7 @@ are to take dead letters as they took the originals.
 
 import logging
 from collections import deque
+from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import AnyBatch
 from pumpline.core.messages.dead_letter import dead_letter
@@ -21,7 +22,10 @@ from pumpline.core.text.settings import FORM_BODY
 from pumpline.log.completion import EXITING
 from pumpline.log.reader import Reader
 from pumpline.log.ring import RingReader
-from pumpline.nsqd.queue.source import DeadLetterTopic, SourceReader
+
+if TYPE_CHECKING:  # a channel makes its own
+    from pumpline.nsqd.queue.channel import Channel
+    from pumpline.nsqd.queue.topic import Topic
 
 LETTERS_PER_TICK = 256
 LETTERS_BYTES_PER_TICK = 4 << 20
@@ -33,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 class DeadLetters:
     """The dead letters of one channel. At most as many wait as may be in flight."""
 
-    def __init__(self, channel: SourceReader) -> None:
+    def __init__(self, channel: "Channel") -> None:
         self.count = 0  # written
         self.failures = 0
         self._channel = channel
@@ -99,7 +103,7 @@ class DeadLetters:
         self._writing.update(offsets)
         completion.when_done(lambda: self._written(offsets, target, completion.error))
 
-    def _written(self, offsets: list[int], target: DeadLetterTopic, error: str | None) -> None:
+    def _written(self, offsets: list[int], target: "Topic", error: str | None) -> None:
         if self._channel.exiting:
             return
         if error is not None:
@@ -110,14 +114,14 @@ class DeadLetters:
         if self._waiting:
             self._announce()
 
-    def _sync(self, offsets: list[int], target: DeadLetterTopic) -> None:
+    def _sync(self, offsets: list[int], target: "Topic") -> None:
         completion = self._channel.topic.disk.sync(target.log)
         if completion.done:
             self._synced(offsets, target, completion.error)
         else:
             completion.when_done(lambda: self._synced(offsets, target, completion.error))
 
-    def _synced(self, offsets: list[int], target: DeadLetterTopic, error: str | None) -> None:
+    def _synced(self, offsets: list[int], target: "Topic", error: str | None) -> None:
         if self._channel.exiting:
             return
         if error is None or error == EXITING:  # the letters are deleted with their topic

@@ -13,40 +13,25 @@ called.
 import logging
 import random
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import AnyBatch
 from pumpline.core.messages.kernels import redeliveries
 from pumpline.core.text.settings import NO_SETTINGS
 from pumpline.nsqd.queue.consumer import ChannelConsumer
-from pumpline.nsqd.queue.dead_letters import DeadLetters
-from pumpline.nsqd.queue.expiry import Expiry
-from pumpline.nsqd.queue.latency import Latency
-from pumpline.nsqd.queue.source import SourceReader
 from pumpline.nsqd.queue.tiers import Tiers
 from pumpline.nsqd.queue.topology import is_topology_aware
 
+if TYPE_CHECKING:  # a channel makes its own
+    from pumpline.nsqd.queue.channel import Channel
+
 _LOG = logging.getLogger(__name__)
-
-
-class DealingChannel(SourceReader, Protocol):
-    """A channel, as seen from here."""
-
-    ephemeral: bool
-    changed: bool  # since the last checkpoint
-    expiry: Expiry
-    dead_letters: DeadLetters
-    latency: Latency | None
-    timer_ns: int
-
-    def arm(self, due_ns: int) -> None:
-        """Let the timer run at `due_ns`, which is before anything else is due."""
 
 
 class Dealing:
     """The dealing of one channel."""
 
-    def __init__(self, channel: DealingChannel) -> None:
+    def __init__(self, channel: "Channel") -> None:
         topic = channel.topic
         self.line: deque[ChannelConsumer] | Tiers = (
             Tiers() if is_topology_aware(topic.options) else deque()

@@ -6,8 +6,12 @@ keep old messages on disk for ever, so the pass of `queue.retention` lets go of 
 it looks at no message, so it waits for the longest delay there may be as well.
 """
 
+from typing import TYPE_CHECKING
+
 from pumpline.core.messages.batches import AnyBatch
-from pumpline.nsqd.queue.source import SourceReader
+
+if TYPE_CHECKING:  # a channel makes its own
+    from pumpline.nsqd.queue.channel import Channel
 
 BATCHES_MAX = 500  # in a row; of small ones from the page cache: 5 ms
 
@@ -17,7 +21,7 @@ class Expiry:
 
     __slots__ = ("_batches", "_channel", "count")
 
-    def __init__(self, channel: SourceReader) -> None:
+    def __init__(self, channel: "Channel") -> None:
         self.count = 0  # messages passed over
         self._channel = channel
         self._batches = 0  # since the last pause

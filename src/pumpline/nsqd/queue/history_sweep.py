@@ -2,36 +2,34 @@
 
 It runs on the event loop, in the middle of a publish, and again for each publish that fails. So it
 is bounded: with 10,000 topics a walk over all of them takes 80 ms if nothing is consumed, and 2.6 s
-if everything is. A run takes SLICE_S, but looks at TOPICS_MIN topics before it finds nothing, and
-the next one goes on where it ended. Once a whole walk has found nothing, the sweep rests for ten
-times as long as the walk took.
+if everything is. A run takes SLICE_S, but visits at least TOPICS_MIN topics before it gives up, and
+the next run continues where it ended. After a whole walk without result, the pause is 10 x the
+duration of the walk.
 """
 
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 SLICE_S = 0.01
 TOPICS_MIN = 100
 _REST_RATIO = 10
 
 
-class SweptTopic(Protocol):
-    """A topic, as seen from here."""
-
-    def drop_history(self, *, newest: bool) -> bool:
-        """Delete all consumed segments; return whether there were any."""
-
-
-class HistorySweep:
+class HistorySweep(Generic[T]):
     def __init__(
         self,
-        topics: Mapping[str, SweptTopic],
+        topics: Mapping[str, T],
         *,
+        drop: Callable[[T], bool],
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`drop` deletes the consumed segments of a topic; returns whether there were any."""
         self._topics = topics
+        self._drop = drop
         self._clock_s = clock_s
         self._next = 0  # topic to begin with
         self._fruitless = 0  # topics in a row that had nothing
@@ -39,7 +37,7 @@ class HistorySweep:
         self._rest_until_s = 0.0
 
     def run(self) -> bool:
-        """Delete what is consumed; return whether there was any."""
+        """Delete consumed segments; return whether there were any."""
         started_s = now_s = self._clock_s()
         if now_s < self._rest_until_s:
             return False
@@ -52,7 +50,7 @@ class HistorySweep:
         ):
             name = names[(self._next + visited) % len(names)]
             with suppress(OSError):  # it cannot be deleted: then it gives no room
-                found = self._topics[name].drop_history(newest=True) or found
+                found = self._drop(self._topics[name]) or found
             visited += 1
             now_s = self._clock_s()
         self._next = (self._next + visited) % max(len(names), 1)

@@ -11,6 +11,7 @@ from pumpline.core.messages.batches import FULL_BYTES, Builder, LogBatch
 from pumpline.core.messages.kernels import message, mpub, pubs
 from pumpline.log.completion import EXITING, Completion
 from pumpline.nsqd.queue.backlog import Backlog
+from pumpline.nsqd.queue.topic_state import CLOSED
 
 if TYPE_CHECKING:  # a topic makes its own
     from pumpline.nsqd.queue.topic import Topic
@@ -22,6 +23,8 @@ class Publishing:
         self.log = topic.log
         self.pub_line = b"PUB %b\n" % name
         self.backlog: Backlog | None = None  # none: no bound
+        self.refused_count = 0  # messages, by a full backlog
+        self.overflow_count = 0  # messages dropped from a full backlog before there were channels
         self._mpub_line = b"MPUB %b\n" % name
         self._topic = topic
         self._group_commit = topic.owner.group_commit
@@ -136,11 +139,11 @@ class Publishing:
             self._message_bytes_max,
         )
 
-    def add_token(self, token: bytes) -> int:
-        """The last messages added came with this publish token; returns the offset after them."""
+    def add_token(self, token: bytes) -> None:
+        """The messages that were added last came with this publish token."""
         builder = self._builders[-1]
-        builder.tokens += token
-        return builder.end
+        if self._topic.upkeep.tokens.published(token, builder.end, self.completion()):
+            builder.tokens += token
 
     def completion(self) -> Completion:
         """The outcome of what was added in this tick."""
@@ -153,7 +156,7 @@ class Publishing:
     @property
     def shared_lines(self) -> tuple[bytes, ...]:
         topic = self._topic
-        if self.backlog is not None or topic.watchers or topic.exiting:
+        if self.backlog is not None or topic.watchers or topic.state is CLOSED:
             return ()
         return self.pub_line, self._mpub_line
 
@@ -168,10 +171,10 @@ class Publishing:
         return batches, completion
 
     def _refusal(self, batches: list[LogBatch]) -> str | None:
-        topic = self._topic
-        if topic.exiting:
+        manifest = self._topic.upkeep.manifest
+        if self._topic.state is CLOSED:
             return EXITING
-        if topic.manifest.is_missing and (error := topic.manifest.try_write()) is not None:
+        if manifest.is_missing and (error := manifest.try_write()) is not None:
             return (error.strerror or str(error)).lower()
         return None if self.backlog is None else self.backlog.refusal(batches)
 

@@ -1,10 +1,10 @@
-"""Retention: when consumed history goes.
+"""Retention: when consumed history is deleted.
 
-A segment may go when every channel and every hold is past it, and goes when it is older than
-`--retention-time`, when its topic's history exceeds `--retention-bytes`, or when the disk runs low.
-A topic's settings come before the options.
-A fully consumed newest segment may go as well: once nothing was written to it for a minute, at once
-when somebody empties a channel or the topic, and when the disk is full.
+A segment may be deleted when every channel and every hold has passed it, and is when it is older
+than `--retention-time`, when its topic's history exceeds `--retention-bytes`, or when the disk runs
+low. A topic's settings take precedence over the options. The newest segment may be deleted as well
+if it is fully consumed: after a minute without a write, at once when somebody empties a channel or
+the topic, and when the disk is full.
 
 A pass over all topics is made in slices of a few milliseconds: messages do not wait for it.
 """
@@ -17,12 +17,13 @@ from contextlib import suppress
 from itertools import pairwise
 
 from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.topic_state import CLOSED
 from pumpline.nsqd.queue.topics import Topics
 
 PASS_S = 10.0
 SLICE_S = 0.005  # of work, after which others get their turn
 FREE_SHARE_MIN = 0.10
-_IDLE_NS_MIN = 60_000_000_000  # a newest segment that was written to since is left alone
+_IDLE_NS_MIN = 60_000_000_000  # a newest segment that was written to since is kept
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,50 +47,50 @@ class Retention:
         is_low = is_full or disk.directory.free_share() < FREE_SHARE_MIN
         now_ns = time.time_ns()
         for topic in list(self._topics.values()):
-            if not topic.ephemeral and not topic.exiting:
-                topic.holds.drop_excess()
+            if not topic.ephemeral and topic.state is not CLOSED:
+                topic.upkeep.holds.drop_excess()
                 if is_low:
-                    topic.drop_history(newest=is_full)
+                    topic.upkeep.drop_history(newest=is_full)
                 self._retire(topic, now_ns, idle_ns=_IDLE_NS_MIN)
             yield
 
-    def let_go(self, topic: Topic) -> None:
-        """Somebody emptied the topic or a channel of it, or said what to keep: delete at once what
-        that leaves to nobody."""
-        if topic.ephemeral or topic.exiting:
+    def retire_now(self, topic: Topic) -> None:
+        """The topic or a channel of it was emptied, or its settings have changed: delete at once
+        what may be deleted."""
+        if topic.ephemeral or topic.state is CLOSED:
             return
         disk = self._topics.disk
         try:
             if disk.health.is_full or disk.directory.free_share() < FREE_SHARE_MIN:
-                topic.drop_history(newest=True)
+                topic.upkeep.drop_history(newest=True)
             self._retire(topic, time.time_ns(), idle_ns=0)
         except OSError as error:  # there is always a next pass
             _LOG.error("RETENTION: %s", error)
 
     def _on_timer(self) -> None:
-        self._go_on(self._pass())
+        self._continue_pass(self._pass())
 
-    def _go_on(self, steps: Iterator[None]) -> None:
+    def _continue_pass(self, steps: Iterator[None]) -> None:
         until_s = time.perf_counter() + SLICE_S
         try:
             for _ in steps:
                 if time.perf_counter() >= until_s:
-                    self._topics.tick.later(0, lambda: self._go_on(steps))
+                    self._topics.tick.later(0, lambda: self._continue_pass(steps))
                     return
         except OSError as error:
             _LOG.error("RETENTION: %s", error)
         self.start()
 
     def _retire(self, topic: Topic, now_ns: int, *, idle_ns: int) -> None:
-        """Delete history that is too old or too much; the newest segment if it is left alone for
-        so long."""
+        """Delete history that is too old or too large; the newest segment if nothing was written to
+        it for `idle_ns`."""
         log = topic.log
         settings, options = topic.settings, self._topics.options
         time_ns = _first(settings.retention_time_ns, options.retention_time_ns)
         bytes_max = _first(settings.retention_bytes, options.retention_bytes)
         if topic.ttl_ns and (expired := _expire_segments(topic, now_ns)):
             _LOG.info("TOPIC(%s): passed over %d messages that are too old", topic.name, expired)
-        low = topic.history.low
+        low = topic.upkeep.low
         if low >= log.end and log.segments:
             age_ns = _age_ns(log.segments[-1].path, now_ns)
             if age_ns >= idle_ns and (age_ns >= time_ns or log.size_bytes > bytes_max):
@@ -106,11 +107,11 @@ class Retention:
             count += 1
         if count:
             _LOG.info("TOPIC(%s): retiring %d consumed segments", topic.name, count)
-            topic.history.retire(count)
+            topic.upkeep.retire(count)
 
 
 def _expire_segments(topic: Topic, now_ns: int) -> int:
-    """Let all channels pass segments with nothing but old messages; returns how many messages."""
+    """Let all channels pass segments with expired messages only; returns how many messages."""
     old_ns = topic.ttl_ns + topic.options.max_req_timeout_ns
     end = 0
     for segment, following in pairwise(topic.log.segments):

@@ -1,16 +1,17 @@
 """A topic: a log, and the channels that read it.
 
-Messages are added in `publishing`, and committed in the tick (`log.group_commit`). Nothing is
-pumped anywhere: channels read the log up to `pumped`.
+This is the core of a topic; `publishing` adds messages, and `upkeep` has what is kept beside the
+log: manifest, holds, publish tokens, consumed history. `log.group_commit` commits messages in the
+tick. Channels read the log up to `pumped`; nothing is copied for them.
 
-`pumped` is the log's end while the topic has channels, is not paused, and does not wait for
-channels that it has on other nodes, as a new one does. Else `pumped` stands still: what lies beyond
-is the topic's own depth, kept for whichever channels there are when it moves on.
+`pumped` is the log's end while the topic has channels, is not paused, and does not wait for the
+channels that it has on other nodes, as a new topic does. Else `pumped` stands still: the messages
+beyond are the topic's own depth, kept for the channels that it has when it moves on.
 """
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import LogBatch
 from pumpline.core.messages.delivery import Delivery
@@ -18,20 +19,17 @@ from pumpline.core.text.names import is_ephemeral
 from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
 from pumpline.log.completion import EXITING
 from pumpline.log.cursor import CursorFile
-from pumpline.log.group_commit import GroupCommit
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
-from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.backlog import Backlog
 from pumpline.nsqd.queue.channel import Channel
-from pumpline.nsqd.queue.history import TopicHistory
-from pumpline.nsqd.queue.holds import Holds
-from pumpline.nsqd.queue.publish_tokens import PublishTokens
 from pumpline.nsqd.queue.publishing import Publishing
-from pumpline.nsqd.queue.tick import Tick
-from pumpline.nsqd.storage.disk import Disk
+from pumpline.nsqd.queue.topic_state import CLOSED, OPEN, PROVISIONAL, TopicState
+from pumpline.nsqd.queue.upkeep import Upkeep
 from pumpline.nsqd.storage.disk_health import write_with_room
-from pumpline.nsqd.storage.manifest import ManifestWriter
+
+if TYPE_CHECKING:  # it makes the topics
+    from pumpline.nsqd.queue.topics import Topics
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,38 +38,9 @@ class NameTaken(Exception):
     """A channel cannot be created: a hold has its name."""
 
 
-class TopicOwner(Protocol):
-    """What a topic sees of `queue.topics`."""
-
-    options: Options
-    tick: Tick
-    disk: Disk
-
-    @property
-    def tail_bytes_max(self) -> int:
-        """How much of its log a topic may keep in memory, for channels that keep up."""
-
-    def topic(self, name: str) -> "Topic":
-        """The topic of that name, created if need be; OSError when it cannot be."""
-
-    def delete(self, name: str) -> None: ...
-    def drop(self, topic: "Topic") -> None: ...
-
-    def drop_history(self) -> bool:
-        """Delete consumed segments of topics, as many as a moment allows; return whether there were
-        any."""
-
-    def registration_changed(self, topic: str, channel: str | None) -> None:
-        """A topic, or a channel of it, came or went."""
-
-    @property
-    def group_commit(self) -> GroupCommit:
-        """What writes and acknowledges publishes to all topics."""
-
-
 class Topic:
     def __init__(
-        self, owner: TopicOwner, name: str, log: Log | Ring, *, pumped: int, paused: bool
+        self, owner: "Topics", name: str, log: Log | Ring, *, pumped: int, paused: bool
     ) -> None:
         self.owner = owner
         self.options = owner.options
@@ -80,32 +49,23 @@ class Topic:
         self.log = log
         self.name = name
         self.ephemeral = is_ephemeral(name)
+        self.state: TopicState = OPEN
         self.paused = paused
         self.awaits_channels = False
-        self.exiting = False
-        self.provisional = False  # it goes if the first publish cannot be written
         self.channels: dict[str, Channel] = {}
         self.watchers: set[Callable[[], None]] = set()  # see `watch`
-        self.publishing = Publishing(self)
-        self.holds = Holds(self)
-        self.history = TopicHistory(self)
-        self.tokens = PublishTokens(self, count_max=owner.options.max_publish_tokens)
-        self.manifest = ManifestWriter(self)
-        self.refused_count = 0  # messages, by a full backlog
-        self.overflow_count = 0  # messages dropped from a full backlog before there were channels
         self.settings = NO_SETTINGS
-        self.ttl_ns = 0  # 0: messages do not get too old
+        self.ttl_ns = 0  # 0: messages do not expire
         self.attempts_max = 0  # 0: no dead letters
         self._stopped_at: int | None = pumped  # `pumped`, if it stands still
         self._counted_from = log.end
-        self._may_rest = False  # while its channels wait to be served
+        self._may_rest = False  # while its channels wait for coalesced delivery
         self._deferred: list[LogBatch] = []  # published with a delay, not acknowledged yet
+        self.publishing = Publishing(self)
+        self.upkeep = Upkeep(self)
         log.follow(self._on_visible)
-        log.make_room = self.make_room
         if isinstance(log, Log):
             log.on_written = self._trim_later
-            log.syncing.on_synced = self.tokens.synced
-            log.syncing.on_failed = self.tokens.sync_failed
 
     @property
     def pumped(self) -> int:
@@ -122,11 +82,7 @@ class Topic:
         """Messages published since the process started, dropped ones of a ring included."""
         return self.log.end - self._counted_from + self.log.dropped
 
-    @property
-    def is_pumping(self) -> bool:
-        return bool(self.channels) and not self.paused and not self.awaits_channels
-
-    # -- what was published -------------------------------------------------------------------
+    # -- published messages -------------------------------------------------------------------
 
     def dead_letter_topic(self) -> "Topic":
         """The topic for dead letters, created if need be; OSError when it cannot be."""
@@ -139,27 +95,28 @@ class Topic:
         self.follow()
 
     def forget_refused(self) -> None:
-        """What the log does not have any more was refused."""
+        """The log has forgotten messages that were refused."""
         self._deferred = [batch for batch in self._deferred if batch.end <= self.log.accepted]
 
     def drop_if_unused(self) -> None:
-        """A publish is refused: delete the topic if nobody else has ever asked for it."""
+        """A publish is refused: delete the topic if that publish created it, and nobody else has
+        asked for it since."""
         is_used = bool(
             self.channels
             or self.paused
-            or self.holds.by_name
+            or self.upkeep.holds.by_name
             or self.settings != NO_SETTINGS
             or self.publishing
             or self.log.accepted > self._counted_from
         )
-        if self.provisional and not is_used and not self.exiting:
+        if self.state is PROVISIONAL and not is_used:
             self.owner.drop(self)
 
     def _on_visible(self) -> None:
         """The log's end has grown."""
-        if self.provisional or self._deferred or self.watchers:
+        if self.state is PROVISIONAL or self._deferred or self.watchers:
             self._note_growth()
-        waits = self._show() if self.is_pumping else False
+        waits = self._show() if self._stopped_at is None else False
         if self.publishing.backlog is not None:
             self.publishing.backlog.make_room()
         if self.ephemeral:
@@ -168,18 +125,18 @@ class Topic:
             self.log.rest()  # until `resume`
 
     def _note_growth(self) -> None:
-        self.provisional = False
+        if self.state is PROVISIONAL:
+            self.state = OPEN
         for wake in tuple(self.watchers):
             wake()
-        if self.is_pumping:
+        if self._stopped_at is None:
             self._start_timers()
         else:
             self._deferred.clear()
         self.follow()
 
     def _show(self) -> bool:
-        """Let channels have what lies below `pumped`; returns whether they wait for a round of
-        coalesced delivery."""
+        """Let channels deliver up to `pumped`; returns whether any waits for coalesced delivery."""
         waits = False
         remembered = False
         for channel in self.channels.values():
@@ -187,7 +144,7 @@ class Topic:
                 waits = not self.tick.deliver(channel) or waits
             remembered = remembered or channel.cursor_file is not None
         if not remembered:
-            self.manifest.write_soon()  # ephemeral channels have no cursor that says it
+            self.upkeep.manifest.write_soon()  # no cursor says what ephemeral channels were given
         return waits
 
     def _start_timers(self) -> None:
@@ -209,11 +166,11 @@ class Topic:
         self.follow()
 
     def follow(self) -> None:
-        """An idle topic has nothing to do when messages come: the log need not call it."""
+        """Let the log call `_on_visible`, unless the topic is idle and has nothing to do there."""
         self._may_rest = (
             not self.watchers
             and not self._deferred
-            and not self.provisional
+            and self.state is not PROVISIONAL
             and not self.ephemeral
             and self.publishing.backlog is None
             and all(channel.cursor_file is not None for channel in self.channels.values())
@@ -222,7 +179,7 @@ class Topic:
         self.log.follow(None if is_idle else self._on_visible)
 
     def resume(self) -> None:
-        """A channel that waited for a round of coalesced delivery is served."""
+        """A channel that waited for coalesced delivery is served."""
         self.log.follow(self._on_visible)
 
     def _trim_later(self) -> None:
@@ -248,12 +205,12 @@ class Topic:
         return channel
 
     def _create_channel(self, name: str) -> Channel:
-        if name in self.holds.by_name:
+        if name in self.upkeep.holds.by_name:
             raise NameTaken(name)
         channel = Channel(self, name, Delivery(self.pumped), paused=False)
         if not self.ephemeral and not channel.ephemeral:
             file = CursorFile(self.disk.directory.cursor_path(self.name, name))
-            write_with_room(self.make_room, self.disk.checkpoints.write_first, channel, file)
+            write_with_room(self.log.make_room, self.disk.checkpoints.write_first, channel, file)
             channel.cursor_file = file
         self.adopt(channel)
         _LOG.info("TOPIC(%s): new channel(%s)", self.name, name)
@@ -275,8 +232,8 @@ class Topic:
         _LOG.info("TOPIC(%s): deleting channel %s", self.name, name)
         others = [c for c in self.channels.values() if c is not channel]
         is_last = not others or (channel.cursor_file and not any(c.cursor_file for c in others))
-        # No cursor will say any more what was pumped.
-        unwritten = self.manifest.try_write() if is_last else None
+        # From here on no cursor says what was pumped.
+        unwritten = self.upkeep.manifest.try_write() if is_last else None
         self.disk.checkpoints.forget(channel)  # OSError: then it is as it was
         pumped = self.pumped
         del self.channels[name]
@@ -292,9 +249,10 @@ class Topic:
     # -- management ---------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """OSError, and no pause, when it cannot be written what channels were given before."""
+        """OSError, and no pause, when the manifest, which says what channels were given, cannot be
+        written."""
         if not self.paused:
-            self.manifest.write()
+            self.upkeep.manifest.write()
         self._stopped_at = self.pumped
         self.paused = True
 
@@ -304,7 +262,8 @@ class Topic:
 
     def _pump(self) -> None:
         """Let `pumped` follow the log's end, if it may."""
-        if self.is_pumping and self._stopped_at is not None:
+        may_pump = self.channels and not self.paused and not self.awaits_channels
+        if may_pump and self._stopped_at is not None:
             self._stopped_at = None
             self._start_timers()
             self._show()
@@ -316,30 +275,45 @@ class Topic:
         self.awaits_channels = True
 
     def channels_known(self) -> None:
-        """The channels that other nodes have are created: move on."""
+        """The channels that other nodes have are created: let `pumped` move on."""
         self.awaits_channels = False
-        if not self.exiting:
-            self.manifest.try_write()
+        if self.state is not CLOSED:
+            self.upkeep.manifest.try_write()
             self._pump()
 
     def empty(self) -> None:
-        """Drop what no channel has been given; OSError when that cannot be written yet."""
+        """Drop the messages that no channel has been given; OSError when the manifest cannot be
+        written yet."""
         self.skip_to(self.log.end)
-        self.manifest.write()
+        self.upkeep.manifest.write()
 
     def skip_to(self, offset: int) -> None:
-        """Drop what no channel has been given below `offset`."""
+        """Drop the messages below `offset` that no channel has been given."""
         if self._stopped_at is not None and self._stopped_at < offset:
             for channel in self.channels.values():
                 channel.skip(self._stopped_at, offset)
             self._stopped_at = offset
+
+    def forget_below(self, end: int) -> int:
+        """Without channels: drop the messages below `end` that are kept for the first one; returns
+        how many."""
+        forgotten = max(min(end, self.log.end) - self.pumped, 0)
+        if forgotten:
+            self.skip_to(self.pumped + forgotten)
+            self.upkeep.manifest.write_soon()
+        return forgotten
 
     def store_settings(self, settings: TopicSettings) -> None:
         """Write settings to disk, then use them; OSError if they cannot be written.
 
         They survive a kill from here on, and a loss of power after `Directory.sync_manifest`.
         """
-        self.manifest.write_settings(settings)
+        before, self.settings = self.settings, settings
+        try:
+            self.upkeep.manifest.replace()
+        except OSError:
+            self.settings = before
+            raise
         self.use(settings)
         if self.publishing.backlog is not None:
             self.publishing.backlog.make_room()
@@ -361,21 +335,17 @@ class Topic:
         """Stop; the caller writes the checkpoints and syncs the log first. Returns whether the
         segments have all messages, and nothing of them is unsynced."""
         self._exit()
-        is_safe = True
-        if isinstance(self.log, Log):
-            is_safe = self.log.written == self.log.end and not self.log.unsynced
-            if self.log.mark() != self.manifest.clean_mark:
-                self.manifest.try_write(clean=is_safe and self.tokens.close())
+        is_safe = self.upkeep.close()
         self.log.close()
         return is_safe
 
     def _exit(self) -> None:
-        self.exiting = True
+        self.state = CLOSED
         for wake in tuple(self.watchers):
             wake()
 
     def delete(self) -> None:
-        """OSError when its directory cannot be put out of sight: then it is as it was."""
+        """OSError, and no change, when its directory cannot be moved away."""
         directory = self.disk.directory
         self.owner.group_commit.commit()
         removed = "" if self.ephemeral else directory.remove_topic(self.name)
@@ -384,27 +354,7 @@ class Topic:
             channel.close()
         self.disk.checkpoints.forget_all(self.channels.values())
         self.channels.clear()
-        self.tokens.sync_failed(EXITING)
+        self.upkeep.tokens.sync_failed(EXITING)
         self.log.close()
         if removed:
             self.disk.offload(lambda: directory.shred(removed), lambda _: None)
-
-    # -- history ------------------------------------------------------------------------------
-
-    def forget_below(self, end: int) -> int:
-        """Without channels: drop what is kept below `end` for the first one; returns how many
-        messages."""
-        forgotten = max(min(end, self.log.end) - self.pumped, 0)
-        if forgotten:
-            self.skip_to(self.pumped + forgotten)
-            self.manifest.write_soon()
-        return forgotten
-
-    def make_room(self) -> bool:
-        """The disk is full: delete consumed history, here or else in other topics; return whether
-        there was any."""
-        return self.drop_history(newest=True) or self.owner.drop_history()
-
-    def drop_history(self, *, newest: bool) -> bool:
-        """Delete all consumed segments, as `TopicHistory.drop`."""
-        return self.history.drop(newest=newest)

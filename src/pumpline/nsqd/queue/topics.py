@@ -22,6 +22,7 @@ from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.history_sweep import HistorySweep
 from pumpline.nsqd.queue.tick import Tick
 from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.topic_state import OPEN, PROVISIONAL
 from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.disk_health import write_with_room
 from pumpline.nsqd.storage.go_import import import_queues
@@ -62,7 +63,7 @@ class Topics(Mapping[str, Topic]):
         self.observers: list[TopicsObserver] = []
         self.discovery: ChannelDiscovery | None = None  # none: nobody is asked
         self._by_name: dict[str, Topic] = {}
-        self._sweep = HistorySweep(self._by_name)
+        self._sweep = HistorySweep(self._by_name, drop=_drop_history)
         self._undropped: set[Topic] = set()  # nobody uses them, and they could not be deleted
         self.group_commit = GroupCommit(
             disk.wal,
@@ -89,16 +90,16 @@ class Topics(Mapping[str, Topic]):
     def topic(self, name: str) -> Topic:
         """The topic of that name, created if need be; OSError when it cannot be."""
         topic = self._by_name.get(name) or self._create(name)
-        topic.provisional = False
+        topic.state = OPEN
         return topic
 
     def to_publish(self, name: str) -> Topic:
-        """As `topic`, to publish to: if it is created here, and what comes first cannot be written,
-        it goes again."""
+        """As `topic`, to publish to: if it is created here, and its first messages cannot be
+        written, it is deleted again."""
         topic = self._by_name.get(name)
         if topic is None:
             topic = self._create(name)
-            topic.provisional = True
+            topic.state = PROVISIONAL
         return topic
 
     def delete(self, name: str) -> None:
@@ -197,7 +198,7 @@ class Topics(Mapping[str, Topic]):
         self._share_memory()
 
     def _restored(self, stored: StoredTopic) -> Topic:
-        entry, manifest, has_manifest, log, is_in_wal, cursors, holds, tokens = stored
+        entry, manifest, log, cursors = stored.entry, stored.manifest, stored.log, stored.cursors
         paused = {c.name: c.paused for c in entry.channels or ()}
         for name in paused:
             if not is_valid_name(name):
@@ -206,10 +207,7 @@ class Topics(Mapping[str, Topic]):
         pumped = min(manifest.pumped, log.end) if still else log.end
         pumped = max(pumped, log.first)
         topic = Topic(self, entry.name, log, pumped=pumped, paused=entry.paused)
-        topic.holds.restore(holds)
-        topic.tokens.restore(tokens)
-        topic.manifest.clean_mark = manifest.clean
-        topic.manifest.is_missing = not has_manifest
+        topic.upkeep.restore(stored)
         topic.awaits_channels = manifest.awaits_channels
         if manifest.settings is not None:
             topic.use(manifest.settings)
@@ -236,14 +234,18 @@ class Topics(Mapping[str, Topic]):
             # A loss of power took unsynced messages. The next ones get their offsets: they must not
             # count as given to channels after a restart. Channels come first: on a full disk, what
             # none of them needs is deleted for this.
-            topic.manifest.try_write()
-        if not has_manifest:
-            topic.manifest.write_soon()
+            topic.upkeep.manifest.try_write()
+        if not stored.has_manifest:
+            topic.upkeep.manifest.write_soon()
         if log.state is State.STUCK:
             self.disk.flusher.stuck(log)
-        if is_in_wal:  # until its segments are synced
+        if stored.is_in_wal:  # until its segments are synced
             self.disk.flusher.grown([log])
         if log.unsynced:
             self.disk.appended(log)
         topic.follow()
         return topic
+
+
+def _drop_history(topic: Topic) -> bool:
+    return topic.upkeep.drop_history(newest=True)

@@ -16,6 +16,7 @@ from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.protocol.heartbeat import SILENT, SLOW
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.topic_state import CLOSED
 from pumpline.nsqd.queue.topology import Locality
 from pumpline.nsqd.stats import families
 from pumpline.nsqd.stats.memory import Memory
@@ -119,7 +120,7 @@ class Metrics:
         pace = Pace()
         for topic in choose(self._broker.topics, selection.topic) or ():
             channels = choose(topic.channels, selection.channel)
-            if channels is not None and not topic.exiting:
+            if channels is not None and topic.state is not CLOSED:
                 _add_topic(exposition, topic, await topic_latency(topic, pace))
                 for channel in channels:
                     await pace.breathe()
@@ -147,11 +148,11 @@ def _add_topic(exposition: Exposition, topic: Topic, latency: LatencyStats) -> N
         exposition.add(family, getattr(stats, field), where)
     exposition.add(families.TOPIC_PAUSED, int(stats.paused), where)
     _add_latency(exposition, families.TOPIC_LATENCY, stats.e2e_processing_latency, where)
-    exposition.add(families.TOPIC_REFUSED, topic.refused_count, where)
-    exposition.add(families.TOPIC_OVERFLOW, topic.overflow_count, where)
-    exposition.add(families.TOPIC_TOKENS, len(topic.tokens), where)
-    exposition.add(families.TOPIC_FORGOTTEN, topic.tokens.forgotten_count, where)
-    exposition.add(families.TOPIC_REPEATS, topic.tokens.repeat_count, where)
+    exposition.add(families.TOPIC_REFUSED, topic.publishing.refused_count, where)
+    exposition.add(families.TOPIC_OVERFLOW, topic.publishing.overflow_count, where)
+    exposition.add(families.TOPIC_TOKENS, len(topic.upkeep.tokens), where)
+    exposition.add(families.TOPIC_FORGOTTEN, topic.upkeep.tokens.forgotten_count, where)
+    exposition.add(families.TOPIC_REPEATS, topic.upkeep.tokens.repeat_count, where)
     log = topic.log
     exposition.add(families.LOG_BYTES, log.size_bytes, where)
     exposition.add(families.LOG_FIRST, log.first, where)
@@ -164,11 +165,12 @@ def _add_topic(exposition: Exposition, topic: Topic, latency: LatencyStats) -> N
 
 
 def _add_holds(exposition: Exposition, topic: Topic) -> None:
-    exposition.add(families.HOLDS_DROPPED, topic.holds.dropped_count, labels(topic=topic.name))
-    for name, hold in topic.holds.by_name.items():
+    holds = topic.upkeep.holds
+    exposition.add(families.HOLDS_DROPPED, holds.dropped_count, labels(topic=topic.name))
+    for name, hold in holds.by_name.items():
         where = labels(topic=topic.name, hold=name)
-        exposition.add(families.HOLD_DEPTH, topic.holds.depth(hold), where)
-        exposition.add(families.HOLD_BYTES, topic.holds.pinned_bytes(hold), where)
+        exposition.add(families.HOLD_DEPTH, holds.depth(hold), where)
+        exposition.add(families.HOLD_BYTES, holds.pinned_bytes(hold), where)
         exposition.add(families.HOLD_DROPPED, int(hold.dropped), where)
 
 

@@ -22,8 +22,8 @@ from pumpline.nsqd.protocol.connection import Connection
 from pumpline.nsqd.protocol.outbox import Outbox
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.consumer import ChannelConsumer
-from pumpline.nsqd.queue.source import Source
 from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.topic_state import CLOSED
 from pumpline.nsqd.queue.topology import Locality
 from pumpline.nsqd.security.tls import go_cipher_name, go_version_name
 from pumpline.nsqd.stats.memory import Memory, MemoryStats
@@ -177,8 +177,8 @@ async def _gather(broker: Broker, selection: Selection, search: Search | None) -
     topics: list[TopicStats] = []
     for topic in chosen:
         channels = choose(topic.channels, selection.channel)
-        holds = choose(topic.holds.by_name, selection.channel) or []
-        if (channels is not None or holds) and not topic.exiting:
+        holds = choose(topic.upkeep.holds.by_name, selection.channel) or []
+        if (channels is not None or holds) and topic.state is not CLOSED:
             told = topic_stats(topic, await topic_latency(topic, pace))
             topics.append(told)
             for channel in channels or ():
@@ -248,7 +248,7 @@ def channel_stats(channel: Channel, selection: Selection) -> ChannelStats:
     )
 
 
-def _backend_depth(topic: Source, depth: int) -> int:
+def _backend_depth(topic: Topic, depth: int) -> int:
     return max(depth - topic.options.mem_queue_size, 0)
 
 
@@ -272,7 +272,7 @@ def _channel_latency(channel: Channel) -> LatencyStats:
     return _latency_stats(channel.topic, merged(histograms))
 
 
-def _latency_stats(topic: Source, histogram: Histogram) -> LatencyStats:
+def _latency_stats(topic: Topic, histogram: Histogram) -> LatencyStats:
     wanted = topic.options.e2e_processing_latency_percentile
     percentiles = [
         Percentile(int(quantile) if quantile == 1 else quantile, round(value))  # as Go writes it
@@ -283,7 +283,7 @@ def _latency_stats(topic: Source, histogram: Histogram) -> LatencyStats:
 
 def _hold_stats(topic: Topic, hold: StoredHold, selection: Selection) -> ChannelStats:
     """A hold as a channel: nobody consumes it, and its depth is what its owner has yet to read."""
-    depth = topic.holds.depth(hold)
+    depth = topic.upkeep.holds.depth(hold)
     return ChannelStats(
         channel_name=hold.name,
         depth=depth,

@@ -18,7 +18,7 @@ def test_what_would_exceed_the_bound_is_refused(broker: FakeBroker) -> None:
     assert broker.publish(topic, b"a", b"b").error is None
     assert broker.publish(topic, b"c", b"d").error == "backlog full: max_depth of 3 reached"
     assert broker.publish(topic, b"c").error is None
-    assert (topic.log.end, topic.refused_count) == (3, 2)
+    assert (topic.log.end, topic.publishing.refused_count) == (3, 2)
     consumer, sink = broker.consume(channel, rdy=2)
     assert broker.publish(topic, b"d").error is not None  # in flight is not finished
     broker.finish(consumer, 0)
@@ -118,7 +118,7 @@ def test_oldest_bytes_are_dropped(tmp_path: Path) -> None:
     assert 7 <= channel.depth <= 10
     assert channel.overflow_count == 50 - channel.depth
     log = log_of(topic)
-    assert len(log.consumed(topic.history.low)) == len(log.segments) - 2
+    assert len(log.consumed(topic.upkeep.low)) == len(log.segments) - 2
 
 
 def test_drops_without_channels_are_counted_with_the_topic(
@@ -127,7 +127,7 @@ def test_drops_without_channels_are_counted_with_the_topic(
     topic = broker.topic()
     topic.store_settings(TopicSettings(max_depth=2, when_full=DROP_OLDEST))
     broker.publish(topic, b"a", b"b", b"c")
-    assert (topic.depth, topic.overflow_count) == (2, 1)
+    assert (topic.depth, topic.publishing.overflow_count) == (2, 1)
     broker.advance(0.1)
     again = FakeBroker(tmp_path)
     found = again.load()["t"]

@@ -116,7 +116,7 @@ def test_old_segments_go_though_nobody_consumes(tmp_path: Path, with_channel: bo
     os.utime(log.segments[2].path, (old_s - 60, old_s - 60))
     Retention(broker.topics).run()
     assert log.first == 2
-    assert topic.history.low == 2
+    assert topic.upkeep.low == 2
     if with_channel:
         assert topic.channels["c"].expiry.count == 2
     else:

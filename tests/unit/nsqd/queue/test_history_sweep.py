@@ -13,28 +13,19 @@ class FakeTopics:
         self.now_s = 0.0
         self.visits: list[int] = []
         self.consumed: set[int] = set()
-        self.sweep = HistorySweep(
-            {str(number): FakeTopic(self, number) for number in range(count)},
-            clock_s=lambda: self.now_s,
-        )
+        topics = {str(number): number for number in range(count)}
+        self.sweep = HistorySweep(topics, drop=self.drop, clock_s=lambda: self.now_s)
+
+    def drop(self, number: int) -> bool:
+        self.now_s += VISIT_S
+        self.visits.append(number)
+        consumed = number in self.consumed
+        self.consumed.discard(number)
+        return consumed
 
     def run(self) -> bool:
         self.visits.clear()
         return self.sweep.run()
-
-
-class FakeTopic:
-    def __init__(self, topics: FakeTopics, number: int) -> None:
-        self._topics = topics
-        self._number = number
-
-    def drop_history(self, *, newest: bool) -> bool:
-        assert newest
-        self._topics.now_s += VISIT_S
-        self._topics.visits.append(self._number)
-        consumed = self._number in self._topics.consumed
-        self._topics.consumed.discard(self._number)
-        return consumed
 
 
 def test_a_run_over_few_topics_sees_all_of_them() -> None:
@@ -80,9 +71,10 @@ def test_a_topic_whose_history_cannot_be_deleted_does_not_stop_the_sweep() -> No
     topics = FakeTopics(3)
     topics.consumed = {2}
 
-    class Stubborn(FakeTopic):
-        def drop_history(self, *, newest: bool) -> bool:
+    def drop(number: int) -> bool:
+        if number == 0:
             raise OSError("it stays")
+        return topics.drop(number)
 
-    by_name = {"0": Stubborn(topics, 0), "2": FakeTopic(topics, 2)}
-    assert HistorySweep(by_name, clock_s=lambda: topics.now_s).run()
+    by_name = {"0": 0, "2": 2}
+    assert HistorySweep(by_name, drop=drop, clock_s=lambda: topics.now_s).run()

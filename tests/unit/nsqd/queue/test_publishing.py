@@ -14,6 +14,7 @@ from pumpline.log.group_commit import DIRECT_BYTES
 from pumpline.log.ranges import find_time, select
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.queue.topic_state import CLOSED
 from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
 
 
@@ -89,7 +90,7 @@ def test_what_is_added_by_itself_shares_no_batch_with_others(broker: FakeBroker)
     assert log_of(topic).is_shared
     small = topic.publishing.add(b"small", 0, 5)
     topic.publishing.add(b"alone", 0, 5, alone=True)
-    assert topic.publishing.add_token(digest_of("token")) == 3
+    topic.publishing.add_token(digest_of("token"))
     alone = topic.publishing.completion()
     assert small is not alone
     broker.run()
@@ -254,19 +255,19 @@ def test_a_refused_token_may_be_used_again(
     token = digest_of("token")
 
     def publish() -> Completion:
-        assert topic.tokens.outcome(token) is None
+        assert topic.upkeep.tokens.outcome(token) is None
         topic.publishing.add(b"x", 0, 1, alone=True)
-        topic.tokens.put(token)
+        topic.publishing.add_token(token)
         completion = topic.publishing.completion()
         broker.run()
         return completion
 
-    topic.tokens.prepare()
+    topic.upkeep.tokens.prepare()
     with monkeypatch.context() as broken:
         broken.setattr(os, "writev", raising(errno.EIO))
         assert publish().error is not None
     assert publish().succeeded
-    assert topic.tokens.outcome(token) is not None
+    assert topic.upkeep.tokens.outcome(token) is not None
     assert topic.log.end == 1
 
 
@@ -274,7 +275,7 @@ def test_a_topic_that_ends_refuses_what_was_added(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.publishing.add(b"x", 0, 1, alone=True)
     completion = topic.publishing.completion()
-    topic.exiting = True
+    topic.state = CLOSED
     broker.run()
     assert (completion.error, topic.log.end) == ("exiting", 0)
 

@@ -115,7 +115,7 @@ def test_history_goes_first_when_the_disk_runs_low(
     fill(broker, topic, 4)
     consume_all(broker, topic, "c")
     fill(broker, topic, 2)
-    unread = topic.history.low
+    unread = topic.upkeep.low
     monkeypatch.setattr(type(broker.disk.directory), "free_share", lambda self: 0.05)
     retire(broker, topic)
     assert 0 < log_of(topic).first <= unread
@@ -160,7 +160,7 @@ def test_what_was_emptied_goes_at_once_if_nothing_is_to_be_kept(tmp_path: Path) 
     channel = topic.channel("c")
     fill(broker, topic, 2)
     channel.empty()
-    Retention(broker.topics).let_go(topic)
+    Retention(broker.topics).retire_now(topic)
     log = log_of(topic)
     assert (log.first, log.size_bytes) == (log.end, 0)
     broker.publish(topic, b"and on it goes")
@@ -175,7 +175,7 @@ def test_what_was_emptied_stays_readable_if_it_is_to_be_kept(tmp_path: Path) -> 
     channel = topic.channel("c")
     fill(broker, topic, 2)
     channel.empty()
-    Retention(broker.topics).let_go(topic)
+    Retention(broker.topics).retire_now(topic)
     assert log_of(topic).first == 0
 
 
@@ -281,6 +281,6 @@ def test_an_empty_is_not_refused_because_a_segment_cannot_be_deleted(
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "unlink", fail)
-        Retention(broker.topics).let_go(topic)
+        Retention(broker.topics).retire_now(topic)
     retire(broker, topic)
     assert log_of(topic).first == log_of(topic).segments[-1].first

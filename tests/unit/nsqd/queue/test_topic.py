@@ -8,6 +8,7 @@ import pytest
 
 from pumpline.core.protocol.commands import SIZE
 from pumpline.nsqd.options import Options
+from pumpline.nsqd.queue.topic_state import CLOSED
 from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
 
 
@@ -285,7 +286,7 @@ def test_a_topic_that_awaited_channels_when_it_was_killed_still_does(tmp_path: P
     broker = FakeBroker(tmp_path)
     topic = broker.topic()
     topic.await_channels()
-    topic.manifest.write()
+    topic.upkeep.manifest.write()
     topic.channel("early")
     broker.publish(topic, b"a")
     again = FakeBroker(tmp_path)
@@ -352,6 +353,6 @@ def test_watchers_are_called_once_a_batch_when_it_may_be_seen(grouped: FakeBroke
 def test_watchers_are_told_that_a_topic_ends(broker: FakeBroker) -> None:
     topic = broker.topic()
     ended: list[bool] = []
-    topic.watchers.add(lambda: ended.append(topic.exiting))
+    topic.watchers.add(lambda: ended.append(topic.state is CLOSED))
     topic.delete()
     assert ended == [True]

@@ -104,7 +104,7 @@ def test_a_full_disk_at_the_start_costs_nothing_that_a_channel_has_not_finished(
     for number in range(5):
         broker.publish(topic, b"%d" % number + bytes(100))
         broker.advance(FLUSH_S)
-    topic.manifest.write()
+    topic.upkeep.manifest.write()
     segments = [segment.path for segment in log_of(topic).segments]
     assert len(segments) == 5
     os.truncate(segments[-1], 0)  # a loss of power took the last message
@@ -279,7 +279,7 @@ def test_a_new_topic_that_cannot_remember_the_token_of_its_first_publish_goes(
     with monkeypatch.context() as broken:
         fail(broken, "replace")
         with pytest.raises(OSError, match="Input/output"):
-            topic.tokens.prepare()
+            topic.upkeep.tokens.prepare()
         topic.drop_if_unused()
     assert list(broker.topics) == []
 

@@ -11,7 +11,6 @@ from pumpline.log import holds as holds_file
 from pumpline.log.holds import HoldsDamaged, StoredHold, read_holds, write_holds
 from pumpline.log.log import Log
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.queue.holds import Holds
 from pumpline.nsqd.queue.retention import Retention
 from pumpline.nsqd.queue.topic import NameTaken, Topic
 from tests.kit.fake_broker import FakeBroker, log_of
@@ -46,7 +45,7 @@ def retire(broker: FakeBroker, topic: Topic) -> int:
 
 
 def create(topic: Topic, name: str = "h", *, offset: int = 0, bytes_max: int = 0) -> StoredHold:
-    return topic.holds.create(name, offset=offset, bytes_max=bytes_max, now_ns=NOW_NS)
+    return topic.upkeep.holds.create(name, offset=offset, bytes_max=bytes_max, now_ns=NOW_NS)
 
 
 def consume_all(broker: FakeBroker, topic: Topic) -> None:
@@ -61,9 +60,9 @@ def test_a_hold_keeps_what_channels_have_finished(broker: FakeBroker) -> None:
     hold = create(topic)
     consume_all(broker, topic)
     assert retire(broker, topic) == 0
-    topic.holds.commit(hold, 25, NOW_NS)
+    topic.upkeep.holds.commit(hold, 25, NOW_NS)
     assert 0 < retire(broker, topic) <= 25
-    topic.holds.delete("h")
+    topic.upkeep.holds.delete("h")
     assert retire(broker, topic) > 25
 
 
@@ -114,10 +113,10 @@ def test_a_hold_over_its_limit_is_dropped_and_counted(
     consume_all(broker, topic)
     hold = create(topic, offset=5, bytes_max=20 * len(BODY))
     assert retire(broker, topic) > 5
-    assert (hold.dropped, topic.holds.dropped_count) == (True, 1)
+    assert (hold.dropped, topic.upkeep.holds.dropped_count) == (True, 1)
     assert "dropped hold(h) at 5" in caplog.text
     retire(broker, topic)
-    assert topic.holds.dropped_count == 1
+    assert topic.upkeep.holds.dropped_count == 1
 
 
 def test_a_hold_within_its_limit_stays(broker: FakeBroker) -> None:
@@ -131,18 +130,18 @@ def test_a_hold_within_its_limit_stays(broker: FakeBroker) -> None:
 def test_a_commit_revives_a_hold_that_is_within_its_limit_again(broker: FakeBroker) -> None:
     topic = filled(broker)
     hold = create(topic, offset=5, bytes_max=20 * len(BODY))
-    topic.holds.drop_excess()
-    topic.holds.commit(hold, 10, NOW_NS)
+    topic.upkeep.holds.drop_excess()
+    topic.upkeep.holds.commit(hold, 10, NOW_NS)
     assert hold.dropped
-    topic.holds.commit(hold, 40, NOW_NS)
+    topic.upkeep.holds.commit(hold, 40, NOW_NS)
     assert not hold.dropped
-    assert topic.holds.low == 40
+    assert topic.upkeep.holds.low == 40
 
 
 def test_a_hold_does_not_go_back(broker: FakeBroker) -> None:
     topic = filled(broker)
     hold = create(topic, offset=20)
-    topic.holds.commit(hold, 10, NOW_NS + 1)
+    topic.upkeep.holds.commit(hold, 10, NOW_NS + 1)
     assert (hold.offset, hold.committed_at_ns) == (20, NOW_NS + 1)
 
 
@@ -170,14 +169,14 @@ async def test_what_a_kill_would_bring_back_is_kept_until_a_commit_is_on_disk(
     topic = filled(broker)
     consume_all(broker, topic)
     hold = create(topic)
-    await topic.holds.save()
-    topic.holds.commit(hold, 45, NOW_NS)
+    await topic.upkeep.holds.save()
+    topic.upkeep.holds.commit(hold, 45, NOW_NS)
     with monkeypatch.context() as broken:
         broken.setattr("pumpline.nsqd.storage.holds.write_holds", no_write)
         with pytest.raises(OSError, match="Input/output"):
-            await topic.holds.save()
+            await topic.upkeep.holds.save()
         assert retire(broker, topic) == 0
-    await topic.holds.save()
+    await topic.upkeep.holds.save()
     assert 0 < retire(broker, topic) <= 45
 
 
@@ -187,17 +186,17 @@ async def test_what_a_deleted_hold_kept_goes_when_that_is_on_disk(
     topic = filled(broker)
     consume_all(broker, topic)
     create(topic)
-    await topic.holds.save()
-    topic.holds.delete("h")
+    await topic.upkeep.holds.save()
+    topic.upkeep.holds.delete("h")
     with monkeypatch.context() as broken:
         broken.setattr("pumpline.nsqd.storage.holds.write_holds", no_write)
         with pytest.raises(OSError, match="Input/output"):
-            await topic.holds.save()
+            await topic.upkeep.holds.save()
         assert retire(broker, topic) == 0
     broker.advance(1)  # it is tried again, unasked
     while stored(broker):
         await asyncio.sleep(0.001)
-    await topic.holds.save()
+    await topic.upkeep.holds.save()
     assert retire(broker, topic) > 0
 
 
@@ -205,9 +204,9 @@ async def test_a_full_disk_is_freed_before_a_commit_is_on_it(broker: FakeBroker)
     topic = filled(broker)
     consume_all(broker, topic)
     hold = create(topic)
-    await topic.holds.save()
-    topic.holds.commit(hold, 45, NOW_NS)
-    topic.holds.let_go_unsaved()
+    await topic.upkeep.holds.save()
+    topic.upkeep.holds.commit(hold, 45, NOW_NS)
+    topic.upkeep.holds.release_unsaved()
     assert 0 < retire(broker, topic) <= 45
 
 
@@ -218,11 +217,11 @@ def no_write(*_: object) -> None:
 def test_holds_come_back(broker: FakeBroker) -> None:
     topic = filled(broker)
     create(topic, "a", offset=3, bytes_max=77)
-    topic.holds.commit(create(topic, "b"), 9, NOW_NS + 5)
-    topic.holds.describe(topic.holds.by_name["b"], "the archive's")
-    asyncio.run(topic.holds.save())
+    topic.upkeep.holds.commit(create(topic, "b"), 9, NOW_NS + 5)
+    topic.upkeep.holds.describe(topic.upkeep.holds.by_name["b"], "the archive's")
+    asyncio.run(topic.upkeep.holds.save())
     loaded = broker.load()["t"]
-    assert loaded.holds.by_name == {
+    assert loaded.upkeep.holds.by_name == {
         "a": StoredHold("a", 3, 77, NOW_NS),
         "b": StoredHold("b", 9, 0, NOW_NS + 5, description="the archive's"),
     }
@@ -232,7 +231,7 @@ def test_messages_lost_with_the_power_leave_their_offsets_to_the_hold(broker: Fa
     """What a reader has committed must not come again as another message."""
     topic = filled(broker, segments=1)
     create(topic, offset=topic.log.end + 4)
-    asyncio.run(topic.holds.save())
+    asyncio.run(topic.upkeep.holds.save())
     loaded = broker.load()["t"]
     assert loaded.log.end == topic.log.end + 4
 
@@ -242,13 +241,13 @@ def test_a_hold_on_an_empty_log_outlives_the_manifest(broker: FakeBroker) -> Non
     topic = filled(broker)
     topic.channel("c")
     topic.channels["c"].empty()
-    topic.drop_history(newest=True)
+    topic.upkeep.drop_history(newest=True)
     assert topic.log.size_bytes == 0
     path = broker.disk.directory.topic_path("t")
     write_holds(path, topic.log.base_id, [StoredHold("h", topic.log.end, 0, NOW_NS)])
     os.unlink(os.path.join(path, "topic.json"))
     again = broker.load()["t"]
-    assert [hold.offset for hold in again.holds.by_name.values()] == [5 * PER_SEGMENT]
+    assert [hold.offset for hold in again.upkeep.holds.by_name.values()] == [5 * PER_SEGMENT]
     assert again.log.base_id == topic.log.base_id
 
 
@@ -258,8 +257,8 @@ def test_a_hold_whose_messages_are_gone_counts_as_dropped(broker: FakeBroker) ->
     broker.checkpoint()
     first = retire(broker, topic)
     create(topic, offset=first - 1)
-    asyncio.run(topic.holds.save())
-    assert broker.load()["t"].holds.by_name["h"].dropped
+    asyncio.run(topic.upkeep.holds.save())
+    assert broker.load()["t"].upkeep.holds.by_name["h"].dropped
 
 
 async def test_commits_that_come_together_share_their_writes(
@@ -276,13 +275,13 @@ async def test_commits_that_come_together_share_their_writes(
     monkeypatch.setattr("pumpline.nsqd.storage.holds.write_holds", write)
 
     async def commit(offset: int) -> None:
-        topic.holds.commit(hold, offset, NOW_NS)
-        await topic.holds.save()
+        topic.upkeep.holds.commit(hold, offset, NOW_NS)
+        await topic.upkeep.holds.save()
 
     await asyncio.gather(*(commit(offset) for offset in range(1, 21)))
     assert len(written) <= 2
     assert written[-1] == 20
-    await topic.holds.save()
+    await topic.upkeep.holds.save()
     assert len(written) <= 2  # nothing changed since
 
 
@@ -298,8 +297,8 @@ async def test_a_write_that_fails_is_done_again_by_the_next(
     with monkeypatch.context() as patch:
         patch.setattr("pumpline.nsqd.storage.holds.write_holds", fail)
         with pytest.raises(OSError, match="no space"):
-            await topic.holds.save()
-    await topic.holds.save()
+            await topic.upkeep.holds.save()
+    await topic.upkeep.holds.save()
     assert [hold.name for hold in stored(broker)] == ["h"]
 
 
@@ -310,7 +309,7 @@ def stored(broker: FakeBroker, base_id: int = BASE_ID) -> list[StoredHold]:
 def test_holds_of_another_log_count_for_nothing(broker: FakeBroker) -> None:
     topic = filled(broker, segments=1)
     create(topic)
-    asyncio.run(topic.holds.save())
+    asyncio.run(topic.upkeep.holds.save())
     assert len(stored(broker)) == 1
     assert stored(broker, BASE_ID + 1) == []
 
@@ -335,5 +334,5 @@ def test_a_topic_loads_without_its_damaged_holds(
         file.write(b"nonsense")
     loaded = broker.load()["t"]
     assert loaded.log.end == topic.log.end
-    assert Holds(loaded).by_name == loaded.holds.by_name == {}
+    assert loaded.upkeep.holds.by_name == {}
     assert "holds unreadable" in caplog.text

@@ -11,8 +11,8 @@ from pumpline.log.completion import Completion
 from pumpline.log.flusher import SYNCED_FLUSH_S
 from pumpline.log.publish_tokens import FILE, OLD_FILE
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.queue.publish_tokens import FILED_AT_ONCE
 from pumpline.nsqd.queue.topic import Topic
+from pumpline.nsqd.storage.publish_tokens import UNWRITTEN_MAX
 from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
 
 SMALL = 400  # bytes of a segment: a few messages
@@ -37,11 +37,11 @@ def grouped(tmp_path: Path) -> FakeBroker:
 def publish(topic: Topic, name: str, *, delay_ns: int = 0) -> Completion:
     """What /pub does with `token=name` and the same as its body."""
     token = digest_of(name)
-    earlier = topic.tokens.outcome(token)
+    earlier = topic.upkeep.tokens.outcome(token)
     if earlier is not None:
         return earlier
     topic.publishing.add(name.encode(), 0, len(name), delay_ns=delay_ns, alone=True)
-    topic.tokens.put(token)
+    topic.publishing.add_token(token)
     return topic.publishing.completion()
 
 
@@ -60,7 +60,7 @@ def names(count: int, first: int = 0) -> list[str]:
 
 
 def known(topic: Topic, *candidates: str) -> list[str]:
-    return [name for name in candidates if topic.tokens.outcome(digest_of(name)) is not None]
+    return [name for name in candidates if topic.upkeep.tokens.outcome(digest_of(name)) is not None]
 
 
 def restarted(path: Path, more: Options | None = None) -> tuple[FakeBroker, Topic]:
@@ -75,8 +75,8 @@ def restarted(path: Path, more: Options | None = None) -> tuple[FakeBroker, Topi
 def test_a_repeat_is_answered_and_publishes_nothing(broker: FakeBroker) -> None:
     topic = broker.topic()
     publish_all(broker, topic, "a", "b", "a", "a", "b")
-    assert (topic.log.end, topic.message_count, topic.tokens.repeat_count) == (2, 2, 3)
-    assert len(topic.tokens) == 2
+    assert (topic.log.end, topic.message_count, topic.upkeep.tokens.repeat_count) == (2, 2, 3)
+    assert len(topic.upkeep.tokens) == 2
 
 
 def test_a_repeat_in_the_same_tick_shares_the_outcome(broker: FakeBroker) -> None:
@@ -156,17 +156,17 @@ def test_the_newest_are_remembered_and_the_others_counted(tmp_path: Path) -> Non
     topic = broker.topic()
     publish_all(broker, topic, *names(35))
     assert known(topic, *names(35)) == names(10, 25)
-    assert (topic.tokens.forgotten_count, len(topic.tokens)) == (25, 10)
+    assert (topic.upkeep.tokens.forgotten_count, len(topic.upkeep.tokens)) == (25, 10)
     _, again = restarted(tmp_path, few)
     assert known(again, *names(35)) == names(10, 25)
-    assert again.tokens.forgotten_count == 0
+    assert again.upkeep.tokens.forgotten_count == 0
 
 
 def test_none_are_remembered_if_that_is_the_bound(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path, options(max_publish_tokens=0))
     topic = broker.topic()
     publish_all(broker, topic, "a", "a")
-    assert (topic.log.end, topic.tokens.repeat_count) == (2, 0)
+    assert (topic.log.end, topic.upkeep.tokens.repeat_count) == (2, 0)
     assert not (tmp_path / "topics" / "t" / FILE).exists()
 
 
@@ -240,7 +240,7 @@ def test_tokens_outlive_their_messages(tmp_path: Path, broker: FakeBroker) -> No
     topic = broker.topic()
     publish_all(broker, topic, *names(30))
     log = log_of(topic)
-    topic.history.retire(len(log.segments) - 1)
+    topic.upkeep.retire(len(log.segments) - 1)
     assert log.first > 20
     _, again = restarted(tmp_path)
     assert known(again, *names(30)) == names(30)
@@ -250,7 +250,7 @@ def test_tokens_of_messages_that_are_not_synced_outlive_them(tmp_path: Path) -> 
     broker = FakeBroker(tmp_path, options(**NEVER))
     topic = broker.topic()
     publish_all(broker, topic, *names(30))
-    topic.history.retire(len(log_of(topic).segments) - 1)
+    topic.upkeep.retire(len(log_of(topic).segments) - 1)
     _, again = restarted(tmp_path)
     assert known(again, *names(30)) == names(30)
 
@@ -286,12 +286,12 @@ def test_tokens_are_filed_before_there_are_too_many(tmp_path: Path) -> None:
     publish(topic, "first")
     broker.settle()
     size_bytes = file.stat().st_size
-    for name in names(FILED_AT_ONCE - 1):
+    for name in names(UNWRITTEN_MAX - 1):
         publish(topic, name)
     broker.settle()
     broker.advance(SYNCED_FLUSH_S)
     broker.settle()
-    assert file.stat().st_size > size_bytes + 24 * FILED_AT_ONCE - 1
+    assert file.stat().st_size > size_bytes + 24 * UNWRITTEN_MAX - 1
     assert len(log_of(topic).segments) == 1
 
 
@@ -331,7 +331,7 @@ def test_a_damaged_file_is_reported_and_made_up_for_from_the_log(
         file.unlink()
     _, again = restarted(tmp_path)
     if damage == "gone":  # as if there never were any, but for what a recovery comes by
-        assert 0 < len(again.tokens) < 40
+        assert 0 < len(again.upkeep.tokens) < 40
     else:
         assert known(again, *names(40)) == names(40)
         assert ("make no sense" in caplog.text) == (damage != "empty")

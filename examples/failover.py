@@ -6,7 +6,7 @@ python examples/failover.py 127.0.0.1:4150 127.0.0.1:5150
 import asyncio
 import sys
 
-from pumpline.client import NotSent, Producer, Refused, Unconfirmed
+from pumpline.client import NotSentError, Producer, RefusedError, UnconfirmedError
 
 NSQDS = sys.argv[1:] or ["127.0.0.1:4150", "127.0.0.1:5150"]
 
@@ -14,12 +14,12 @@ NSQDS = sys.argv[1:] or ["127.0.0.1:4150", "127.0.0.1:5150"]
 async def charge(producer: Producer, order: int) -> str:
     try:
         await producer.publish("charges", b'{"order": %d}' % order)
-    except NotSent as error:
+    except NotSentError as error:
         return f"order {order}: no nsqd has it, so it may be tried again elsewhere ({error})"
-    except Unconfirmed as error:
+    except UnconfirmedError as error:
         # With retry_unconfirmed=False the producer never sends such a message again by itself.
         return f"order {order}: an nsqd may have it or not; look before charging again ({error})"
-    except Refused as error:
+    except RefusedError as error:
         return f"order {order}: nsqd does not want it, and never will ({error.code})"
     return f"order {order}: published"
 

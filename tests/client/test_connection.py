@@ -12,10 +12,10 @@ from pumpline.client.connection.connection import WATER_MARK_BYTES, NsqdConnecti
 from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import (
     ConnectError,
-    ConnectionClosed,
+    ConnectionClosedError,
     PumplineError,
     ServerError,
-    Stalled,
+    StalledError,
 )
 from pumpline.core.protocol import commands
 from pumpline.core.protocol.frames import HEARTBEAT, OK, RESPONSE, encode_frame
@@ -95,7 +95,7 @@ async def test_a_fatal_error_ends_the_connection_and_is_the_reason(
     behind = connection.request(commands.pub(topic, b"m"))
     with pytest.raises(ServerError, match="E_BAD_TOPIC"):
         await refused
-    with pytest.raises(ConnectionClosed, match="E_BAD_TOPIC"):
+    with pytest.raises(ConnectionClosedError, match="E_BAD_TOPIC"):
         await behind
     await owner.closed.wait()
     (reason,) = owner.reasons
@@ -144,10 +144,10 @@ async def test_a_closed_connection_takes_no_requests(
 ) -> None:
     await connection.close()
     connection.write(commands.NOP)
-    with pytest.raises(ConnectionClosed) as caught:
+    with pytest.raises(ConnectionClosedError) as caught:
         await connection.request(commands.pub(topic, b"m"))
     assert not caught.value.sent
-    with pytest.raises(ConnectionClosed):
+    with pytest.raises(ConnectionClosedError):
         await connection.drain()
 
 
@@ -161,14 +161,14 @@ async def test_a_cut_connection_fails_what_is_open(proxy: Proxy, owner: Owner, t
     await asyncio.sleep(0)  # written
     await asyncio.sleep(0)
     proxy.cut()
-    with pytest.raises(ConnectionClosed) as caught:
+    with pytest.raises(ConnectionClosedError) as caught:
         await sent
     assert caught.value.sent
-    with pytest.raises(ConnectionClosed) as caught:
+    with pytest.raises(ConnectionClosedError) as caught:
         await connection.request(commands.pub(topic, b"m"))
     assert not caught.value.sent
     await owner.closed.wait()
-    assert isinstance(owner.reasons[0], ConnectionClosed)
+    assert isinstance(owner.reasons[0], ConnectionClosedError)
 
 
 async def test_what_never_left_is_known_not_to_be_sent(
@@ -177,7 +177,7 @@ async def test_what_never_left_is_known_not_to_be_sent(
     connection = await owner.open(proxy.address)
     answer = connection.request(commands.pub(topic, b"m"))
     connection.abort(None)  # before the loop could write it
-    with pytest.raises(ConnectionClosed) as caught:
+    with pytest.raises(ConnectionClosedError) as caught:
         await answer
     assert not caught.value.sent
 
@@ -191,10 +191,10 @@ async def test_a_silent_server_is_dropped(proxy: Proxy, owner: Owner, topic: str
         proxy.stall(DOWN)
     else:
         proxy.half_open()
-    with pytest.raises(Stalled):
+    with pytest.raises(StalledError):
         await connection.request(commands.pub(topic, b"m"))
     await owner.closed.wait()
-    assert isinstance(owner.reasons[0], Stalled)
+    assert isinstance(owner.reasons[0], StalledError)
 
 
 @pytest.mark.slow
@@ -213,12 +213,12 @@ async def test_a_server_that_takes_nothing_is_waited_for_and_then_dropped(
 ) -> None:
     connection = await owner.open(proxy.address, Settings(write_timeout_s=0.2))
     proxy.stall()
-    with pytest.raises(ConnectionClosed):
+    with pytest.raises(ConnectionClosedError):
         while True:
             await connection.drain()
             connection.request(commands.pub(topic, b"x" * (WATER_MARK_BYTES // 2)))
             await asyncio.sleep(0)
-    assert isinstance(connection.reason, Stalled)
+    assert isinstance(connection.reason, StalledError)
 
 
 async def test_a_slow_server_is_only_waited_for(proxy: Proxy, owner: Owner, topic: str) -> None:

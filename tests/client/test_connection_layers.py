@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pumpline.client.connection.settings import Settings
-from pumpline.client.errors import AuthRequired, ConnectError
+from pumpline.client.errors import AuthRequiredError, ConnectError
 from tests.kit.auth_server import REFUSED, AuthorityServer, grant
 from tests.kit.certificates import Authority, client_context
 from tests.kit.client.owner import Owner, publish_and_consume
@@ -105,5 +105,5 @@ async def test_auth_with_the_wrong_secret(auth_nsqd: Nsqd, owner: Owner) -> None
 
 
 async def test_auth_without_a_secret(auth_nsqd: Nsqd, owner: Owner) -> None:
-    with pytest.raises(AuthRequired):
+    with pytest.raises(AuthRequiredError):
         await owner.open(auth_nsqd.tcp_address, Settings())

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pumpline.client import Consumer, Message, Producer, Refused, Unconfirmed
+from pumpline.client import Consumer, Message, Producer, RefusedError, UnconfirmedError
 from pumpline.core.messages.frame import encode_message
 from pumpline.core.protocol.frames import ERROR, OK, RESPONSE, encode_frame
 from tests.client.test_discovery import answering, with_length
@@ -109,7 +109,7 @@ async def test_an_answer_that_is_not_ok_confirms_nothing() -> None:
         await client.gone()
 
     async with scripted(mumble) as odd, Producer(odd, retry_unconfirmed=False) as producer:
-        with pytest.raises(Unconfirmed, match="CLOSE_WAIT"):
+        with pytest.raises(UnconfirmedError, match="CLOSE_WAIT"):
             await producer.publish("t", b"m")
         assert producer.published == 0
 
@@ -127,7 +127,7 @@ async def test_answers_nobody_waits_for_confirm_nothing() -> None:
 
     async with scripted(talk) as odd, Producer(odd) as producer:
         await has_read.wait()
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             await producer.publish("t", b"m")
 
 

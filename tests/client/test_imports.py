@@ -37,14 +37,14 @@ def test_snappy_without_its_library_says_what_to_install() -> None:
     program = """
 import asyncio, sys
 sys.modules["cramjam"] = None  # as if it were not installed
-from pumpline.client import MissingExtra, Producer, Settings
+from pumpline.client import MissingExtraError, Producer, Settings
 async def main():
     server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
         async with Producer(f"127.0.0.1:{port}", settings=Settings(snappy=True)):
             pass
-    except MissingExtra as error:
+    except MissingExtraError as error:
         print(error)
 asyncio.run(main())
 """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.client import Producer, Refused
+from pumpline.client import Producer, RefusedError
 from pumpline.core.protocol.frames import ERROR, RESPONSE, encode_frame
 from tests.kit.client.consuming import left, publish, until
 from tests.kit.client.scripted import Client, scripted
@@ -32,7 +32,7 @@ async def test_nsqds_limit_is_learnt_once_and_good_messages_go_on(
                 got = await outcomes(producer, topic, [GOOD, BIG] * 10)
                 assert got[::2] == [None] * 10
                 for error in got[1::2]:
-                    assert isinstance(error, Refused)
+                    assert isinstance(error, RefusedError)
                     assert error.code == "E_BAD_MESSAGE"
                     assert "2000 > 1000" in str(error)
             assert proxy.accepted == 2, "only the first refusal costs a connection"
@@ -52,12 +52,12 @@ async def test_an_nsqd_that_tells_its_limit_is_never_sent_more(topic: str) -> No
         Producer(address) as producer,
     ):
         got = await outcomes(producer, topic, [GOOD, BIG, GOOD])
-        assert [type(each) for each in got] == [type(None), Refused, type(None)]
-        with pytest.raises(Refused, match="2000 > 1000"):
+        assert [type(each) for each in got] == [type(None), RefusedError, type(None)]
+        with pytest.raises(RefusedError, match="2000 > 1000"):
             await producer.publish(topic, BIG)
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             await producer.publish(topic, BIG, defer=1)
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             await producer.publish_many(topic, [GOOD, BIG])
     assert len(lines) == 1
 
@@ -78,10 +78,10 @@ async def test_without_a_number_the_large_ones_are_sent_last(topic: str) -> None
     async with scripted(refuse) as address, Producer(address) as producer:
         got = await outcomes(producer, topic, [BIG, GOOD, GOOD, BIG, GOOD])
         assert [type(each) for each in got] == [
-            Refused,
+            RefusedError,
             type(None),
             type(None),
-            Refused,
+            RefusedError,
             type(None),
         ]
 
@@ -89,7 +89,7 @@ async def test_without_a_number_the_large_ones_are_sent_last(topic: str) -> None
 async def test_a_restart_may_bring_another_limit(tmp_path: Path, topic: str) -> None:
     with Nsqd(tmp_path / "data", [f"--max-msg-size={LIMIT}"]) as nsqd:
         async with Producer(nsqd.tcp_address) as producer:
-            with pytest.raises(Refused):
+            with pytest.raises(RefusedError):
                 await producer.publish(topic, BIG)
             await until(lambda: producer.connected)
             nsqd.stop()

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.client import ConnectError, NotSent, Producer, Refused, Settings, Unconfirmed
+from pumpline.client import (
+    ConnectError,
+    NotSentError,
+    Producer,
+    RefusedError,
+    Settings,
+    UnconfirmedError,
+)
 from pumpline.client.publishing.bodies import TAKEN_AT_ONCE
 from pumpline.core.protocol.frames import ERROR, OK, encode_frame
 from tests.kit.client.consuming import CHANNEL, drain, until
@@ -149,7 +156,7 @@ def test_options_nothing_could_be_published_with_are_refused(words: dict[str, fl
 
 async def test_a_refusal_says_why(nsqd: Nsqd, topic: str) -> None:
     async with Producer(nsqd.tcp_address, message_bytes_max=2 << 20) as producer:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             await producer.publish(topic, b"x" * (3 << 19))
         assert caught.value.code == "E_BAD_MESSAGE"
         await producer.publish(topic, b"fine")
@@ -161,7 +168,7 @@ async def test_one_bad_message_does_not_take_its_batch_with_it(nsqd: Nsqd, topic
         outcomes = await asyncio.gather(
             *(producer.publish(topic, body) for body in bodies), return_exceptions=True
         )
-    assert isinstance(outcomes[2], Refused)
+    assert isinstance(outcomes[2], RefusedError)
     assert outcomes[:2] + outcomes[3:] == [None] * 3
     received = drain(nsqd, topic, topic_stats(nsqd, topic)["message_count"])
     assert set(received) == {b"a", b"b", b"c"}
@@ -177,7 +184,7 @@ async def test_what_came_behind_a_refused_message_was_not_published_and_is_sent_
         outcomes = await asyncio.gather(
             *(producer.publish(topic, body) for body in bodies), return_exceptions=True
         )
-    assert isinstance(outcomes[0], Refused)
+    assert isinstance(outcomes[0], RefusedError)
     assert outcomes[1:] == [None, None]
     assert drain(nsqd, topic, 2) == Counter([b"a", b"b"])
 
@@ -196,7 +203,7 @@ async def test_messages_of_a_refused_batch_have_no_more_time_than_others() -> No
         await client.gone()
 
     async def publish(topic: str, name: str) -> None:
-        with pytest.raises((NotSent, Unconfirmed)):
+        with pytest.raises((NotSentError, UnconfirmedError)):
             await producer.publish(topic, b"m")
         ended.append(name)
 
@@ -330,7 +337,7 @@ async def test_what_was_never_sent_is_known_not_to_be(proxy: Proxy, topic: str) 
         proxy.refuse()
         proxy.cut()
         await connected(producer, 0)
-        with pytest.raises(NotSent):
+        with pytest.raises(NotSentError):
             await producer.publish(topic, b"m")
 
 
@@ -343,7 +350,7 @@ async def test_what_was_sent_and_not_answered_is_unconfirmed(
         sent = proxy.bytes_up
         await proxy.until(lambda: proxy.bytes_up > sent)
         proxy.cut()
-        with pytest.raises(Unconfirmed):
+        with pytest.raises(UnconfirmedError):
             await publishing
         assert producer.retried == 0
     assert drain(nsqd, topic, 1) == Counter([b"m"])  # it was published
@@ -357,7 +364,7 @@ async def test_what_is_unconfirmed_stays_so_when_time_is_up(proxy: Proxy, topic:
         await proxy.until(lambda: proxy.bytes_up > sent)
         proxy.refuse()
         proxy.cut()
-        with pytest.raises(Unconfirmed):
+        with pytest.raises(UnconfirmedError):
             await publishing
 
 
@@ -369,7 +376,7 @@ async def test_publish_many_says_how_much_is_confirmed(proxy: Proxy, topic: str)
         await producer.publish_many(topic, bodies())
         proxy.refuse()
         proxy.cut()
-        with pytest.raises((NotSent, Unconfirmed)) as caught:
+        with pytest.raises((NotSentError, UnconfirmedError)) as caught:
             await producer.publish_many(topic, bodies())
         assert caught.value.confirmed == 0
 
@@ -396,7 +403,7 @@ async def test_publish_many_takes_no_more_than_there_is_room_for(proxy: Proxy, t
 
     async with Producer(proxy.address, pending_bytes_max=1 << 20, timeout_s=1.0) as producer:
         proxy.stall()
-        with pytest.raises((NotSent, Unconfirmed)):
+        with pytest.raises((NotSentError, UnconfirmedError)):
             await producer.publish_many(topic, bodies())
         proxy.resume()
     assert taken <= 2 * TAKEN_AT_ONCE
@@ -408,7 +415,7 @@ async def test_waiting_for_room_ends_in_time(proxy: Proxy, topic: str) -> None:
         outcomes = await asyncio.gather(
             *(producer.publish(topic, b"x" * 500) for _ in range(2)), return_exceptions=True
         )
-        assert {type(each) for each in outcomes} == {Unconfirmed, NotSent}
+        assert {type(each) for each in outcomes} == {UnconfirmedError, NotSentError}
 
 
 async def test_a_cancelled_publish_is_not_sent_later(proxy: Proxy, nsqd: Nsqd, topic: str) -> None:
@@ -462,7 +469,7 @@ async def test_a_producer_that_is_not_open_says_so(nsqd: Nsqd) -> None:
         await producer.publish("t", b"m")
     async with producer:
         pass
-    with pytest.raises(NotSent, match="closed"):
+    with pytest.raises(NotSentError, match="closed"):
         await producer.publish("t", b"m")
     await producer.close()
 

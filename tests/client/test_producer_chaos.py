@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.client import NotSent, Producer, PublishError, Unconfirmed
+from pumpline.client import NotSentError, Producer, PublishError, UnconfirmedError
 from tests.kit.client.chaos import KINDS, trouble
 from tests.kit.client.consuming import CHANNEL, publish
 from tests.kit.daemons import Nsqd
@@ -41,9 +41,9 @@ async def test_what_is_said_of_every_message_is_true(
                     else:
                         await producer.publish_many(topic, bodies)
                 confirmed.update(bodies)
-            except NotSent:
+            except NotSentError:
                 refused.update(bodies)
-            except (Unconfirmed, TimeoutError):
+            except (UnconfirmedError, TimeoutError):
                 doubtful.update(bodies)
             await asyncio.sleep(dice.random() * 0.01)
 

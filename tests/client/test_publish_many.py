@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from pumpline import sync
-from pumpline.client import Producer, PublishError, Unconfirmed
+from pumpline.client import Producer, PublishError, UnconfirmedError
 from pumpline.core.protocol.frames import RESPONSE, encode_frame
 from tests.kit.client.scripted import Client, scripted
 
@@ -31,14 +31,14 @@ def producer(address: str) -> Producer:
 
 async def test_what_was_sent_is_unconfirmed_when_the_rest_found_no_room() -> None:
     async with scripted(swallow) as address, producer(address) as many:
-        with pytest.raises(Unconfirmed) as failed:
+        with pytest.raises(UnconfirmedError) as failed:
             await many.publish_many("t", MANY)
         assert failed.value.confirmed == 0
 
 
 async def test_what_was_confirmed_is_counted_beside_what_is_unconfirmed() -> None:
     async with scripted(answer_one) as address, producer(address) as many:
-        with pytest.raises(Unconfirmed) as failed:
+        with pytest.raises(UnconfirmedError) as failed:
             await many.publish_many("t", MANY)
         assert failed.value.confirmed == many.published > 0
 
@@ -59,7 +59,7 @@ async def test_a_producer_closed_amid_publish_many_tells_what_was_sent() -> None
             while not taken.is_set():
                 await asyncio.sleep(0.001)
         await many.close()
-        with pytest.raises(Unconfirmed):
+        with pytest.raises(UnconfirmedError):
             await publishing
 
 
@@ -74,8 +74,8 @@ async def test_it_is_the_same_without_asyncio() -> None:
             return failed.value
 
     async with scripted(swallow) as address:
-        assert isinstance(await asyncio.to_thread(publish, address), Unconfirmed)
+        assert isinstance(await asyncio.to_thread(publish, address), UnconfirmedError)
     async with scripted(answer_one) as address:
         error = await asyncio.to_thread(publish, address)
-        assert isinstance(error, Unconfirmed)
+        assert isinstance(error, UnconfirmedError)
         assert error.confirmed > 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.client import ConnectError, Message, NotSent, Refused, Settings
+from pumpline.client import ConnectError, Message, NotSentError, RefusedError, Settings
 from pumpline.sync import Consumer, Producer
 from pumpline.sync.loop_thread import loop_thread
 from pumpline.testing import LocalNsqd
@@ -58,18 +58,18 @@ def test_exceptions_come_through(nsqd: Nsqd, topic: str) -> None:
     with Producer(nsqd.tcp_address, message_bytes_max=2 << 20) as producer:
         with pytest.raises(ValueError, match="empty"):
             producer.publish(topic, b"")
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             producer.publish(topic, b"x" * (3 << 19))
         with pytest.raises(ZeroDivisionError):
             producer.publish_many(topic, (b"%d" % (1 // (5 - number)) for number in range(10)))
-    with pytest.raises(NotSent, match="closed"):
+    with pytest.raises(NotSentError, match="closed"):
         producer.publish(topic, b"m")
 
 
 def test_publish_many_says_how_many_are_published(nsqd: Nsqd, topic: str) -> None:
     bodies = [b"x"] * 2000 + [b"x" * (3 << 19)] + [b"x"] * 10
     with Producer(nsqd.tcp_address, message_bytes_max=2 << 20) as producer:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             producer.publish_many(topic, bodies)
         assert caught.value.confirmed == 2000
     assert sum(drain(nsqd, topic, 2000).values()) == 2000
@@ -99,7 +99,7 @@ def test_a_producer_that_is_closed_while_others_publish_stays_closed(
         try:
             while True:
                 producer.publish(topic, b"m")
-        except NotSent as error:
+        except NotSentError as error:
             outcomes.append(error)
 
     threads = [threading.Thread(target=publish_on) for _ in range(8)]

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import quote, urlsplit
 
-from pumpline.client.http_connection import HttpFailure, HttpThread
+from pumpline.client.http_connection import HttpRequestError, HttpThread
 
 POLL_INTERVAL_S = 60.0
 POLL_JITTER = 0.3  # of the interval
@@ -125,9 +125,9 @@ class Discovery:
             if status == 404:  # it does not know the topic
                 return frozenset()
             if status != 200:
-                raise HttpFailure(f"status {status}")
+                raise HttpRequestError(f"status {status}")
             return parse_answer(body)
-        except HttpFailure as error:
+        except HttpRequestError as error:
             logger.warning("nsqlookupd %s: %s", lookupd, error)
             return None
 
@@ -152,12 +152,12 @@ def parse_answer(body: bytes) -> frozenset[str]:
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise HttpFailure("the answer is not JSON") from error
+        raise HttpRequestError("the answer is not JSON") from error
     if isinstance(answer, dict) and isinstance(answer.get("data"), dict):
         answer = answer["data"]  # as nsqlookupd before 1.0 wrapped it
     producers = answer.get("producers") if isinstance(answer, dict) else None
     if not isinstance(producers, list):
-        raise HttpFailure("the answer names no producers")
+        raise HttpRequestError("the answer names no producers")
     addresses = [_address(producer) for producer in producers]
     if bad := addresses.count(None):
         logger.warning("%d of %d nsqds in an answer have no usable address", bad, len(addresses))

@@ -1,17 +1,17 @@
 """Everything the client raises on purpose.
 
-| type             | when                                                                     |
-|------------------|--------------------------------------------------------------------------|
-| ConnectError     | a connection could not be opened                                         |
-| MissingExtra     | ... because a library for a feature is not installed                     |
-| AuthRequired     | ... because nsqd wants a secret and there is none in the settings        |
-| ConnectionClosed | a connection that was open has ended                                     |
-| Stalled          | ... by us, because nsqd sent or took nothing for too long                |
-| ServerError      | nsqd sent an error frame                                                 |
-| PublishError     | a message was not published, or it is not known whether it was           |
-| NotSent          | ... it was not: it did not reach nsqd, or nsqd did not read it           |
-| Refused          | ... it was not: nsqd said no                                             |
-| Unconfirmed      | ... unknown: it was sent, and the connection ended before the answer     |
+| type                  | when                                                                   |
+|-----------------------|------------------------------------------------------------------------|
+| ConnectError          | a connection could not be opened                                       |
+| MissingExtraError     | ... because a library for a feature is not installed                   |
+| AuthRequiredError     | ... because nsqd wants a secret and there is none in the settings      |
+| ConnectionClosedError | a connection that was open has ended                                   |
+| StalledError          | ... by us, because nsqd sent or took nothing for too long              |
+| ServerError           | nsqd sent an error frame                                               |
+| PublishError          | a message was not published, or it is not known whether it was         |
+| NotSentError          | ... it was not: it did not reach nsqd, or nsqd did not read it         |
+| RefusedError          | ... it was not: nsqd said no                                           |
+| UnconfirmedError      | ... unknown: it was sent, and the connection ended before the answer   |
 
 Wrong arguments (a bad topic name, an empty body) are ValueErrors, and those of a wrong type are
 TypeErrors, before anything is sent.
@@ -28,15 +28,15 @@ class ConnectError(PumplineError, ConnectionError):
     """A connection could not be opened."""
 
 
-class MissingExtra(ConnectError):
+class MissingExtraError(ConnectError):
     """A feature needs a library that is not installed; the text says which."""
 
 
-class AuthRequired(ConnectError):
+class AuthRequiredError(ConnectError):
     """nsqd wants a secret, and the settings have none."""
 
 
-class ConnectionClosed(PumplineError, ConnectionError):
+class ConnectionClosedError(PumplineError, ConnectionError):
     """A connection has ended."""
 
     def __init__(self, text: str, *, sent: bool = True) -> None:
@@ -45,7 +45,7 @@ class ConnectionClosed(PumplineError, ConnectionError):
         """Of a request: whether any of it may have left before the connection ended."""
 
 
-class Stalled(ConnectionClosed):
+class StalledError(ConnectionClosedError):
     """nsqd sent nothing, or took nothing, for too long."""
 
 
@@ -75,11 +75,11 @@ class PublishError(PumplineError):
     """Of a `publish_many`: how many of its messages are known to be published."""
 
 
-class NotSent(PublishError):
+class NotSentError(PublishError):
     """The message was not published: it never reached an nsqd."""
 
 
-class Refused(PublishError):
+class RefusedError(PublishError):
     """The message was not published: nsqd refused it."""
 
     def __init__(self, error: ServerError) -> None:
@@ -87,13 +87,13 @@ class Refused(PublishError):
         self.code = error.code
 
 
-class Unconfirmed(PublishError):
+class UnconfirmedError(PublishError):
     """The message was sent, and no answer came: it may have been published or not."""
 
 
 def less_certain(first: PublishError, another: PublishError) -> PublishError:
-    """The one to raise for both: an Unconfirmed must not hide behind what is certainly not sent."""
-    is_hidden = isinstance(another, Unconfirmed) and not isinstance(first, Unconfirmed)
+    """The one to raise for both: UnconfirmedError, if either is one."""
+    is_hidden = isinstance(another, UnconfirmedError) and not isinstance(first, UnconfirmedError)
     return another if is_hidden else first
 
 

@@ -12,7 +12,7 @@ that read a large answer into memory of their own. `HttpThread` is the way in fo
 | silence         | `timeout_s`, for connecting and for each read or write                  |
 | the whole of it | `HttpThread`'s `timeout_s`; it aborts the connection when time is up    |
 
-Every failure is an `HttpFailure`, with the exception of the standard library as its cause. Follows
+Every failure is an `HttpRequestError`, with the exception of the standard library as its cause. Follows
 no redirects and knows no proxies. Must not know what is asked for.
 """
 
@@ -42,7 +42,7 @@ NewTlsContext = Callable[[], ssl.SSLContext]
 _FAILURES = (OSError, HTTPException, ValueError)  # ValueError: a chunk's size is not a number
 
 
-class HttpFailure(OSError):
+class HttpRequestError(OSError):
     """There is no usable answer; the text says why."""
 
 
@@ -126,7 +126,7 @@ class HttpClientConnection:
             body += piece[:count]
             if len(body) > bytes_max:
                 self.close()
-                raise HttpFailure(f"the answer is over the limit of {bytes_max:,} bytes")
+                raise HttpRequestError(f"the answer is over the limit of {bytes_max:,} bytes")
         return bytes(body)
 
     def read_start(self, bytes_max: int) -> bytes:
@@ -188,11 +188,11 @@ class HttpClientConnection:
             raise self._failed(IncompleteRead(b"", response.length))
         return count
 
-    def _failed(self, error: Exception) -> HttpFailure:
+    def _failed(self, error: Exception) -> HttpRequestError:
         self.close()
         if isinstance(error, TimeoutError):
-            return HttpFailure(f"no answer within {self._timeout_s:g} s")
-        return HttpFailure(_text_of(error))
+            return HttpRequestError(f"no answer within {self._timeout_s:g} s")
+        return HttpRequestError(_text_of(error))
 
 
 def _text_of(error: Exception) -> str:
@@ -250,9 +250,9 @@ class HttpThread:
     async def get(
         self, *, headers: Mapping[str, str], timeout_s: float, bytes_max: int
     ) -> HttpAnswer:
-        """HttpFailure if there is no answer in time; a cancelled request is aborted."""
+        """HttpRequestError if there is no answer in time; a cancelled request is aborted."""
         if self._is_asking:
-            raise HttpFailure("it has not answered the last request yet")
+            raise HttpRequestError("it has not answered the last request yet")
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[HttpAnswer] = loop.create_future()
         connection = HttpClientConnection(self._origin, timeout_s=timeout_s, tls=self._tls)
@@ -292,7 +292,7 @@ class HttpThread:
             async with asyncio.timeout(timeout_s):
                 return await answered
         except TimeoutError:
-            raise HttpFailure(f"no answer within {timeout_s:g} s") from None
+            raise HttpRequestError(f"no answer within {timeout_s:g} s") from None
         finally:
             if not answered.done() or answered.cancelled():
                 connection.abort()

@@ -228,7 +228,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class ClientClosed(Exception):
+class ClientClosedError(Exception):
     """The client was closed for good and cannot be started again."""
 
 
@@ -263,7 +263,7 @@ class PerProcess(Generic[T]):
     def started(self) -> tuple[LoopThread, T]:
         while True:
             if self._is_over:
-                raise ClientClosed
+                raise ClientClosedError
             thread = loop_thread()
             new = (thread, LoopCall(thread.loop, self._start))
             # One step, which no thread and no signal handler comes in between.

@@ -11,10 +11,10 @@ from pumpline import client
 from pumpline.client.connection.address import list_of_addresses
 from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay
-from pumpline.client.errors import NotSent, PublishError, less_certain
+from pumpline.client.errors import NotSentError, PublishError, less_certain
 from pumpline.client.publishing.bodies import Body, blocks
 from pumpline.client.publishing.producer import BODY_BYTES_MAX
-from pumpline.sync.loop_thread import ClientClosed, LoopCall, LoopThread, PerProcess, result_of
+from pumpline.sync.loop_thread import ClientClosedError, LoopCall, LoopThread, PerProcess, result_of
 
 CHUNKS_UNDER_WAY_MAX = 4  # of publish_many: enough that neither thread waits for the other
 
@@ -117,8 +117,8 @@ class Producer:
     def _started(self) -> tuple[LoopThread, client.Producer]:
         try:
             return self._client.started()
-        except ClientClosed:
-            raise NotSent("not sent: the producer is closed") from None
+        except ClientClosedError:
+            raise NotSentError("not sent: the producer is closed") from None
 
 
 def _count(under_way: deque[tuple[int, LoopCall[None]]]) -> int:

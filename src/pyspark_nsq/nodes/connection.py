@@ -20,7 +20,7 @@ from http.client import BadStatusLine, RemoteDisconnected
 from socket import gethostname
 from urllib.parse import quote
 
-from pumpline.client.http_connection import HttpClientConnection, HttpFailure
+from pumpline.client.http_connection import HttpClientConnection, HttpRequestError
 from pyspark_nsq.errors import BadOption, NodeRefused, NsqError, Unreachable, Untrusted
 from pyspark_nsq.options import TOKEN, TOKEN_CHARS, Connecting
 
@@ -110,7 +110,7 @@ class NodeConnection:
         headers = _authorization(self._connecting)
         try:
             self._http.send(method, target, headers=headers, body=body)
-        except HttpFailure as error:
+        except HttpRequestError as error:
             raise self._failed(error) from None
 
     def receive(self) -> None:
@@ -120,7 +120,7 @@ class NodeConnection:
             if status == 200:
                 return
             text = self._http.read_start(ERROR_BYTES_MAX)
-        except HttpFailure as error:
+        except HttpRequestError as error:
             raise self._failed(error) from None
         raise self._refused(status, text)
 
@@ -132,14 +132,14 @@ class NodeConnection:
         """The body of the answer, of at most JSON_BYTES_MAX."""
         try:
             return self._http.read(JSON_BYTES_MAX)
-        except HttpFailure as error:
+        except HttpRequestError as error:
             raise self._failed(error) from None
 
     def read_into(self, view: memoryview) -> None:
         """Fill `view` with the body, which must have this size."""
         try:
             self._http.read_into(view)
-        except HttpFailure as error:
+        except HttpRequestError as error:
             raise self._failed(error) from None
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class NodeConnection:
         timeout_s = connecting.request_timeout_s
         return HttpClientConnection(self.address, timeout_s=timeout_s, tls=lambda: _tls(connecting))
 
-    def _failed(self, error: HttpFailure) -> NsqError:
+    def _failed(self, error: HttpRequestError) -> NsqError:
         """Untrusted, BadOption, or Unreachable, which is worth another try."""
         cause = error.__cause__
         if isinstance(cause, ssl.SSLCertVerificationError):

@@ -8,8 +8,8 @@ that is left is consumed, and the books must balance:
 | entry      | means                                   | must hold in the end                      |
 |------------|-----------------------------------------|-------------------------------------------|
 | confirmed  | `publish` has returned                  | was handled                               |
-| doubtful   | Unconfirmed, or the call was cancelled  | nothing                                   |
-| not_sent   | NotSent or Refused                      | was never delivered                       |
+| doubtful   | UnconfirmedError, or the call was cancelled  | nothing                                   |
+| not_sent   | NotSentError or RefusedError                      | was never delivered                       |
 | partly     | `confirmed` of an error                 | so many messages of the call were handled |
 
 Knows the client as users do.
@@ -26,10 +26,10 @@ from pumpline.client import (
     Consumer,
     ConsumerOptions,
     Message,
-    NotSent,
+    NotSentError,
     Producer,
     PublishError,
-    Refused,
+    RefusedError,
     Settings,
 )
 from tests.kit.client.chaos import KINDS, trouble
@@ -159,7 +159,7 @@ class Ledger:
                 books.doubtful.update(bodies)
             except PublishError as error:
                 books.partly.append((bodies, error.confirmed))
-                is_certain = isinstance(error, NotSent | Refused) and not error.confirmed
+                is_certain = isinstance(error, NotSentError | RefusedError) and not error.confirmed
                 (books.not_sent if is_certain else books.doubtful).update(bodies)
             await asyncio.sleep(dice.random() * 0.01)
 

@@ -10,7 +10,7 @@ import multiprocessing
 import sys
 from pathlib import Path
 
-from pumpline.client import ConsumerOptions, NotSent, PublishError, Refused
+from pumpline.client import ConsumerOptions, NotSentError, PublishError, RefusedError
 from pumpline.sync import Consumer, Producer
 from tests.kit.client.consuming import CHANNEL
 
@@ -38,7 +38,7 @@ def publish(producer: Producer, topic: str, name: str, path: Path) -> None:
             try:
                 producer.publish(topic, body.encode())
                 told.write(f"C {body}\n")
-            except (NotSent, Refused):
+            except (NotSentError, RefusedError):
                 told.write(f"N {body}\n")
             except (PublishError, ConnectionError) as error:
                 kind = "D" if isinstance(error, PublishError) else "N"

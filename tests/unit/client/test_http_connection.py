@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pumpline.client.http_connection import HttpClientConnection, HttpFailure, HttpThread, ask_once
+from pumpline.client.http_connection import (
+    HttpClientConnection,
+    HttpRequestError,
+    HttpThread,
+    ask_once,
+)
 
 OK = b"HTTP/1.1 200 OK\r\n"
 LIMITS = {"timeout_s": 10.0, "bytes_max": 1000}
@@ -69,7 +74,7 @@ def test_a_connection_is_kept_for_the_next_request() -> None:
         assert connection.ask("GET", "/", bytes_max=10) == (200, b"one")
         assert connection.is_open
         assert connection.ask("GET", "/", bytes_max=10) == (200, b"two")
-        with pytest.raises(HttpFailure):
+        with pytest.raises(HttpRequestError):
             connection.ask("GET", "/", bytes_max=10)
         assert not connection.is_open
 
@@ -98,7 +103,7 @@ def test_a_body_is_read_into_memory_of_the_caller() -> None:
     ids=["length", "to the end", "chunk", "claimed", "negative chunk"],
 )
 def test_an_answer_over_the_limit_is_not_kept_in_memory(answer: bytes) -> None:
-    with serving(saying(answer)) as url, pytest.raises(HttpFailure):
+    with serving(saying(answer)) as url, pytest.raises(HttpRequestError):
         ask_once("GET", url, timeout_s=10, bytes_max=1000)
 
 
@@ -113,7 +118,7 @@ def test_an_answer_over_the_limit_is_not_kept_in_memory(answer: bytes) -> None:
     ],
 )
 def test_a_bad_answer_is_told_in_words(answer: bytes, text: str) -> None:
-    with serving(saying(answer)) as url, pytest.raises(HttpFailure, match=text):
+    with serving(saying(answer)) as url, pytest.raises(HttpRequestError, match=text):
         ask_once("GET", url, timeout_s=10, bytes_max=1000)
 
 
@@ -139,7 +144,7 @@ def test_a_server_that_refuses_a_body_half_way_is_still_heard() -> None:
 
 
 def test_a_silent_server_is_waited_for_as_long_as_was_said() -> None:
-    with serving(silent) as url, pytest.raises(HttpFailure, match="no answer within"):
+    with serving(silent) as url, pytest.raises(HttpRequestError, match="no answer within"):
         ask_once("GET", url, timeout_s=0.05, bytes_max=1000)
 
 
@@ -154,7 +159,7 @@ async def test_the_event_loop_gets_the_answer() -> None:
 
 
 async def test_nobody_listening_is_an_error(unused_tcp_port: int) -> None:
-    with pytest.raises(HttpFailure):
+    with pytest.raises(HttpRequestError):
         await HttpThread(f"http://127.0.0.1:{unused_tcp_port}/").get(headers={}, **LIMITS)
 
 
@@ -169,7 +174,7 @@ def dripping(client: socket.socket) -> None:
 
 @pytest.mark.parametrize("serve", [silent, dripping])
 async def test_an_answer_has_a_time_limit_as_a_whole(serve: Serve) -> None:
-    with serving(serve) as url, pytest.raises(HttpFailure, match=r"no answer within 0\.2 s"):
+    with serving(serve) as url, pytest.raises(HttpRequestError, match=r"no answer within 0\.2 s"):
         await HttpThread(url).get(headers={}, timeout_s=0.2, bytes_max=1000)
 
 
@@ -186,7 +191,7 @@ async def test_a_request_that_is_given_up_is_aborted_and_its_thread_ends() -> No
         http = HttpThread(url)
         task = asyncio.create_task(http.get(headers={}, timeout_s=60, bytes_max=1000))
         assert await asyncio.to_thread(asked.wait, 10)
-        with pytest.raises(HttpFailure, match="has not answered the last request"):
+        with pytest.raises(HttpRequestError, match="has not answered the last request"):
             await http.get(headers={}, timeout_s=60, bytes_max=1000)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

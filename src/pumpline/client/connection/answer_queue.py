@@ -8,7 +8,7 @@ parse, was certainly not carried out. Knows no socket.
 from collections import deque
 from collections.abc import Callable
 
-from pumpline.client.errors import ConnectionClosed, ServerError
+from pumpline.client.errors import ConnectionClosedError, ServerError
 from pumpline.core.protocol.errors import (
     E_BAD_BODY,
     E_BAD_CHANNEL,
@@ -51,7 +51,7 @@ class AnswerQueue:
         self._expected.popleft()(b"", error)
         return True
 
-    def fail(self, new_error: Callable[[bool], ConnectionClosed]) -> None:
+    def fail(self, new_error: Callable[[bool], ConnectionClosedError]) -> None:
         """The connection has ended. `new_error` is told whether nsqd may have the request."""
         sent = 0 if self._is_cut_off else len(self._expected) - self._unsent
         expected, self._expected = self._expected, deque()

@@ -27,10 +27,10 @@ from pumpline.client.connection.settings import Negotiated, Settings
 from pumpline.client.connection.stall_timers import StallTimers
 from pumpline.client.errors import (
     ConnectError,
-    ConnectionClosed,
+    ConnectionClosedError,
     PumplineError,
     ServerError,
-    Stalled,
+    StalledError,
 )
 from pumpline.core.protocol import commands
 from pumpline.core.protocol.frames import ERROR, MAGIC_V2
@@ -127,7 +127,7 @@ class NsqdConnection(asyncio.Protocol):
             if isinstance(error, TimeoutError):
                 text = f"{address}: not connected within {settings.connect_timeout_s:g} s"
                 raise ConnectError(text) from error
-            if isinstance(error, ConnectionClosed):
+            if isinstance(error, ConnectionClosedError):
                 raise ConnectError(str(error)) from error
             if isinstance(error, OSError | PumplineError | UpgradeError | EndOfStream):
                 raise ConnectError(f"{address}: {_cause(error)}") from error
@@ -169,7 +169,7 @@ class NsqdConnection(asyncio.Protocol):
         self._output += what
 
     def ask(self, command: bytes, on_answer: OnAnswer) -> None:
-        """Send a command that nsqd answers, or else with ServerError or ConnectionClosed."""
+        """Send a command that nsqd answers, or else with ServerError or ConnectionClosedError."""
         if self.is_closed or self._closing:
             on_answer(b"", self._closed_error(sent=False))
             return
@@ -365,18 +365,22 @@ class NsqdConnection(asyncio.Protocol):
         self._ended.set()
 
     def _abort_stalled(self, text: str) -> None:
-        self.abort(Stalled(f"{self.address}: {text}"))
+        self.abort(StalledError(f"{self.address}: {text}"))
 
-    def _closed(self, text: str) -> ConnectionClosed:
-        return ConnectionClosed(f"{self.address}: {text}")
+    def _closed(self, text: str) -> ConnectionClosedError:
+        return ConnectionClosedError(f"{self.address}: {text}")
 
-    def _closed_error(self, *, sent: bool) -> ConnectionClosed:
+    def _closed_error(self, *, sent: bool) -> ConnectionClosedError:
         """The error of a request that is not answered."""
         reason = self.reason
         if reason is None:
-            return ConnectionClosed(f"{self.address}: the connection is closed", sent=sent)
-        kind = Stalled if isinstance(reason, Stalled) else ConnectionClosed
-        text = str(reason) if isinstance(reason, ConnectionClosed) else f"{self.address}: {reason}"
+            return ConnectionClosedError(f"{self.address}: the connection is closed", sent=sent)
+        kind = StalledError if isinstance(reason, StalledError) else ConnectionClosedError
+        text = (
+            str(reason)
+            if isinstance(reason, ConnectionClosedError)
+            else f"{self.address}: {reason}"
+        )
         error = kind(text, sent=sent)
         error.__cause__ = reason
         return error

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from pumpline.client.connection.settings import Negotiated, Settings
 from pumpline.client.errors import (
-    AuthRequired,
+    AuthRequiredError,
     ConnectError,
-    ConnectionClosed,
-    MissingExtra,
+    ConnectionClosedError,
+    MissingExtraError,
     ServerError,
 )
 from pumpline.core.protocol import commands
@@ -45,7 +45,7 @@ class Handshake:
 
     def end(self, reason: Exception | None) -> None:
         """Nothing more will come."""
-        self._end = reason or ConnectionClosed(f"{self._address}: closed while it was opened")
+        self._end = reason or ConnectionClosedError(f"{self._address}: closed while it was opened")
         self._arrived.set()
 
     def take_plain(self) -> bytes:
@@ -77,7 +77,7 @@ class Handshake:
 
     async def _authenticate(self, secret: bytes) -> None:
         if not secret:
-            raise AuthRequired(f"{self._address}: nsqd requires an auth_secret")
+            raise AuthRequiredError(f"{self._address}: nsqd requires an auth_secret")
         self._send(commands.auth(secret))
         await self._answer()
 
@@ -163,10 +163,10 @@ class Handshake:
 
 
 def new_compression(settings: Settings) -> Compression | None:
-    """The compression they ask for; MissingExtra if its library is not installed."""
+    """The compression they ask for; MissingExtraError if its library is not installed."""
     try:
         if settings.snappy:
             return Snappy()
         return Deflate(settings.deflate_level) if settings.deflate else None
     except LayerMissing as error:
-        raise MissingExtra(str(error)) from None
+        raise MissingExtraError(str(error)) from None

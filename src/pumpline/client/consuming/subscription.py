@@ -19,7 +19,7 @@ from pumpline.client.consuming.options import ConsumerOptions
 from pumpline.client.consuming.rdy import RDY_MAX, Credit
 from pumpline.client.consuming.rdy_sender import RdySender
 from pumpline.client.delay import milliseconds
-from pumpline.client.errors import ConnectionClosed, PumplineError, ServerError
+from pumpline.client.errors import ConnectionClosedError, PumplineError, ServerError
 from pumpline.client.repeated_warnings import RepeatedWarnings
 from pumpline.core.protocol import commands
 
@@ -155,7 +155,7 @@ class Subscription:
         except TimeoutError:
             text = "%s: left with %d messages not answered"
             logger.warning(text, self.address, self.credit.in_flight)
-        except (ServerError, ConnectionClosed) as error:
+        except (ServerError, ConnectionClosedError) as error:
             logger.info("%s", self._say(error))
 
     async def close(self) -> None:
@@ -181,7 +181,7 @@ class Subscription:
         try:
             await connection.request(commands.sub(terms.topic, terms.channel))
             if connection.is_closed or self._is_leaving:
-                raise ConnectionClosed(f"nsqd closed the connection: {connection.reason}")
+                raise ConnectionClosedError(f"nsqd closed the connection: {connection.reason}")
         except BaseException:
             connection.abort(None)
             raise
@@ -214,12 +214,12 @@ class Subscription:
 
     def _receive(self, connection: NsqdConnection, records: list[Record]) -> None:
         if connection is not self.connection:
-            connection.abort(ConnectionClosed("nsqd sent messages before it was asked for any"))
+            connection.abort(ConnectionClosedError("nsqd sent messages before it was asked for any"))
             return
         in_flight = self.credit.in_flight + len(records)
         if in_flight > FLOOD_FACTOR * self._rdy_highest + FLOOD_SPARE:
             text = f"nsqd sent {in_flight} messages, and was allowed {self._rdy_highest}"
-            connection.abort(ConnectionClosed(text))
+            connection.abort(ConnectionClosedError(text))
             return
         now = self._loop.time()
         arrival = self._leases.add(self, len(records), now)

@@ -9,7 +9,7 @@ as one MPUB; `publish_many` is the better call for many messages at hand.
 Every message has a limited time (`timeout_s`). Within it, a message that failed is sent again, to
 any nsqd that is up. A message that was sent and not answered is sent again, too, unless
 `retry_unconfirmed` is off: nsqd may then have it twice, since NSQ promises at least once. When the
-time is up, the exception says what is known: NotSent, Refused or Unconfirmed (`errors`).
+time is up, the exception says what is known: NotSentError, RefusedError or UnconfirmedError (`errors`).
 
 Memory is bounded by `pending_bytes_max`: beyond it, `publish` waits.
 
@@ -25,7 +25,7 @@ from typing import Self, cast
 from pumpline.client.connection.address import list_of_addresses, parse_address
 from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay, milliseconds
-from pumpline.client.errors import NotSent, PublishError, less_certain, wrong_name
+from pumpline.client.errors import NotSentError, PublishError, less_certain, wrong_name
 from pumpline.client.publishing.bodies import Body, blocks, bytes_of, check_topic, portions
 from pumpline.client.publishing.nsqds import Nsqds
 from pumpline.client.publishing.publication import MESSAGE_COST_BYTES, Waiter, cost_bytes
@@ -143,7 +143,7 @@ class Producer:
     async def publish(self, topic: str, body: Body, *, defer: Delay | None = None) -> None:
         """Publish a message, to be delivered now or after `defer` (seconds or timedelta).
 
-        Raises NotSent, Refused or Unconfirmed; ValueError if the body cannot be a message.
+        Raises NotSentError, RefusedError or UnconfirmedError; ValueError if the body cannot be a message.
         """
         message = self._checked(topic, body)
         defer_ms = None if defer is None else milliseconds(defer)
@@ -159,7 +159,7 @@ class Producer:
         """Publish messages by MPUB, in as few commands as nsqd's limits allow.
 
         Not all or nothing: `confirmed` of the exception is how many are known to be published.
-        The exception is the first failure, or Unconfirmed if that is true of any of the messages;
+        The exception is the first failure, or UnconfirmedError if that is true of any of the messages;
         no more is taken from `bodies` after it. When a body cannot be a message, or `bodies`
         raises, messages before it may have been published.
         """
@@ -235,7 +235,7 @@ class Producer:
                 await self._queue.budget.take(cost)
         except TimeoutError:
             text = f"not sent: no room for {self._timeout_s:g} s, as nothing was confirmed"
-            raise NotSent(text) from None
+            raise NotSentError(text) from None
         if not self._queue.is_open:  # closed in the meantime; the next in line must learn it, too
             self._queue.budget.give_back(cost)
             raise self._not_open()
@@ -243,7 +243,7 @@ class Producer:
     def _not_open(self) -> Exception:
         if not self._is_started:
             return RuntimeError("the producer is not started: use `async with`, or start()")
-        return NotSent("not sent: the producer is closed")
+        return NotSentError("not sent: the producer is closed")
 
 
 def _checked_addresses(given: str | Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ from math import inf
 
 from pumpline.client.connection.connection import NsqdConnection
 from pumpline.client.connection.settings import Settings
-from pumpline.client.errors import ConnectError, ConnectionClosed, ServerError, Stalled
+from pumpline.client.errors import ConnectError, ConnectionClosedError, ServerError, StalledError
 from pumpline.client.publishing.message_limit import limit_told
 from pumpline.client.publishing.publication import Publication
 from pumpline.client.repeated_warnings import RepeatedWarnings
@@ -131,7 +131,7 @@ class ProducerConnection:
         publication.under_way = False
         self._last_answer_s = self._loop.time()
         if failure is None and data != b"OK":
-            failure = ConnectionClosed(f"{self.address}: nsqd answered {data[:64]!r}")
+            failure = ConnectionClosedError(f"{self.address}: nsqd answered {data[:64]!r}")
             self.drop(failure)  # it does not follow the protocol
         if failure is None:
             self._failures = 0
@@ -151,7 +151,7 @@ class ProducerConnection:
             self._watch = self._loop.call_later(left_s, self._look)
         else:
             timeout_s = self._confirm_timeout_s
-            self.drop(Stalled(f"{self.address}: nsqd confirmed nothing for {timeout_s:g} s"))
+            self.drop(StalledError(f"{self.address}: nsqd confirmed nothing for {timeout_s:g} s"))
 
 
 def _pause_s(failures: int) -> float:

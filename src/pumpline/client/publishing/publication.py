@@ -7,7 +7,13 @@ reached an nsqd, and the last failure. Knows no connection.
 
 import asyncio
 
-from pumpline.client.errors import NotSent, PublishError, Refused, ServerError, Unconfirmed
+from pumpline.client.errors import (
+    NotSentError,
+    PublishError,
+    RefusedError,
+    ServerError,
+    UnconfirmedError,
+)
 from pumpline.core.protocol import commands
 
 MESSAGE_COST_BYTES = 200  # memory of a message besides its body, roughly
@@ -119,10 +125,10 @@ class Publication:
         cause = self.failure
         error: PublishError
         if self.unconfirmed:
-            error = Unconfirmed(f"sent, and not answered: {cause}")
+            error = UnconfirmedError(f"sent, and not answered: {cause}")
         elif isinstance(cause, ServerError):
-            error = Refused(cause)
+            error = RefusedError(cause)
         else:
-            error = NotSent(f"not sent: {cause or 'no nsqd is connected'}")
+            error = NotSentError(f"not sent: {cause or 'no nsqd is connected'}")
         error.__cause__ = cause
         return error

@@ -15,7 +15,7 @@ budget. Must not know sockets, or what users may pass to `publish`.
 import asyncio
 from collections import deque
 
-from pumpline.client.errors import ConnectError, ConnectionClosed, NotSent, ServerError
+from pumpline.client.errors import ConnectError, ConnectionClosedError, NotSentError, ServerError
 from pumpline.client.publishing.bodies import BATCH_MESSAGES_MAX
 from pumpline.client.publishing.byte_budget import ByteBudget
 from pumpline.client.publishing.message_limit import limit_told, too_big
@@ -93,7 +93,7 @@ class PublishQueue:
             if handle is not None:
                 handle.cancel()
         for publication in list(self._pending):
-            publication.failure = ConnectionClosed("the producer was closed")
+            publication.failure = ConnectionClosedError("the producer was closed")
             self._give_up(publication)
 
     # -- messages in --------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class PublishQueue:
 
     def _new_publication(self, topic: str, defer_ms: int | None) -> Publication:
         if not self.is_open:
-            raise NotSent("not sent: the producer is closed")
+            raise NotSentError("not sent: the producer is closed")
         publication = Publication(topic, self._loop.time() + self._timeout_s, defer_ms)
         self._pending[publication] = None
         if self._expiry is None:
@@ -207,7 +207,7 @@ class PublishQueue:
                 return False
             if failure.code == E_MPUB_FAILED:
                 publication.unconfirmed = True  # its first messages may be published
-        elif isinstance(failure, ConnectionClosed) and failure.sent:
+        elif isinstance(failure, ConnectionClosedError) and failure.sent:
             publication.unconfirmed = True
         return self._retry_unconfirmed or not publication.unconfirmed
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 
-from pumpline.client.http_connection import HttpClientConnection, HttpFailure
+from pumpline.client.http_connection import HttpClientConnection, HttpRequestError
 
 ANSWER_BYTES_MAX = 256 << 20
 TLS_REQUIRED = "TLS_REQUIRED"
@@ -119,7 +119,7 @@ class ClusterNode:
                 self.answer_took_s = time.monotonic() - began_s
                 self.answer_date = self._http.header("Date")
                 break
-            except HttpFailure as failure:
+            except HttpRequestError as failure:
                 self._http.close()
                 if not retries:
                     raise NodeFailure(_said(failure)) from None
@@ -181,7 +181,7 @@ def _https_port(failure: NodeFailure) -> int:
     return failure.https_port if isinstance(failure, _Refusal) else 0
 
 
-def _said(failure: HttpFailure) -> str:
+def _said(failure: HttpRequestError) -> str:
     cause = failure.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({cause.verify_message}): --tls-ca-file"

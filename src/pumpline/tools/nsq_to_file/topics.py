@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pumpline.client.http_connection import HttpFailure, HttpThread
+from pumpline.client.http_connection import HttpRequestError, HttpThread
 from pumpline.core.text.durations import NS_PER_S
 from pumpline.core.text.names import is_valid_name
 from pumpline.tools.nsq_to_file.options import ToFileOptions
@@ -72,7 +72,7 @@ class TopicPattern:
         try:
             topics = topics_in(await self._get(self._topics[lookupd]))
             return TopicDirectory(topics, nodes_in(await self._get(self._nodes[lookupd])))
-        except HttpFailure as error:
+        except HttpRequestError as error:
             log.error("nsqlookupd %s: could not retrieve topic list: %s", lookupd, error)
             return None
 
@@ -83,7 +83,7 @@ class TopicPattern:
             bytes_max=ANSWER_BYTES_MAX,
         )
         if status != 200:
-            raise HttpFailure(f"status {status}")
+            raise HttpRequestError(f"status {status}")
         return object_in(body)
 
 
@@ -102,31 +102,31 @@ def object_in(body: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise HttpFailure("the answer is not JSON") from error
+        raise HttpRequestError("the answer is not JSON") from error
     if isinstance(answer, dict) and isinstance(answer.get("data"), dict):
         answer = answer["data"]  # as nsqlookupd before 1.0 wrapped it
     if not isinstance(answer, dict):
-        raise HttpFailure("the answer is no object")
+        raise HttpRequestError("the answer is no object")
     return answer
 
 
 def topics_in(answer: dict[str, Any]) -> set[str]:
     topics = answer.get("topics")
     if not isinstance(topics, list):
-        raise HttpFailure("the answer has no topics")
+        raise HttpRequestError("the answer has no topics")
     return {each for each in topics if isinstance(each, str) and is_valid_name(each)}
 
 
 def nodes_in(answer: dict[str, Any]) -> dict[str, set[str]]:
     producers = answer.get("producers")
     if not isinstance(producers, list):
-        raise HttpFailure("the answer has no producers")
+        raise HttpRequestError("the answer has no producers")
     nodes = {}
     for each in producers:
         if isinstance(each, dict):
             topics = each.get("topics", [])
             if not isinstance(topics, list):
-                raise HttpFailure("the answer has an nsqd without topics")
+                raise HttpRequestError("the answer has an nsqd without topics")
             node = f"{each.get('broadcast_address')}:{each.get('tcp_port')}"
             nodes[node] = {one for one in topics if isinstance(one, str)}
     return nodes

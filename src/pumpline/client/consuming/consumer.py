@@ -292,7 +292,8 @@ class Consumer:
 
     @property
     def max_in_flight(self) -> int:
-        return self._pool.max_in_flight
+        running = self._running
+        return self._pool.max_in_flight if running is None else running.rdy_sender.max_in_flight
 
     @max_in_flight.setter
     def max_in_flight(self, count: int) -> None:
@@ -335,11 +336,14 @@ class Consumer:
         finally:
             self._inbox.end()
 
-    def _give_back_stale(self) -> int:
-        """Give back stale messages that nobody has begun; return how many."""
+    def _give_back_stale(self, wait_max_s: float) -> int:
+        """Give back stale messages that nobody has begun, and ask for fewer; return how many."""
         stale = self._inbox.withdraw_stale()
         if self._handling is not None:
             stale += self._handling.withdraw_stale()
+        if waiting := sum(not message.is_over for message in stale):
+            assert self._running is not None  # they came over a connection of it
+            self._running.rdy_sender.slow_down(self.in_flight - waiting, wait_max_s)
         give_back(stale)
         return len(stale)
 

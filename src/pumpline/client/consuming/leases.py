@@ -7,8 +7,8 @@ are not answered, are
 | when                                              | what                                      |
 |---------------------------------------------------|-------------------------------------------|
 | half of msg_timeout before nsqd takes them back   | touched, all that are due with one write  |
-| half of max_msg_timeout after they were delivered | stale: given back, if nobody has begun    |
-|                                                   | them. So a handler has the other half     |
+| 30 % of max_msg_timeout after they were delivered | stale: given back, if nobody has begun    |
+|                                                   | them. So a handler has the other 70 %     |
 | nsqd has taken them back                          | over: an answer would be too late         |
 
 Without `auto_touch` only the last row applies.
@@ -27,6 +27,7 @@ from math import inf
 
 from pumpline.client.consuming.message import AnswerSender, Arrival, Message
 
+WAIT_PART = 0.3  # of max_msg_timeout: by default a handler has 10.5 of 15 minutes
 KEPT_MIN = 64  # arrivals, before the answered ones between others are looked for
 
 
@@ -61,6 +62,11 @@ class ConsumerLeases:
         """What nsqd allows on a new connection."""
         self.timeout_s = timeout_s
         self._timeout_max_s = max(timeout_max_s, timeout_s)
+
+    @property
+    def wait_max_s(self) -> float:
+        """How long a message may wait for a handler."""
+        return self._timeout_max_s * WAIT_PART
 
     def add(self, sender: AnswerSender, message_count: int, now: float) -> Arrival:
         """The arrival of so many messages."""
@@ -116,7 +122,7 @@ class ConsumerLeases:
         return arrival.expires_at - (self.timeout_s / 2 if can_be_touched else 0.0)
 
     def _stale_at(self, arrival: Arrival) -> float:
-        return arrival.ends_at - self._timeout_max_s / 2
+        return arrival.ends_at - self._timeout_max_s + self.wait_max_s
 
     def _keep(self, arrival: Arrival) -> None:
         heappush(self._aged, (self._look_at(arrival), next(self._numbers), arrival))

@@ -1,6 +1,6 @@
-"""Sends RDY: runs the RDY pool and the backoff, two sans-IO machines, on an event loop.
+"""Sends RDY: runs the RDY pool, the backoff and the pace limit, sans-IO machines, on an event loop.
 
-It is told what was received and answered, keeps the timers of both machines, and calls a connection
+It is told what was received and answered, keeps the timers of the machines, and calls a connection
 back when its RDY has changed. Knows no sockets.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import inf
 
 from pumpline.client.consuming.backoff import Backoff, BackoffPhase
+from pumpline.client.consuming.pace import PaceLimit
 from pumpline.client.consuming.rdy import Credit, RdyPool
 
 logger = logging.getLogger("pumpline.client")
@@ -19,6 +20,8 @@ class RdySender:
     def __init__(self, pool: RdyPool, backoff: Backoff) -> None:
         self._pool = pool
         self._backoff = backoff
+        self._pace_limit = PaceLimit()
+        self._max_in_flight = pool.max_in_flight  # without the pace limit
         self._senders: dict[Credit, Callable[[], None]] = {}
         self._loop = asyncio.get_running_loop()
         self._turn: asyncio.TimerHandle | None = None
@@ -43,10 +46,20 @@ class RdySender:
         self._pool.remove(credit, now)
         self._pace(now)
 
+    @property
+    def max_in_flight(self) -> int:
+        return self._max_in_flight
+
     def set_max_in_flight(self, max_in_flight: int) -> None:
+        self._max_in_flight = max_in_flight
+        self._share_anew(self._loop.time())
+
+    def slow_down(self, in_hand: int, wait_max_s: float) -> None:
+        """Messages have waited for too long. Call it before they are given back, so that nsqd does
+        not send them here again."""
         now = self._loop.time()
-        self._pool.set_max_in_flight(max_in_flight, now)
-        self._pace(now)
+        self._pace_limit.slow_down(in_hand, wait_max_s=wait_max_s, now=now)
+        self._share_anew(now)
 
     def received(self, credit: Credit, count: int, now: float) -> None:
         self._pool.received(credit, count, now)
@@ -59,12 +72,16 @@ class RdySender:
         if self._pool.due_at < self._turn_at:
             self._pace(now)
 
-    def succeeded(self, now: float) -> None:
-        """At least one message was finished."""
+    def succeeded(self, count: int, now: float) -> None:
+        """So many messages were finished."""
+        if self._pace_limit.limit is not None:
+            self._count_for_pace(count, now)
         if self._backoff.level:
             self._step(self._backoff.succeeded, now)
 
     def failed(self, now: float) -> None:
+        if self._pace_limit.limit is not None:
+            self._count_for_pace(1, now)
         self._step(self._backoff.failed, now)
 
     def passed(self, now: float) -> None:
@@ -77,6 +94,16 @@ class RdySender:
             if timer is not None:
                 timer.cancel()
         self._pool.due_at = self._turn_at = -inf  # never less than itself
+
+    def _count_for_pace(self, count: int, now: float) -> None:
+        if self._pace_limit.answered(count, now, limit_max=self._max_in_flight):
+            self._share_anew(now)
+
+    def _share_anew(self, now: float) -> None:
+        limit = self._pace_limit.limit
+        most = self._max_in_flight if limit is None else min(limit, self._max_in_flight)
+        self._pool.set_max_in_flight(most, now)
+        self._pace(now)
 
     def _step(self, event: Callable[[float], None], now: float) -> None:
         if self._turn_at == -inf:

@@ -63,8 +63,8 @@ class SubscriptionTerms:
     auto_touch: bool
     counters: Counters
     on_messages: Callable[[Arrival, list[Record]], None]
-    on_stale: Callable[[], int]
-    """Gives back stale messages that nobody has begun; returns how many."""
+    on_stale: Callable[[float], int]
+    """Gives back messages that nobody has begun in so many seconds; returns how many."""
 
 
 class Subscription:
@@ -214,7 +214,9 @@ class Subscription:
 
     def _receive(self, connection: NsqdConnection, records: list[Record]) -> None:
         if connection is not self.connection:
-            connection.abort(ConnectionClosedError("nsqd sent messages before it was asked for any"))
+            connection.abort(
+                ConnectionClosedError("nsqd sent messages before it was asked for any")
+            )
             return
         in_flight = self.credit.in_flight + len(records)
         if in_flight > FLOOD_FACTOR * self._rdy_highest + FLOOD_SPARE:
@@ -242,7 +244,7 @@ class Subscription:
         self.finished = []
         now = self._loop.time()
         self._counters.finished += len(ids)
-        self._rdy_sender.succeeded(now)
+        self._rdy_sender.succeeded(len(ids), now)
         self._count_answered(len(ids), now)
         if self._not_begun:
             for each in ids:
@@ -314,13 +316,13 @@ class Subscription:
             self.connection.flush()  # before a handler can block the event loop
 
     def _give_back_stale(self) -> None:
-        count = self._terms.on_stale()
+        count = self._terms.on_stale(self._leases.wait_max_s)
         if count:
             text = (
-                "%s: %d messages waited too long for a handler, and were given back: "
+                "%s: %d messages waited %g s for a handler, and were given back: "
                 "max_in_flight is too large for so slow a handler"
             )
-            logger.warning(text, self.address, count)
+            logger.warning(text, self.address, count, self._leases.wait_max_s)
 
     def _write_off(self, count: int, now: float) -> None:
         self._counters.expired += count

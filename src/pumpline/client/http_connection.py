@@ -12,8 +12,8 @@ that read a large answer into memory of their own. `HttpThread` is the way in fo
 | silence         | `timeout_s`, for connecting and for each read or write                  |
 | the whole of it | `HttpThread`'s `timeout_s`; it aborts the connection when time is up    |
 
-Every failure is an `HttpRequestError`, with the exception of the standard library as its cause. Follows
-no redirects and knows no proxies. Must not know what is asked for.
+Every failure is an `HttpRequestError`, with the exception of the standard library as its cause.
+Follows no redirects and knows no proxies. Must not know what is asked for.
 """
 
 import asyncio

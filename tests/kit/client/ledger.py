@@ -8,8 +8,8 @@ that is left is consumed, and the books must balance:
 | entry      | means                                   | must hold in the end                      |
 |------------|-----------------------------------------|-------------------------------------------|
 | confirmed  | `publish` has returned                  | was handled                               |
-| doubtful   | UnconfirmedError, or the call was cancelled  | nothing                                   |
-| not_sent   | NotSentError or RefusedError                      | was never delivered                       |
+| doubtful   | UnconfirmedError, or it was cancelled   | nothing                                   |
+| not_sent   | NotSentError or RefusedError            | was never delivered                       |
 | partly     | `confirmed` of an error                 | so many messages of the call were handled |
 
 Knows the client as users do.

@@ -9,7 +9,7 @@ as one MPUB; `publish_many` is the better call for many messages at hand.
 Every message has a limited time (`timeout_s`). Within it, a message that failed is sent again, to
 any nsqd that is up. A message that was sent and not answered is sent again, too, unless
 `retry_unconfirmed` is off: nsqd may then have it twice, since NSQ promises at least once. When the
-time is up, the exception says what is known: NotSentError, RefusedError or UnconfirmedError (`errors`).
+time is up, the exception says what is known: NotSentError, RefusedError or UnconfirmedError.
 
 Memory is bounded by `pending_bytes_max`: beyond it, `publish` waits.
 
@@ -143,7 +143,8 @@ class Producer:
     async def publish(self, topic: str, body: Body, *, defer: Delay | None = None) -> None:
         """Publish a message, to be delivered now or after `defer` (seconds or timedelta).
 
-        Raises NotSentError, RefusedError or UnconfirmedError; ValueError if the body cannot be a message.
+        Raises NotSentError, RefusedError or UnconfirmedError; ValueError if the body cannot be a
+        message.
         """
         message = self._checked(topic, body)
         defer_ms = None if defer is None else milliseconds(defer)
@@ -159,8 +160,8 @@ class Producer:
         """Publish messages by MPUB, in as few commands as nsqd's limits allow.
 
         Not all or nothing: `confirmed` of the exception is how many are known to be published.
-        The exception is the first failure, or UnconfirmedError if that is true of any of the messages;
-        no more is taken from `bodies` after it. When a body cannot be a message, or `bodies`
+        The exception is the first failure, or UnconfirmedError if any of the messages may have been
+        published; no more is taken from `bodies` after it. When a body cannot be a message, or `bodies`
         raises, messages before it may have been published.
         """
         budget, put = self._queue.budget, self._queue.put

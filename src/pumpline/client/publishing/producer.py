@@ -161,8 +161,8 @@ class Producer:
 
         Not all or nothing: `confirmed` of the exception is how many are known to be published.
         The exception is the first failure, or UnconfirmedError if any of the messages may have been
-        published; no more is taken from `bodies` after it. When a body cannot be a message, or `bodies`
-        raises, messages before it may have been published.
+        published; no more is taken from `bodies` after it. When a body cannot be a message, or
+        `bodies` raises, messages before it may have been published.
         """
         budget, put = self._queue.budget, self._queue.put
         waiters: deque[tuple[int, Waiter]] = deque()

@@ -9,18 +9,17 @@ import logging
 import signal
 import sys
 
-from pumpline.client import Consumer, ConsumerOptions, Message
+from pumpline.client import Consumer, ConsumerOptions, Message, Retry
 
 NSQD = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:4150"
 
 
 async def bill(message: Message) -> None:
-    """Returning finishes the message; raising requeues it, and the consumer backs off."""
+    """Returning finishes the message; raising requeues it."""
     order = json.loads(message.body)
     if order["customer"] is None and message.attempts < 2:
         # Only this order has to wait: try it again soon, and do not slow the others down.
-        message.requeue(0.1, backoff=False)
-        return
+        raise Retry(0.1)
     await asyncio.sleep(0.01)  # stands for a call to a database
     print(f"order {order['number']} billed, attempt {message.attempts}")
 

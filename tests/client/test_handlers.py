@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pumpline.client import Consumer, ConsumerOptions, Message
+from pumpline.client import Consumer, ConsumerOptions, Drop, Message, Retry
 from tests.kit.client.consuming import CHANNEL, finish_all, left, numbered, publish, until
 from tests.kit.daemons import Nsqd
 
@@ -133,6 +133,87 @@ async def test_a_handler_that_raises_requeues_backs_off_and_resumes(
     assert "LookupError: the world is broken" in caplog.text
     assert "backing off for 0.02 s (level 1)" in caplog.text
     assert "backing off is over" in caplog.text
+
+
+@pytest.mark.parametrize("threads", [False, True])
+async def test_a_message_that_fails_among_others_does_not_hold_them_back(
+    nsqd: Nsqd,
+    topic: str,
+    new_consumer: NewConsumer,
+    threads: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The poison message fails again and again while others come; nothing backs off."""
+    publish(nsqd, topic, [b"poison"])
+    slow = ConsumerOptions(requeue_delay_s=0, backoff_multiplier_s=3600, backoff_max_s=3600)
+    consumer = new_consumer(options=slow)
+    handled: list[bytes] = []
+    poisoned = threading.Event()
+
+    def handle(message: Message) -> None:
+        if message.body == b"poison" and message.attempts < 20:
+            if message.attempts == 3:
+                poisoned.set()
+            raise LookupError("poison")
+        handled.append(message.body)
+
+    running = asyncio.create_task(consumer.run(handle, threads=threads))
+    await until(poisoned.is_set)
+    publish(nsqd, topic, numbered(50))
+    await until(lambda: left(nsqd, topic) == 0)
+    await consumer.stop()
+    await running
+    assert sorted(handled) == sorted([*numbered(50), b"poison"])
+    assert "backing off" not in caplog.text
+
+
+@pytest.mark.parametrize("threads", [False, True])
+async def test_retry_and_drop_act_without_backing_off(
+    nsqd: Nsqd,
+    topic: str,
+    new_consumer: NewConsumer,
+    threads: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    publish(nsqd, topic, numbered(20))
+    slow = ConsumerOptions(requeue_delay_s=3600, backoff_multiplier_s=3600, backoff_max_s=3600)
+    consumer = new_consumer(options=slow)
+
+    def handle(message: Message) -> None:
+        if message.attempts == 1:
+            raise Retry(0.01)
+        raise Drop("withdrawn")
+
+    running = asyncio.create_task(consumer.run(handle, threads=threads))
+    await until(lambda: left(nsqd, topic) == 0)
+    await consumer.stop()
+    await running
+    assert (consumer.counters.requeued, consumer.counters.finished) == (20, 20)
+    assert "withdrawn" in caplog.text
+    assert "backing off" not in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_retry_without_a_delay_waits_as_a_failed_message_does(
+    nsqd: Nsqd, topic: str, new_consumer: NewConsumer
+) -> None:
+    publish(nsqd, topic, [b"x"])
+    consumer = new_consumer(options=ConsumerOptions(requeue_delay_s=3600))
+
+    async def handle(message: Message) -> None:
+        raise Retry
+
+    running = asyncio.create_task(consumer.run(handle))
+    await until(lambda: nsqd.channel_stats(topic, CHANNEL)["deferred_count"] == 1)
+    await consumer.stop()
+    await running
+
+
+def test_a_retry_after_nonsense_is_an_error_in_the_handler() -> None:
+    with pytest.raises(ValueError, match="cannot be delayed"):
+        Retry(-1)
+    with pytest.raises(TypeError, match="a delay is"):
+        Retry("soon")  # type: ignore[arg-type]
 
 
 async def test_while_backing_off_one_message_is_tried_at_a_time(

@@ -7,6 +7,7 @@ from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.consumer import Consumer
 from pumpline.client.consuming.message import Batch, Message
 from pumpline.client.consuming.options import ConsumerOptions
+from pumpline.client.consuming.outcomes import Drop, Retry
 from pumpline.client.errors import (
     AuthRequiredError,
     ConnectError,
@@ -29,6 +30,7 @@ __all__ = [
     "ConnectionClosedError",
     "Consumer",
     "ConsumerOptions",
+    "Drop",
     "Message",
     "MissingExtraError",
     "NotSentError",
@@ -36,6 +38,7 @@ __all__ = [
     "PublishError",
     "PumplineError",
     "RefusedError",
+    "Retry",
     "ServerError",
     "Settings",
     "StalledError",

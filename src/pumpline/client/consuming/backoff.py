@@ -1,10 +1,14 @@
 """When messages fail: how long the whole consumer holds back, and when it tries again.
 
+The rule: a consumer backs off when at least two different messages, and more than half of the last
+ten that were answered, have failed. So a message that fails alone does not hold back the others.
+
 A counter, a wait, and one message at a time:
 
 | phase   | success                   | failure                    | neither         | time is up |
 |---------|---------------------------|----------------------------|-----------------|------------|
-| OPEN    |                           | counter 1, WAITING         |                 |            |
+| OPEN    |                           | by the rule: counter 1,    |                 |            |
+|         |                           | WAITING                    |                 |            |
 | WAITING | ignored                   | ignored                    | ignored         | PROBING    |
 | PROBING | counter - 1; OPEN at 0,   | counter + 1 unless its     | WAITING, same   |            |
 |         | otherwise WAITING         | wait is too long; WAITING  | counter         |            |
@@ -16,12 +20,16 @@ A longest wait of 0 turns backing off off.
 Sans-IO: time is an argument and so is the source of randomness.
 """
 
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from itertools import repeat
 from math import inf
 
 MULTIPLIER_S = 1.0
 WAIT_MAX_S = 120.0
+RECENT = 10  # answers that the rule looks at
+FAILED_MIN = 2  # different messages
 LEVEL_MAX = 62  # 2^62 seconds is long enough
 
 
@@ -46,19 +54,32 @@ class Backoff:
         self.phase = BackoffPhase.OPEN
         self.level = 0
         self.ends_at = inf  # of the wait
+        self.is_calm = False  # open, and none of the recent answers was a failure
+        self._recent: deque[bytes | None] = deque(maxlen=RECENT)  # ids of failed messages, or None
 
-    def succeeded(self, now: float) -> None:
-        if self.phase is not BackoffPhase.PROBING:
-            return
-        self.level -= 1
-        if self.level:
-            self._wait(now)
-        else:
-            self.phase = BackoffPhase.OPEN
+    def succeeded(self, count: int, now: float) -> None:
+        """So many messages at the same time. Need not be called while `is_calm`."""
+        if self.phase is BackoffPhase.OPEN:
+            self._recent.extend(repeat(None, min(count, RECENT)))
+            self.is_calm = len(self._recent) == self._recent.count(None) == RECENT
+        elif self.phase is BackoffPhase.PROBING:
+            self.level -= 1
+            if self.level:
+                self._wait(now)
+            else:
+                self.phase = BackoffPhase.OPEN
 
-    def failed(self, now: float) -> None:
+    def failed(self, message_id: bytes, now: float) -> None:
         if self.phase is BackoffPhase.WAITING or not self._wait_max_s or not self._multiplier_s:
             return
+        if self.phase is BackoffPhase.OPEN:
+            self.is_calm = False
+            if message_id not in self._recent:
+                self._recent.append(message_id)
+            failed = len(self._recent) - self._recent.count(None)
+            if failed < FAILED_MIN or 2 * failed <= len(self._recent):
+                return
+            self._recent.clear()
         is_first = self.level == 0
         if is_first or self._full_wait_s(self.level + 1) <= self._wait_max_s:
             self.level = min(self.level + 1, LEVEL_MAX)

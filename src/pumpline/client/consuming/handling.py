@@ -3,7 +3,9 @@
 | the handler               | the message is                             |
 |---------------------------|--------------------------------------------|
 | returns                   | finished, unless the handler answered it   |
-| raises                    | requeued, and the consumer backs off       |
+| raises Retry              | requeued                                   |
+| raises Drop               | finished, and the reason is logged         |
+| raises anything else      | requeued, and counted for the backoff      |
 | is cancelled at a stop    | put back at once                           |
 | raises a BaseException    | put back at once, and the run ends with it |
 |                           | (in a thread: as any other exception)      |
@@ -18,6 +20,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from pumpline.client.consuming.message import Message, ThreadMessage
+from pumpline.client.consuming.outcomes import Drop, Retry
 from pumpline.client.consuming.threads import Threads
 
 TURN_MAX = 256  # messages handled in a row before other tasks of the event loop run
@@ -166,8 +169,15 @@ def settle(message: Message, error: BaseException | None) -> None:
         if not (is_answered or message.is_answered):
             message.finish()
         return
-    logger.error("the handler failed on %r", message, exc_info=error)
-    message.requeue()
+    if isinstance(error, Retry):
+        logger.info("the handler asks for a retry of %r", message)
+        message.requeue(error.delay_s, backoff=False)
+    elif isinstance(error, Drop):
+        logger.warning("the handler dropped %r: %s", message, error.reason)
+        message.finish()
+    else:
+        logger.error("the handler failed on %r", message, exc_info=error)
+        message.requeue()
 
 
 def give_back(messages: list[Message]) -> None:

@@ -7,6 +7,7 @@ back when its RDY has changed. Knows no sockets.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from math import inf
 
 from pumpline.client.consuming.backoff import Backoff, BackoffPhase
@@ -76,13 +77,13 @@ class RdySender:
         """So many messages were finished."""
         if self._pace_limit.limit is not None:
             self._count_for_pace(count, now)
-        if self._backoff.level:
-            self._step(self._backoff.succeeded, now)
+        if not self._backoff.is_calm:
+            self._step(partial(self._backoff.succeeded, count), now)
 
-    def failed(self, now: float) -> None:
+    def failed(self, message_id: bytes, now: float) -> None:
         if self._pace_limit.limit is not None:
             self._count_for_pace(1, now)
-        self._step(self._backoff.failed, now)
+        self._step(partial(self._backoff.failed, message_id), now)
 
     def passed(self, now: float) -> None:
         if self._backoff.level:

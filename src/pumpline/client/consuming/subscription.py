@@ -260,7 +260,7 @@ class Subscription:
             delay_ms = milliseconds(self._terms.options.requeue_delay_of(record[1]))
         self._counters.requeued += 1
         if backoff:
-            self._rdy_sender.failed(now)
+            self._rdy_sender.failed(record[2], now)
         else:
             self._rdy_sender.passed(now)
         self._count_answered(1, now)

@@ -12,6 +12,11 @@ BODY_BYTES_MIN = 64 * 1024  # to copy what is smaller costs less than a buffer o
 BODY_BYTES_MAX = 16 << 20  # a larger buffer grows with what comes: a size is only a promise
 
 
+def is_large(size_bytes: int) -> bool:
+    """Whether a command of that size gets a buffer of its own."""
+    return BODY_BYTES_MIN <= size_bytes <= BODY_BYTES_MAX
+
+
 class BodyBuffer:
     __slots__ = ("_filled", "_view", "buf")
 

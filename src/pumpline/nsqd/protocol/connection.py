@@ -1,22 +1,21 @@
 """A client's connection: bytes from a socket to the commands, and the ways that it may end.
 
-All connections receive into one buffer, which is parsed before anybody else can be served; only an
-unfinished command is copied and kept, and no more of it than the protocol's limits allow. The rest
-of a large body is received where it will stay (`body_buffer`). What goes
-back is in the `outbox`. A client that sends many commands at once waits for the others after a
-while (`turns`). A client that does not read loses its credit until the socket drains if it
-is a consumer, and is not read from until then if it is not; either is dropped when that lasts a
-heartbeat interval.
+All connections receive into one buffer, which is parsed before the next connection is served. Only
+an unfinished command is copied and kept, within the protocol's limits; the rest of a large body is
+received where it will stay (`body_buffer`). Output is in the `outbox`. A client that sends many
+commands at once waits for its next turn (`turns`). A consumer that does not read loses its credit
+until the socket drains; another client that does not read is not read from until then. Both are
+dropped after a heartbeat interval. When a connection is lost, its input is still carried out.
 
-Most connections are in phase PLAIN, for which `buffer_updated` is a straight line. In the others
-input is held back to keep its order: nothing that came later is looked at before the upgrade has
-begun (`upgrade`), the handshake is done, or the auth server has answered (`auth_waiting`).
+Most connections are in phase PLAIN, for which `buffer_updated` is a straight line. Before an
+`upgrade`, or an answer of the auth server (`auth_waiting`), input is held back to keep its order.
 """
 
 import asyncio
 import logging
 import ssl
 from contextlib import suppress
+from functools import partial
 from typing import cast
 
 from pumpline.core.protocol import frames
@@ -25,15 +24,9 @@ from pumpline.core.protocol.layers import Layers
 from pumpline.core.protocol.permissions import Grant
 from pumpline.core.text.addresses import join_address
 from pumpline.core.text.lines import one_line
-from pumpline.log.completion import Completion
 from pumpline.nsqd.protocol.arguments import Suspended
 from pumpline.nsqd.protocol.auth_waiting import AuthWaiting
-from pumpline.nsqd.protocol.body_buffer import (
-    BODY_BYTES_MAX,
-    BODY_BYTES_MIN,
-    COMMAND_AT,
-    BodyBuffer,
-)
+from pumpline.nsqd.protocol.body_buffer import COMMAND_AT, BodyBuffer, is_large
 from pumpline.nsqd.protocol.connections import RECEIVE_BYTES, Connections
 from pumpline.nsqd.protocol.heartbeat import Heartbeat
 from pumpline.nsqd.protocol.identify import ClientOptions
@@ -47,15 +40,17 @@ from pumpline.nsqd.protocol.phase import (
     HOLDING,
     KEPT_WAITING,
     LAYERED,
+    LOSABLE,
+    LOST,
     PLAIN,
     UPGRADING,
     WAITING,
     Phase,
 )
 from pumpline.nsqd.protocol.publish_counts import PublishCounts
+from pumpline.nsqd.protocol.unread import read_unread
 from pumpline.nsqd.protocol.upgrade import Upgraded, new_layers
 from pumpline.nsqd.queue.consumer import ChannelConsumer
-from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.security.access import Answered, Authorities
 from pumpline.web.loopback import unpace
 
@@ -99,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unanswered_bytes = 0  # of commands, since the last publish that was answered
         self._awaits_answers = False  # there are so many that it has to wait
         self._at_end = False  # the client says no more, after these
+        self._unread: memoryview | None = None  # the connection is lost: the last of its input
         self._tls = tls
         self._auth = AuthWaiting(auth_servers, connections.loop)
         self._heartbeat = Heartbeat(self, connections.loop, connections.dropped)
@@ -125,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether input stays where it is."""
         if self._waits_turn or self._awaits_answers or self.phase in HOLDING:
             return True
-        return self.outbox.blocked and self.consumer is None
+        return self.outbox.blocked and self.consumer is None and self.phase is not LOST
 
     # -- the socket ---------------------------------------------------------------------------
 
@@ -157,12 +153,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._input_view is not self._received_view and self._fill_body(count):
             return
         if self.phase is not PLAIN:
-            self._receive(count)
+            self._receive(self._received_view[:count])
         elif self._pending:
-            is_large = len(self._pending) > LARGE_BYTES  # before: of one command
+            has_large = len(self._pending) > LARGE_BYTES  # before: of one command
             self._pending += self._received_view[:count]
             if len(self._pending) >= self._need:
-                if is_large:
+                if has_large:
                     self.wait_turn()
                 else:
                     self._consume_pending()
@@ -190,6 +186,23 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Commands that were received count, unless it was nsqd that ended the connection."""
+        if not isinstance(exc, OSError) or self.phase not in LOSABLE:
+            self._leave()
+            return
+        self._unread = read_unread(self._transport)
+        self._at_end = True
+        if self.phase is not ASKING:
+            self.phase = LOST
+        if self._body is not None:
+            self._pending, self._body = self._body.so_far(), None
+        self.outbox.block()  # no messages; replies go nowhere
+        self._heartbeat.stop()
+        self.wait_turn()
+
+    def _leave(self) -> None:
+        if self.phase is GONE:
+            return
         self.phase = GONE
         self.outbox.clear()
         self._heartbeat.stop()
@@ -218,6 +231,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def set_reading(self) -> None:
         """Read from the socket, unless input is held back."""
+        if self._unread is not None:
+            return
         flooded = self.blocked and self._transport.get_write_buffer_size() > FLOOD_BYTES
         if self.holds_input or flooded:
             self._transport.pause_reading()
@@ -284,8 +299,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _awaits_large_body(self) -> bool:
-        is_large = BODY_BYTES_MIN <= self._need <= BODY_BYTES_MAX
-        return is_large and self.protocol.awaits_body and self.phase is PLAIN
+        return is_large(self._need) and self.protocol.awaits_body and self.phase is PLAIN
 
     def _begin_body(self, begun: memoryview) -> None:
         self._body = BodyBuffer(begun, self._need)
@@ -337,14 +351,14 @@ class Connection(asyncio.BufferedProtocol):
         if len(self._pending) >= self._need:
             self._consume_pending()
 
-    def _receive(self, count: int) -> None:
+    def _receive(self, piece: memoryview) -> None:
         """Bytes came in another phase than PLAIN."""
         if self.phase is CLOSING:
             return
         if self.packing is None:
-            self._pending += self._received_view[:count]
+            self._pending += piece
         else:
-            self.packing.receive(self._received_view[:count])
+            self.packing.receive(piece)
 
     def _go_on(self) -> None:
         """Carry on with input after it was held."""
@@ -354,6 +368,10 @@ class Connection(asyncio.BufferedProtocol):
             self.packing.go_on()
         else:
             self.set_reading()
+        if self._unread and not self.holds_input:
+            piece, self._unread = self._unread[:RECEIVE_BYTES], self._unread[RECEIVE_BYTES:]
+            self._receive(piece)
+            self.wait_turn()
         if self._at_end and not self.holds_input:
             self.end_input()
 
@@ -364,16 +382,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def upgrade(self) -> None:
         """Put on the layers that were granted, as soon as the replies so far are sent."""
-        self.phase = UPGRADING
+        self.phase = UPGRADING if self._unread is None else CLOSING
 
     def _start_upgrade(self) -> None:
         layers = new_layers(self.protocol.client_options, self._tls, self.peer)
         self.phase = LAYERED if layers.open else HANDSHAKE
-        turn_bytes = len(self._received)
-        packing = Upgraded(self, layers, self._transport, self._loop, turn_bytes=turn_bytes)
-        self.packing = packing
+        self.packing = Upgraded(self, layers, self._transport, self._loop, turn_bytes=RECEIVE_BYTES)
         held, self._pending = self._pending, bytearray()
-        packing.begin(held)
+        self.packing.begin(held)
 
     def upgraded(self) -> None:
         """The layers are in use, and the client was told."""
@@ -395,15 +411,14 @@ class Connection(asyncio.BufferedProtocol):
         """Ask what the client may do; the protocol must wait for the answer."""
         self.phase = ASKING
         tls = None if self.layers is None else self.layers.tls
-
-        def on_answer(grant: Grant | None) -> None:
-            if self.phase is ASKING:
-                self._answered(answered, grant)
-
+        on_answer = partial(self._answered, answered)
         self._auth.ask(secret, host=self._host, peer=self.peer, tls=tls, answered=on_answer)
 
     def _answered(self, answered: Answered, grant: Grant | None) -> None:
-        self.phase = PLAIN if self.packing is None else LAYERED
+        if self.phase is not ASKING:
+            return
+        is_lost = self._unread is not None
+        self.phase = LOST if is_lost else PLAIN if self.packing is None else LAYERED
         try:
             answered(grant)
         except ProtocolError as error:
@@ -417,21 +432,6 @@ class Connection(asyncio.BufferedProtocol):
         self._auth.expire_in(ttl_s, self.protocol.expire)
 
     # -- output -------------------------------------------------------------------------------
-
-    def reply_published(self, topic: Topic, completion: Completion, count: int, verb: str) -> None:
-        """`count` messages were published: answer when the outcome is known.
-
-        An MPUB gets one answer, a run of PUBs one each.
-        """
-        self.outbox.reply_outcome(completion, 1 if verb == "MPUB" else count, verb)
-        self.published.add(topic.name, count)
-
-    def reply_run(self, completion: Completion, count: int, lines: list[bytes]) -> None:
-        """Messages were published by `count` PUBs, or MPUBs, with these lines, one for each
-        message: answer when the outcome is known."""
-        verb = "PUB" if lines[0].startswith(b"P") else "MPUB"
-        self.outbox.reply_outcome(completion, count, verb)
-        self.published.add_lines(lines)
 
     def beat(self) -> None:
         if self.phase is not UPGRADING:  # its response must be the last before the upgrade
@@ -476,7 +476,9 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close without a word."""
         self.phase = CLOSING
-        self._transport.abort()  # even if it is closing: that may wait for a client that reads
+        if self._unread is not None:
+            self._loop.call_soon(self._leave)
+        self._transport.abort()  # even if it is closing: the client may not read the rest
 
     def sent(self) -> bool:
         """The outbox has sent what it can: close, or put on layers, if that was waited for."""
@@ -492,5 +494,7 @@ class Connection(asyncio.BufferedProtocol):
             self.packing.say_goodbye()
         self._transport.close()
         self._heartbeat.stop()
-        if self._linger is None:
+        if self._unread is not None:
+            self._loop.call_soon(self._leave)
+        elif self._linger is None:
             self._linger = self._loop.call_later(LINGER_S, self._transport.abort)

@@ -14,6 +14,7 @@ from typing import Protocol
 from pumpline.core.protocol import frames
 from pumpline.log.completion import Completion
 from pumpline.nsqd.protocol.phase import GONE, HANDSHAKE, PLAIN, Phase
+from pumpline.nsqd.protocol.publish_counts import PublishCounts
 from pumpline.nsqd.protocol.replies import PendingReply, settle
 from pumpline.nsqd.queue.consumer import Buffer
 from pumpline.nsqd.queue.tick import Tick
@@ -31,6 +32,7 @@ class OutboxOwner(Protocol):
     """The connection, as its outbox sees it."""
 
     phase: Phase
+    published: PublishCounts
 
     @property
     def packing(self) -> Packing | None: ...
@@ -97,7 +99,22 @@ class Outbox:
         self._replies.append(frame)
         self.finish()
 
-    def reply_outcome(self, completion: Completion, count: int, verb: str) -> None:
+    def reply_published(self, topic: str, completion: Completion, count: int, verb: str) -> None:
+        """`count` messages were published: answer when the outcome is known.
+
+        An MPUB gets one answer, a run of PUBs one each.
+        """
+        self._reply_outcome(completion, 1 if verb == "MPUB" else count, verb)
+        self.owner.published.add(topic, count)
+
+    def reply_run(self, completion: Completion, count: int, lines: list[bytes]) -> None:
+        """Messages were published by `count` PUBs, or MPUBs, with these lines, one for each
+        message: answer when the outcome is known."""
+        verb = "PUB" if lines[0].startswith(b"P") else "MPUB"
+        self._reply_outcome(completion, count, verb)
+        self.owner.published.add_lines(lines)
+
+    def _reply_outcome(self, completion: Completion, count: int, verb: str) -> None:
         """`count` OKs, or an error, when the outcome of a publish is known."""
         if not self._replies:
             self._awaits_outcome = True

@@ -31,7 +31,6 @@ from pumpline.core.protocol.errors import (
 from pumpline.core.protocol.layers import Layers
 from pumpline.core.protocol.permissions import Grant
 from pumpline.core.text.names import go_quote
-from pumpline.log.completion import Completion
 from pumpline.nsqd.options import TlsRequired
 from pumpline.nsqd.protocol import consume, identify, publish
 from pumpline.nsqd.protocol.arguments import STATE_INIT, Incomplete, Suspended
@@ -82,13 +81,6 @@ class ParsedConnection(Interface):
 
     def expire_in(self, ttl_s: float) -> None:
         """What the client was granted is valid so long."""
-
-    def reply_published(self, topic: Topic, completion: Completion, count: int, verb: str) -> None:
-        """`count` messages were published: answer when the outcome is known."""
-
-    def reply_run(self, completion: Completion, count: int, lines: list[bytes]) -> None:
-        """Messages were published by `count` PUBs, or MPUBs, with these lines, one for each
-        message: answer when the outcome is known."""
 
 
 Handler = Callable[["Protocol", list[bytes], bytearray, int, int], int]
@@ -298,7 +290,7 @@ class Protocol:
         group_commit = self.topics.group_commit
         after, count, lines = group_commit.add_run(buf, pos, end)
         if count:
-            self.connection.reply_run(group_commit.completion(), count, lines)
+            self.connection.outbox.reply_run(group_commit.completion(), count, lines)
         return after
 
     def _pub_run(self, buf: bytearray, pos: int, end: int) -> int:
@@ -307,7 +299,7 @@ class Protocol:
             return pos
         after, count, completion = topic.publishing.add_run(buf, pos, end, self._pub_line)
         if count:
-            self.connection.reply_published(topic, completion, count, "PUB")
+            self.connection.outbox.reply_published(topic.name, completion, count, "PUB")
         return after
 
     def _dpub_run(self, buf: bytearray, pos: int, end: int) -> int:
@@ -318,7 +310,7 @@ class Protocol:
             buf, pos, end, self._delayed_line, delay_ns=delay_ns
         )
         if count:
-            self.connection.reply_published(topic, completion, count, "DPUB")
+            self.connection.outbox.reply_published(topic.name, completion, count, "DPUB")
         return after
 
     def _mpub_whole(self, buf: bytearray, pos: int, end: int) -> int:
@@ -335,7 +327,9 @@ class Protocol:
         if found < count:
             return pos  # the long way says what is wrong, if anything is
         topic.publishing.add_many(buf, start, after, count)
-        self.connection.reply_published(topic, topic.publishing.completion(), count, "MPUB")
+        self.connection.outbox.reply_published(
+            topic.name, topic.publishing.completion(), count, "MPUB"
+        )
         return after
 
     def _fin_run(self, buf: bytearray, pos: int, end: int) -> int:

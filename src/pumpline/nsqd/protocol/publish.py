@@ -13,10 +13,10 @@ from pumpline.core.protocol.errors import (
     ProtocolError,
 )
 from pumpline.core.text.names import go_quote, is_valid_name
-from pumpline.log.completion import Completion
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.protocol.arguments import Incomplete, message_body, number, text
 from pumpline.nsqd.protocol.connections import Connections
+from pumpline.nsqd.protocol.outbox import Outbox
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.queue.topics import Topics
 
@@ -26,8 +26,7 @@ _NS_PER_MS = 1_000_000
 class PublishingConnection(Protocol):
     """A connection, as seen from here."""
 
-    def reply_published(self, topic: Topic, completion: Completion, count: int, verb: str) -> None:
-        """`count` messages were published: answer when the outcome is known."""
+    outbox: Outbox
 
 
 class PubParser(Protocol):
@@ -62,7 +61,7 @@ def pub(protocol: PubParser, params: list[bytes], buf: bytearray, pos: int, end:
         completion = topic.publishing.completion()
     else:
         completion = topic.publishing.add(buf, start, after)
-    protocol.connection.reply_published(topic, completion, 1, "PUB")
+    protocol.connection.outbox.reply_published(topic.name, completion, 1, "PUB")
     protocol.remember_publish(b"PUB " + params[1] + b"\n", topic)
     return after
 
@@ -81,7 +80,7 @@ def dpub(protocol: PubParser, params: list[bytes], buf: bytearray, pos: int, end
     topic = _topic(protocol, name, "DPUB")
     delay_ns = delay_ms * _NS_PER_MS
     completion = topic.publishing.add(buf, start, after, delay_ns=delay_ns)
-    protocol.connection.reply_published(topic, completion, 1, "DPUB")
+    protocol.connection.outbox.reply_published(topic.name, completion, 1, "DPUB")
     protocol.remember_delayed(b" ".join(params) + b"\n", topic, delay_ns)
     return after
 
@@ -98,7 +97,9 @@ def mpub(protocol: PubParser, params: list[bytes], buf: bytearray, pos: int, end
     start = pos + 2 * SIZE.size
     after = protocol.mpub_progress.end_of(buf, start, end, count)
     topic.publishing.add_many(buf, start, after, count)
-    protocol.connection.reply_published(topic, topic.publishing.completion(), count, "MPUB")
+    protocol.connection.outbox.reply_published(
+        topic.name, topic.publishing.completion(), count, "MPUB"
+    )
     protocol.remember_publish(b"MPUB " + params[1] + b"\n", topic)
     return after
 

@@ -1,33 +1,20 @@
 """A client on the same machine is sent to without pacing, on each of the event loops."""
 
 import asyncio
-import os
 import socket
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import uvloop
 
 from tests.kit.fuzz.inprocess import InProcess
+from tests.kit.sockets import accepted_end
 from tests.kit.wire.commands import MAGIC
 
 NAME_BYTES = 16
 OPTION = getattr(socket, "TCP_CONGESTION", None)
-
-
-def accepted_end(client: socket.socket) -> socket.socket:
-    """A duplicate of the other end, which this process has, too."""
-    for name in os.listdir("/proc/self/fd"):
-        if not os.path.realpath(f"/proc/self/fd/{name}").rsplit("/", 1)[-1].startswith("socket:"):
-            continue
-        found = socket.socket(fileno=os.dup(int(name)))
-        with suppress(OSError):  # not connected
-            if found.getpeername() == client.getsockname():
-                return found
-        found.close()
-    raise AssertionError("nobody has accepted it")
 
 
 @pytest.mark.skipif(OPTION is None, reason="this system has no TCP_CONGESTION")

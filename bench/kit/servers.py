@@ -152,6 +152,19 @@ class Server:
             self._process.wait()
         shutil.rmtree(self._root, ignore_errors=True)
 
+    def restart(self) -> float:
+        """Kill the server and start it again on the same data; returns the seconds until it
+        answers."""
+        if self._http:
+            self._http.close()
+            self._http = None
+        assert self._process
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        began_s = time.monotonic()
+        self._start()
+        return time.monotonic() - began_s
+
     def touch_memory(self, size_bytes: int) -> None:
         """Have the machine's host back this much of its free memory, for the page cache or for a
         heap: memory that it has to get first costs a broker as much as all else it does."""

@@ -185,6 +185,47 @@ def test_frames_are_copied_with_their_attempts_until_there_is_no_room(
     assert out == expected
 
 
+# -- locate ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    counts=st.lists(st.integers(1, 5), min_size=1, max_size=6),
+    first=st.sampled_from([0, 7, 1 << 40]),
+    skipped=st.integers(0, 3),
+    cut=st.integers(0, 60),
+    damaged=st.none() | st.integers(0, 5),
+    offset=st.integers(-2, 30),
+)
+def test_the_batch_with_an_offset_is_found_if_its_header_is_there(
+    form: ModuleType,
+    counts: list[int],
+    first: int,
+    skipped: int,
+    cut: int,
+    damaged: int | None,
+    offset: int,
+) -> None:
+    data = bytearray(b"?" * skipped)
+    places: list[tuple[int, int, int]] = []  # position, first offset, end
+    at = first
+    for index, count in enumerate(counts):
+        places.append((len(data), at, at + count))
+        size = 36 + 38 * count
+        shown = at + 1 if index == damaged else at
+        data += pack(">IIQqqII", size, 0, shown, 5, 0, count, 0) + bytes(38 * count)
+        at += count
+    end = len(data) - cut
+    expected = -1
+    for index, (position, start, stop) in enumerate(places):
+        if end - position < 40 or index == damaged:
+            break
+        if start <= max(first + offset, 0) < stop:
+            expected = position
+            break
+    assert form.locate(data, skipped, end, first, max(first + offset, 0)) == expected
+
+
 # -- fin_commands ---------------------------------------------------------------------------------
 
 

@@ -37,6 +37,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from pumpline.core.messages.batches import LogBatch
 from pumpline.log.files import FilePool, lacks_room, sync_file, write_all, write_whole
+from pumpline.log.point_reader import PointReader, Upcoming
 from pumpline.log.reader import Block, Reader
 from pumpline.log.recovered import Recovered
 from pumpline.log.recovery import Damage, recover
@@ -349,8 +350,9 @@ class Log(Tail):
 
     # -- reading ------------------------------------------------------------------------------
 
-    def reader(self, on_ready: Callable[[], None]) -> Reader:
-        reader = Reader(self, on_ready)
+    def reader(self, on_ready: Callable[[], None], upcoming: Upcoming | None = None) -> Reader:
+        """`upcoming`: for scattered offsets."""
+        reader = PointReader(self, on_ready, upcoming) if upcoming else Reader(self, on_ready)
         self._readers.add(reader)
         return reader
 

@@ -11,22 +11,18 @@ that damage is known and stepped over.
 """
 
 import os
-import threading
 from bisect import bisect_right
 from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple
 
 from pumpline.core.messages.batches import HEADER, HEADER_BYTES, read_batch
-from pumpline.log import recovery
+from pumpline.log.checking import check
 from pumpline.log.log import Log
 from pumpline.log.segment import Segment
 
 FILES_MAX = 16  # that one range opens
 _FIRST = attrgetter("first")
-
-# Checks are work for the interpreter: one at a time leaves the event loop its share of it.
-_checking = threading.Lock()
 
 
 class Piece(NamedTuple):
@@ -206,16 +202,6 @@ def _without_holes(fd: int, segment: Segment, begin: int, stop: int) -> list[Ext
             begin = resume
     extents.append(Extent(fd, begin, stop - begin))
     return [extent for extent in extents if extent.length_bytes > 0]
-
-
-def check(log: Log, segment: Segment, fd: int) -> None:
-    """Make sure that the index of a segment is whole and its damage known; from a thread."""
-    if segment.unchecked_bytes:
-        with _checking:
-            if segment.unchecked_bytes:  # not done by another thread meanwhile
-                found, damages = recovery.survey(segment, fd, log.limit_of(segment))
-                segment.learn(found)
-                log.report_damage(damages)
 
 
 # -- publish times ----------------------------------------------------------------------------

@@ -13,16 +13,17 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from pumpline.core.messages.batches import AnyBatch, LogBatch
-from pumpline.core.messages.kernels import unfilled
+from pumpline.core.messages.batches import HEADER_BYTES, AnyBatch, LogBatch
+from pumpline.core.messages.kernels import locate, unfilled
 from pumpline.log import recovery
 from pumpline.log.files import FilePool
 from pumpline.log.recovery import Damage
 from pumpline.log.scheduling import Offload
-from pumpline.log.segment import Segment, seek_batch
+from pumpline.log.segment import INDEX_STRIDE_BYTES, Segment, seek_batch
 
 BLOCK_BYTES = 512 * 1024
 BLOCK_BYTES_MAX = 2 << 20  # of one large batch: 1 ms; what is larger is read in a thread
+REGION_BYTES = INDEX_STRIDE_BYTES + HEADER_BYTES  # have all headers between two index points
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _FIRST = attrgetter("first")
 
@@ -49,6 +50,7 @@ class Loaded(NamedTuple):
 class ReadLog(Protocol):
     """A log, as its readers see it."""
 
+    base_id: int
     files: FilePool
     offload: Offload
     written: int  # what lies above is in the tail
@@ -123,6 +125,8 @@ class Reader:
             segment, position = self._place(block, offset)
             if segment is None:
                 return _nothing_before(self._log.written) if offset < self._log.written else None
+            if position is None:
+                position = self._position(segment, offset)
             found = self._log.cached_block(segment, position)
             if found is None:
                 found = self._read_now(segment, position)
@@ -149,6 +153,20 @@ class Reader:
         if segment is not None and segment.first >= offset:
             return segment, 0
         return segment, None
+
+    def _position(self, segment: Segment, offset: int) -> int | None:
+        """Where the batch with `offset` begins, by the index and the page cache; None when that is
+        not enough."""
+        first, position, _ = segment.region(offset)
+        if position < 0 or not _NOWAIT:
+            return None
+        buffer = unfilled(min(segment.size_bytes - position, REGION_BYTES))
+        try:
+            got = os.preadv(self._log.files.get(segment.path), [buffer], position, _NOWAIT)
+        except OSError:
+            return None  # the thread meets the same error, if it is one, and reports it
+        at = locate(buffer, 0, got, first, offset)
+        return position + at if at >= 0 else None
 
     def _read_now(self, segment: Segment, position: int | None) -> Block | None:
         """Read from the page cache only; None when that is not enough."""

@@ -7,6 +7,7 @@ that is dropped and counted, as NSQ does.
 from collections.abc import Callable
 
 from pumpline.core.messages.batches import AnyBatch, LogBatch
+from pumpline.log.point_reader import Upcoming
 from pumpline.log.segment import Segment
 from pumpline.log.tail import Tail
 
@@ -63,7 +64,7 @@ class Ring(Tail):
             self.accept(kept)
         return kept
 
-    def reader(self, on_ready: Callable[[], None]) -> RingReader:
+    def reader(self, on_ready: Callable[[], None], upcoming: Upcoming | None = None) -> RingReader:
         return RingReader(self)
 
     def trim(self, lowest: int, *, messages_max: int, bytes_max: int) -> None:

@@ -74,6 +74,14 @@ class Segment:
         index = bisect_right(offsets, offset) - 1
         return positions[index] if index >= 0 else 0
 
+    def region(self, offset: int) -> tuple[int, int, int]:
+        """Where to look for the batch with `offset`: the offset and the position of the last point
+        of the index before it, and the offset of the next one. Position -1: it is not known."""
+        offsets, positions = self._index
+        index = bisect_right(offsets, offset) - 1
+        limit = offsets[index + 1] if index + 1 < len(offsets) else OFFSET_END
+        return (offsets[index], positions[index], limit) if index >= 0 else (0, -1, limit)
+
     def estimate(self, offset: int, end: int) -> int:
         """About where `offset` begins, if the segment goes up to offset `end`."""
         offsets, positions = self._index

@@ -19,6 +19,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 cdef enum:
+    BATCH_HEADER = 40  # length, crc, first, timestamp, due, count, flags
     FRAME_OVERHEAD = 34  # size, type, timestamp, attempts, id
     ID_BYTES = 16
     NO_DIGIT = 128
@@ -37,6 +38,10 @@ for _digit in range(16):
 
 cdef inline uint32_t get_u32(const unsigned char* p) noexcept nogil:
     return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
+
+
+cdef inline uint64_t get_u64(const unsigned char* p) noexcept nogil:
+    return (<uint64_t>get_u32(p) << 32) | get_u32(p + 4)
 
 
 cdef inline void put_u32(unsigned char* p, uint32_t v) noexcept nogil:
@@ -379,6 +384,21 @@ def redeliveries(list offsets, list attempts, uint64_t first, const unsigned cha
         q[17] = attempt & 255
         q += size
     return count
+
+
+def locate(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint64_t first, uint64_t offset):
+    cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
+    cdef uint32_t count
+    end = min(end, PyByteArray_GET_SIZE(buf))
+    while pos >= 0 and end - pos >= BATCH_HEADER:
+        if get_u64(p + pos + 8) != first or offset < first:
+            break
+        count = get_u32(p + pos + 32)
+        if offset - first < count:
+            return pos
+        first += count
+        pos += 4 + <Py_ssize_t>get_u32(p + pos)
+    return -1
 
 
 def fin_commands(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytearray out):

@@ -9,6 +9,7 @@ from struct import Struct
 _U16 = Struct(">H")
 _U32 = Struct(">I")
 _FRAME_HEAD = Struct(">IIQH")
+_BATCH_HEADER = Struct(">I4xQ16xI4x")  # length, first, count
 _FRAME_OVERHEAD_BYTES = 34
 _ATTEMPTS_AT = 16
 _ID_BYTES = 16
@@ -265,6 +266,19 @@ def redeliveries(
         _U16.pack_into(out, at + _ATTEMPTS_AT, attempt & 0xFFFF)
         count += 1
     return count
+
+
+def locate(buf: bytearray, pos: int, end: int, first: int, offset: int) -> int:
+    end = min(end, len(buf))
+    while pos >= 0 and end - pos >= _BATCH_HEADER.size:
+        length, its_first, count = _BATCH_HEADER.unpack_from(buf, pos)
+        if its_first != first or offset < first:
+            break
+        if offset - first < count:
+            return pos
+        first += count
+        pos += 4 + length
+    return -1
 
 
 def fin_commands(buf: bytearray, pos: int, end: int, out: bytearray) -> tuple[int, int]:

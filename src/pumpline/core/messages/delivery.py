@@ -28,6 +28,7 @@ is all a checkpoint has to write.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from heapq import heappop, heappush
+from itertools import islice
 from typing import NamedTuple
 
 from pumpline.core.messages.finished import Finished
@@ -156,6 +157,10 @@ class Delivery:
         while ready and len(taken) < count and first <= ready[0] < end:
             taken.append(ready.popleft())
         return taken
+
+    def upcoming(self, count: int) -> list[int]:
+        """The first that came back."""
+        return list(islice(self.ready, count))
 
     def put_back(self, offsets: Sequence[int]) -> None:
         """These were taken from `ready`, and are first in line again."""

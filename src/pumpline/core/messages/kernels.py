@@ -11,6 +11,7 @@
 | `answers`           | a run of FIN, or of REQ with one delay | spans of offsets, no more leased  |
 | `touches`           | a run of `TOUCH <id>` commands         | later deadlines of leases         |
 | `redeliveries`      | offsets of a batch and their attempts  | message frames with these         |
+| `locate`            | whole batches of a log, and an offset  | where the batch with it begins    |
 | `fin_commands`      | a run of message frames (client side)  | the FIN commands that answer them |
 
 Both forms live side by side (`_kernels` compiled, `_kernels_py` plain) and are tested against each
@@ -45,6 +46,9 @@ the compiled form is missing) or `python` (use the plain form).
 * `redeliveries(offsets, attempts, first, ends, frames, out, limit) -> count` appends the frame of
   each offset, with its attempts, to `out`, until that has `limit` bytes or more. `first`, `ends`
   and `frames` are those of a batch that has all the offsets.
+* `locate(buf, pos, end, first, offset) -> pos` hops from header to header of the batches in
+  buf[pos:end], the first of which begins with offset `first`, to the one with `offset`. -1 if its
+  header is not there, or offsets do not follow on each other. No crc is checked.
 * `fin_commands(buf, pos, end, out) -> (pos, count)` appends `FIN <id>\\n` for each whole frame.
 
 `frames` and `ends` grow in place; `ends` holds big-endian u32 as the log's batches do.
@@ -67,6 +71,7 @@ _NAMES = (
     "answers",
     "touches",
     "redeliveries",
+    "locate",
     "fin_commands",
 )
 
@@ -126,4 +131,5 @@ touches: Callable[
 redeliveries: Callable[
     [list[int], list[int], int, bytearray | memoryview, bytearray | memoryview, bytearray, int], int
 ] = _form.redeliveries
+locate: Callable[[bytearray, int, int, int, int], int] = _form.locate
 fin_commands: Callable[[bytearray, int, int, bytearray], tuple[int, int]] = _form.fin_commands

@@ -25,6 +25,8 @@ from pumpline.nsqd.queue.topology import is_topology_aware
 if TYPE_CHECKING:  # a channel makes its own
     from pumpline.nsqd.queue.channel import Channel
 
+AGAIN_MAX = 500  # redeliveries of a channel in one tick: 12 ms if each is read from disk
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -42,17 +44,23 @@ class Dealing:
         self._latency = channel.latency
         self._tick = topic.tick
         self._forward = topic.log.reader(channel.announce)
-        self._backward = topic.log.reader(channel.announce)
+        self._backward = topic.log.reader(channel.announce, channel.delivery.upcoming)
 
     def deal(self, limit: int) -> None:
         """Give out what is ready below `limit`, as long as somebody has credit for it."""
         delivery = self._delivery
+        again = 0  # messages that were taken from `ready`
         while self.line:
             waiting = delivery.waiting(limit)
             if waiting <= 0:
                 break
+            if again >= AGAIN_MAX:
+                self._channel.announce()
+                break
             end = delivery.fresh_until(limit) if delivery.skips or delivery.behind else limit
-            if self._give_again(waiting) or self._give_fresh(waiting, end):
+            given = self._give_again(waiting)
+            again += given
+            if given or self._give_fresh(waiting, end):
                 continue
             if not self.line or not delivery.let_pass():
                 break  # nothing in memory: the reader or the timer calls `announce` later

@@ -16,6 +16,7 @@ KERNELS = (
     "answers",
     "touches",
     "redeliveries",
+    "locate",
     "fin_commands",
 )
 

@@ -1,9 +1,11 @@
 """Delays when the wall clock is set: back makes none longer, forward ends those that are over."""
 
+import random
 from pathlib import Path
 
 import pytest
 
+from pumpline.log import point_reader, reader
 from pumpline.nsqd.options import Options
 from tests.kit.fake_broker import NS_PER_S, FakeBroker
 
@@ -106,3 +108,29 @@ def test_messages_with_one_delay_are_one_batch_of_their_tick_and_wake_together(
     assert channel.delivery.deferred_count == 5
     broker.advance(5)
     assert sink.take() == [(offset, 1, b"x") for offset in range(5)]
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_messages_due_in_any_order_are_not_read_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cold: bool
+) -> None:
+    if is_cold:  # nothing is in the page cache: threads read
+        monkeypatch.setattr(reader, "_NOWAIT", 0)
+        monkeypatch.setattr(point_reader, "_NOWAIT", 0)
+    broker = FakeBroker(tmp_path)
+    topic = broker.topic()
+    channel = topic.channel("c")
+    count = 600
+    for number in random.Random(7).sample(range(count), count):
+        broker.publish(topic, b"%d" % number, delay_ns=(10 * NS_PER_S) + number)
+    broker.advance(1)
+    broker.settle()
+    assert topic.log.tail == []
+    broker.advance(10)
+    _, sink = broker.consume(channel, rdy=count)
+    jobs = 0
+    while run := broker.threads.run():
+        jobs += run
+        broker.run()
+    assert bodies(sink.take()) == [b"%d" % number for number in range(count)]
+    assert jobs <= 5  # one of them is a checkpoint

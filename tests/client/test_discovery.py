@@ -16,6 +16,7 @@ from pumpline.client.discovery import (
     lookup_url,
     parse_answer,
 )
+from pumpline.testing import LocalNsqd, LocalNsqlookupd
 
 PRODUCER = {"broadcast_address": "node1", "tcp_port": 4150}
 GOOD = json.dumps({"channels": [], "producers": [PRODUCER]}).encode()
@@ -104,12 +105,45 @@ async def test_a_bad_answer_is_logged_and_names_nobody(
     assert record.getMessage().startswith(f"nsqlookupd {bad}: ")
 
 
-async def test_an_unknown_topic_is_nobody_and_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unknown_topic_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     async with answering(with_length(b'{"message":"TOPIC_NOT_FOUND"}', "404 No")) as (address, _):
         discovery = new_discovery(address)
-        await discovery.poll()
+        for _ in range(3):
+            await discovery.poll()
     assert discovery.nodes == set()
-    assert caplog.records == []
+    assert caplog.messages == [
+        "no nsqlookupd knows an nsqd with the topic 'orders': nothing to consume until one has it"
+    ]
+
+
+async def test_nsqlookupds_that_are_wrong_are_warned_of_once_and_again_when_that_changes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with LocalNsqd() as nsqd, LocalNsqlookupd() as lookupd:
+        discovery = new_discovery(nsqd.http_address, lookupd.http_address)
+
+        async def warnings() -> list[str]:
+            caplog.clear()
+            for _ in range(2):
+                await discovery.poll()
+            assert {record.levelno for record in caplog.records} <= {logging.WARNING}
+            return sorted(caplog.messages)
+
+        wrong = f"nsqlookupd {nsqd.http_address}: this is not an nsqlookupd's HTTP port"
+        unknown, not_one = await warnings()
+        assert unknown.startswith("no nsqlookupd knows an nsqd with the topic 'orders'")
+        assert not_one.startswith(wrong)
+        assert await warnings() == []
+        lookupd.stop()
+        [refused] = await warnings()
+        assert refused == f"nsqlookupd {lookupd.http_address}: Connection refused"
+        lookupd.start()
+        assert await warnings() == [f"nsqlookupd {lookupd.http_address}: answers again"]
+        with LocalNsqd(f"--lookupd-tcp-address={lookupd.tcp_address}") as publishing:
+            publishing.publish("orders", b"1")
+            while not discovery.nodes:
+                await discovery.poll()
+            assert caplog.messages[-1] == (f"the topic 'orders' is found: {publishing.tcp_address}")
 
 
 @pytest.mark.parametrize(

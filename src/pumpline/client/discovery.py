@@ -1,8 +1,10 @@
 """Which nsqds have a topic: asks nsqlookupds, and merges what they say.
 
-Every poll asks all nsqlookupds at once. One that gives no valid answer is logged, and its last
-valid answer counts. An nsqd that no nsqlookupd has named for two polls in a row is dropped; one
-poll is not enough, because an nsqlookupd that has just started does not know the nsqds yet.
+Every poll asks all nsqlookupds at once. Of one that gives no valid answer, the last valid answer
+counts. What is wrong is logged once, and again when it changes: an nsqlookupd that cannot be asked,
+and a topic that no nsqd has. An nsqd that no nsqlookupd has named for two polls in a row is
+dropped; one poll is not enough, because an nsqlookupd that has just started does not know the nsqds
+yet.
 
 `Sightings` is the merging, without I/O; `Discovery` does the asking. Neither connects to nsqds.
 """
@@ -24,6 +26,7 @@ SEARCH_INTERVAL_S = 0.5  # first pause while no nsqd is known; doubles up to the
 ANSWER_BYTES_MAX = 5 * 1024 * 1024
 NODES_MAX = 1000  # nsqds of one topic
 STALE_POLLS = 2
+TOPIC_UNKNOWN = b"TOPIC_NOT_FOUND"  # in the answer of an nsqlookupd
 ACCEPT = "application/vnd.nsq; version=1.0"
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
@@ -83,6 +86,9 @@ class Discovery:
         self._timeout_s = timeout_s
         self._random = random
         self._search_s = SEARCH_INTERVAL_S
+        self._topic = topic
+        self._troubles: dict[str, str] = {}  # what is wrong, as it was logged, by nsqlookupd
+        self._is_unknown = False  # no nsqd has the topic
         self.sightings = Sightings()
         self.polls = 0
 
@@ -104,6 +110,8 @@ class Discovery:
         answers = await asyncio.gather(*map(ask, self._lookupds))
         self.sightings.merge(dict(zip(self._lookupds, answers, strict=True)))
         self.polls += 1
+        if any(answer is not None for answer in answers):
+            self._warn_unknown(is_unknown=not self.sightings.named)
 
     def pause_s(self) -> float:
         """How long to wait before the next poll; short at first while no nsqd is known."""
@@ -122,14 +130,36 @@ class Discovery:
                 timeout_s=self._timeout_s,
                 bytes_max=ANSWER_BYTES_MAX,
             )
-            if status == 404:  # it does not know the topic
-                return frozenset()
-            if status != 200:
+            if status == 404 and TOPIC_UNKNOWN in body:
+                found: frozenset[str] = frozenset()
+            elif status == 404:
+                raise HttpRequestError("this is not an nsqlookupd's HTTP port; perhaps an nsqd's")
+            elif status != 200:
                 raise HttpRequestError(f"status {status}")
-            return parse_answer(body)
+            else:
+                found = parse_answer(body)
         except HttpRequestError as error:
-            logger.warning("nsqlookupd %s: %s", lookupd, error)
+            self._warn(lookupd, str(error))
             return None
+        self._warn(lookupd, "")
+        return found
+
+    def _warn(self, lookupd: str, trouble: str) -> None:
+        """Unless this was logged before. Empty: nothing is wrong."""
+        before = self._troubles.get(lookupd, "")
+        self._troubles[lookupd] = trouble
+        if trouble != before:
+            logger.warning("nsqlookupd %s: %s", lookupd, trouble or "answers again")
+
+    def _warn_unknown(self, *, is_unknown: bool) -> None:
+        if is_unknown and not self._is_unknown:
+            text = (
+                "no nsqlookupd knows an nsqd with the topic %r: nothing to consume until one has it"
+            )
+            logger.warning(text, self._topic)
+        elif self._is_unknown and not is_unknown:
+            logger.warning("the topic %r is found: %s", self._topic, ", ".join(sorted(self.nodes)))
+        self._is_unknown = is_unknown
 
 
 def lookup_url(lookupd: str, topic: str) -> str:

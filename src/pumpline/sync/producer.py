@@ -13,7 +13,7 @@ from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay
 from pumpline.client.errors import NotSentError, PublishError, less_certain
 from pumpline.client.publishing.bodies import Body, blocks
-from pumpline.client.publishing.producer import BODY_BYTES_MAX
+from pumpline.client.publishing.producer import BODY_BYTES_MAX, WhenDown
 from pumpline.sync.loop_thread import ClientClosedError, LoopCall, LoopThread, PerProcess, result_of
 
 CHUNKS_UNDER_WAY_MAX = 4  # of publish_many: enough that neither thread waits for the other
@@ -29,6 +29,8 @@ class ProducerOptions(TypedDict, total=False):
     timeout_s: float
     confirm_timeout_s: float
     retry_unconfirmed: bool
+    lazy: bool
+    when_down: WhenDown
     message_bytes_max: int
     body_bytes_max: int
     pending_bytes_max: int
@@ -57,7 +59,8 @@ class Producer:
         self.close()
 
     def start(self) -> None:
-        """Connect; ConnectError if no nsqd can be reached. The first publish does it, too."""
+        """Connect; ConnectError if no nsqd can be reached, unless it is lazy. The first publish
+        does it, too."""
         self._started()
 
     def close(self) -> None:

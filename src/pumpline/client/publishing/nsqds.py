@@ -35,12 +35,19 @@ class Nsqds:
         return [each.address for each in self._connections if each.is_ready]
 
     @property
+    def are_down(self) -> bool:
+        """None is connected, and the last try to connect to each of them has failed."""
+        return all(
+            each.failure is not None and each.connection is None for each in self._connections
+        )
+
+    @property
     def failures(self) -> list[ConnectError]:
         """Why those that are not connected could not be reached."""
         return [each.failure for each in self._connections if each.failure is not None]
 
-    async def start(self, *, on_change: Callable[[], None], on_answer: OnPublicationAnswer) -> None:
-        """Connect to all. Return when one is up; ConnectError when every one of them has failed.
+    def begin(self, *, on_change: Callable[[], None], on_answer: OnPublicationAnswer) -> None:
+        """Connect to all, in the background.
 
         `on_change` is called when a connection becomes writable, and when it fails to connect.
         """
@@ -55,6 +62,9 @@ class Nsqds:
             )
             for address in self.addresses
         ]
+
+    async def one_up(self) -> None:
+        """Return when one is up; ConnectError when every one of them has failed."""
         while not any(each.is_ready for each in self._connections):
             failures = self.failures
             if len(failures) == len(self._connections):

@@ -20,7 +20,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Self, cast
+from typing import Literal, Self, cast
 
 from pumpline.client.connection.address import list_of_addresses, parse_address
 from pumpline.client.connection.settings import Settings
@@ -35,6 +35,8 @@ from pumpline.core.protocol.commands import MPUB_MESSAGE_OVERHEAD_BYTES, MPUB_OV
 MESSAGE_BYTES_MAX = 1 << 20  # nsqd's --max-msg-size, unless told otherwise
 BODY_BYTES_MAX = 5 << 20  # and its --max-body-size
 PENDING_BYTES_MAX = 32 << 20
+
+WhenDown = Literal["wait", "raise"]
 
 
 class Producer:
@@ -51,6 +53,8 @@ class Producer:
         timeout_s: float = 30.0,
         confirm_timeout_s: float = 10.0,
         retry_unconfirmed: bool = True,
+        lazy: bool = False,
+        when_down: WhenDown = "wait",
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         body_bytes_max: int = BODY_BYTES_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
@@ -63,6 +67,9 @@ class Producer:
         timeout_s           for a message, retries included
         confirm_timeout_s   for one try; then the connection is given up
         retry_unconfirmed   send again what may have been published already
+        lazy                start without waiting for a connection: nsqd may come up later
+        when_down           while no nsqd can be reached, a publish waits for one ("wait"), within
+                            timeout_s, or raises NotSentError at once ("raise")
         message_bytes_max   nsqd's --max-msg-size
         body_bytes_max      nsqd's --max-body-size
         pending_bytes_max   of messages not confirmed yet; beyond it publish waits
@@ -74,6 +81,7 @@ class Producer:
         _check_positive(pending_bytes_max=pending_bytes_max)
         self.waits = 0  # publishes that had to wait for `pending_bytes_max`
         self._batching = batching
+        self._lazy = lazy
         self._timeout_s = timeout_s
         self._message_bytes_max = message_bytes_max
         self._body_bytes_max = body_bytes_max
@@ -90,6 +98,7 @@ class Producer:
             body_bytes_max=body_bytes_max,
             pending_bytes_max=pending_bytes_max,
             retry_unconfirmed=retry_unconfirmed,
+            raise_when_down=_raises(when_down),
         )
         self._is_started = False
 
@@ -125,12 +134,13 @@ class Producer:
         await self.close()
 
     async def start(self) -> None:
-        """Connect to all; return when one is up, raise ConnectError if none can be reached."""
+        """Connect to all; return when one is up, raise ConnectError if none can be reached. A lazy
+        producer returns at once, and connects in the background."""
         if self._is_started:
             raise RuntimeError("the producer was started before")
         self._is_started = True
         try:
-            await self._queue.start()
+            await self._queue.start(lazy=self._lazy)
         except BaseException:
             self._is_started = False  # it may be tried again
             raise
@@ -192,8 +202,8 @@ class Producer:
             raise
 
     def _checked(self, topic: str, body: Body) -> bytes:
-        if not self._queue.is_open:
-            raise self._not_open()
+        if not self._queue.is_accepting:
+            raise self._not_accepting()
         if not isinstance(body, bytes):
             body = bytes_of(body)
         if not body:
@@ -237,14 +247,19 @@ class Producer:
         except TimeoutError:
             text = f"not sent: no room for {self._timeout_s:g} s, as nothing was confirmed"
             raise NotSentError(text) from None
-        if not self._queue.is_open:  # closed in the meantime; the next in line must learn it, too
+        if not self._queue.is_accepting:  # closed in the meantime; the next in line must learn it
             self._queue.budget.give_back(cost)
-            raise self._not_open()
+            raise self._not_accepting()
 
-    def _not_open(self) -> Exception:
+    def _not_accepting(self) -> Exception:
         if not self._is_started:
             return RuntimeError("the producer is not started: use `async with`, or start()")
-        return NotSentError("not sent: the producer is closed")
+        if not self._queue.is_open:
+            return NotSentError("not sent: the producer is closed")
+        cause = self._queue.down_error()
+        error = NotSentError(f"not sent: {cause}")
+        error.__cause__ = cause
+        return error
 
 
 def _checked_addresses(given: str | Iterable[str]) -> list[str]:
@@ -254,6 +269,12 @@ def _checked_addresses(given: str | Iterable[str]) -> list[str]:
     for address in addresses:
         parse_address(address)
     return addresses
+
+
+def _raises(when_down: WhenDown) -> bool:
+    if when_down not in ("wait", "raise"):
+        raise ValueError(f"when_down is 'wait' or 'raise', not {when_down!r}")
+    return when_down == "raise"
 
 
 def _check_positive(**limits: float) -> None:

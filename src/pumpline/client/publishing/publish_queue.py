@@ -47,16 +47,19 @@ class PublishQueue:
         body_bytes_max: int,
         pending_bytes_max: int,
         retry_unconfirmed: bool,
+        raise_when_down: bool,
     ) -> None:
         self.budget = ByteBudget(pending_bytes_max)
         self.published = 0  # messages confirmed
         self.retried = 0  # publications sent again
-        self.is_open = False  # accepts messages
+        self.is_open = False
+        self.is_accepting = False  # open; with raise_when_down, also while nsqds may be reached
         self._nsqds = nsqds
         self._timeout_s = timeout_s
         self._batch_delay_s = batch_delay_s
         self._body_bytes_max = body_bytes_max
         self._retry_unconfirmed = retry_unconfirmed
+        self._raise_when_down = raise_when_down
         self._filling: dict[str, Publication] = {}  # by topic
         self._retries: deque[Publication] = deque()
         self._queue: deque[Publication] = deque()
@@ -67,19 +70,21 @@ class PublishQueue:
         self._idle = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
 
-    async def start(self) -> None:
-        """Connect; ConnectError if no nsqd can be reached."""
+    async def start(self, *, lazy: bool) -> None:
+        """Connect; ConnectError if no nsqd can be reached. If `lazy`, in the background."""
         self._loop = asyncio.get_running_loop()
-        try:
-            await self._nsqds.start(on_change=self._nsqds_changed, on_answer=self._answered)
-        except BaseException:
-            await self._disconnect()
-            raise
-        self.is_open = True
+        self._nsqds.begin(on_change=self._nsqds_changed, on_answer=self._answered)
+        if not lazy:
+            try:
+                await self._nsqds.one_up()
+            except BaseException:
+                await self._disconnect()
+                raise
+        self.is_open = self.is_accepting = True
 
     async def close(self) -> None:
         """Accept no more, wait until everything is settled, and disconnect."""
-        self.is_open = False
+        self.is_open = self.is_accepting = False
         try:
             while self._pending:
                 self._idle.clear()
@@ -177,8 +182,23 @@ class PublishQueue:
             nsqd.flush()
 
     def _nsqds_changed(self) -> None:
+        if self._raise_when_down and self.is_open:
+            self.is_accepting = not self._nsqds.are_down
+            if not self.is_accepting:
+                self._give_up_unsent()
         if self._pending:
             self._schedule(0.0)
+
+    def down_error(self) -> ConnectError:
+        """Why no nsqd can be reached."""
+        return ConnectError("; ".join(map(str, self._nsqds.failures)))
+
+    def _give_up_unsent(self) -> None:
+        self._filling.clear()
+        for publication in list(self._pending):
+            if not publication.under_way:
+                publication.failure = publication.failure or self.down_error()
+                self._give_up(publication)
 
     # -- outcomes -----------------------------------------------------------------------------
 
@@ -260,9 +280,9 @@ class PublishQueue:
                 del self._filling[publication.topic]
             publication.unconfirmed |= publication.under_way
             if publication.failure is None:
-                failures = "; ".join(map(str, self._nsqds.failures))
                 waited = f"no answer for {self._timeout_s:g} s"
-                publication.failure = ConnectError(failures or waited)
+                down = self._nsqds.failures
+                publication.failure = self.down_error() if down else ConnectError(waited)
             self._give_up(publication)
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.crash.conftest import NewNsqd
 from tests.kit.crash.killable_nsqd import (
     ENOSPC_REASON,
     KillableNsqd,
+    await_checkpoint,
     create_channel,
     drain,
     refusal,
@@ -384,3 +386,84 @@ def test_ping_says_no_for_as_long_as_publishes_are_refused(one_segment: Killable
         time.sleep(0.05)
         answers.add(ping(one_segment)[0])
     assert answers == {500}
+
+
+# -- what only the write-ahead log has -------------------------------------------------------------
+
+
+def publish_until_refused(nsqd: KillableNsqd, topics: list[str]) -> dict[str, list[bytes]]:
+    """One small message to each topic in turn; returns what was acknowledged."""
+    sent: dict[str, list[bytes]] = {topic: [] for topic in topics}
+    with nsqd.connect() as client, suppress(ErrorFrame):
+        for number in range(10_000):
+            for topic in topics:
+                client.publish(topic, b"%06d" % number)
+                sent[topic].append(b"%06d" % number)
+    return sent
+
+
+@pytest.mark.parametrize("flag", ["", "--sync-every=1", "--mem-queue-size=0"])
+@pytest.mark.parametrize(("topics", "free_pages"), [(1, 1), (1, 2), (5, 4)])
+def test_what_the_write_ahead_log_has_is_delivered_from_memory(
+    one_segment: KillableNsqd, topics: int, free_pages: int, flag: str
+) -> None:
+    """There is room for the write-ahead log, and none for a segment."""
+    nsqd = one_segment
+    if flag:
+        nsqd.stop()
+        nsqd.flags = [flag]
+        nsqd.again()
+    names = [f"t{number}" for number in range(topics)]
+    for name in names:
+        create_channel(nsqd, name, "c")
+    top_up(nsqd.data_path, free_pages=free_pages)
+    sent = publish_until_refused(nsqd, names)
+    top_up(nsqd.data_path)
+    for _ in range(3):
+        for name in names:
+            count = len(sent[name])
+            assert nsqd.depth(name, "c") == count > 0
+            offsets = json.loads(nsqd.http("GET", f"/log/offsets?topic={name}")[1])
+            assert (offsets["first"], offsets["end"]) == (0, count)
+        nsqd.kill()
+        nsqd.again()
+    for name in names:
+        seek(nsqd, name, f"offset={len(sent[name]) - 1}")
+        assert [message.body for message in drain(nsqd, name, "c", 1)] == sent[name][-1:]
+        seek(nsqd, name, "to=beginning")
+        received = drain(nsqd, name, "c", len(sent[name]))
+        assert [message.body for message in received] == sent[name]
+    (nsqd.data_path / "filler").unlink()
+    wait_until(lambda: ping(nsqd)[0] == 200)
+    for name in names:
+        await_checkpoint(nsqd, name, "c")
+    nsqd.kill()
+    nsqd.again()
+    for name in names:
+        assert drain(nsqd, name, "c", 0) == []
+
+
+def seek(nsqd: KillableNsqd, topic: str, place: str) -> None:
+    """Moves channel c. On a full disk the answer may be 500: a kill would undo it."""
+    status, _ = nsqd.http("POST", f"/channel/seek?topic={topic}&channel=c&{place}")
+    assert status in (200, 500)
+
+
+@pytest.mark.parametrize("kills", [0, 1])
+def test_an_ephemeral_channel_drains_a_topic_without_channels(
+    one_segment: KillableNsqd, kills: int
+) -> None:
+    """There is no room for the cursor of another channel."""
+    nsqd = one_segment
+    nsqd.act("/topic/create", topic="t")
+    top_up(nsqd.data_path, free_pages=1)
+    sent = publish_until_refused(nsqd, ["t"])["t"]
+    top_up(nsqd.data_path)
+    for _ in range(kills):
+        nsqd.kill()
+        nsqd.again()
+    with nsqd.connect() as client:
+        client.send(b"SUB t new\n")
+        with pytest.raises(ErrorFrame, match=f"E_SUB_FAILED SUB failed {ENOSPC_REASON}"):
+            client.read_response()
+    assert [message.body for message in drain(nsqd, "t", "new#ephemeral", len(sent))] == sent

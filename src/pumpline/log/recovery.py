@@ -26,7 +26,9 @@ from pumpline.log.segment import OFFSET_END, DeferredSpan, Segment
 _CHUNK_BYTES = 4 << 20
 _SURVEY_CHUNK_BYTES = 256 * 1024  # a thread that parses holds up the event loop
 _U32 = Struct(">I")
+_FIRST_AT = 8  # in the header
 
+BAD = ".bad"  # ends the name of a copy of damaged bytes
 DAMAGED = -1
 
 
@@ -79,7 +81,8 @@ def first_batch(path: str, first: int) -> LogBatch | None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size_bytes = os.fstat(fd).st_size
-        position = 0 if _valid_at(fd, 0, first, OFFSET_END) else None
+        is_sound = _valid_at(fd, 0, lambda batch: first <= batch.first < batch.end <= OFFSET_END)
+        position = 0 if is_sound else None
         if position is None:
             position = resync(fd, 0, size_bytes, offset=first, limit=OFFSET_END)
         if position is None:
@@ -167,32 +170,47 @@ def parse(data: memoryview, limit: int) -> tuple[list[LogBatch], int, int]:
 
 def resync(fd: int, position: int, size_bytes: int, *, offset: int, limit: int) -> int | None:
     """The position of the first valid batch after damage at `position`, if there is one, that has
-    offsets from `offset` on and below `limit` only.
-
-    Candidates are found by the high half of the offset, a count that is not zero and flags that
-    are known, at the speed of a regular expression; the crc decides.
-    """
+    offsets from `offset` on and below `limit` only."""
     # The offsets may have passed a multiple of 2^32 since.
     highs = b"|".join(re.escape(_U32.pack((offset >> 32) + more)) for more in (0, 1))
-    header = re.compile(rb"(?s)(?=(?:" + highs + rb").{20}(?!\0{4}).{4}\0{3}[\0\1])")
+
+    def belongs(batch: LogBatch) -> bool:
+        return batch.first >= offset and batch.end <= limit
+
+    return find_batch(fd, position, size_bytes, firsts=b"(?:" + highs + b").{4}", belongs=belongs)
+
+
+def find_batch(
+    fd: int,
+    position: int,
+    size_bytes: int,
+    *,
+    firsts: bytes,
+    belongs: Callable[[LogBatch], bool],
+) -> int | None:
+    """The position of the first valid batch after damage at `position` that `belongs` there.
+
+    Candidates are found by their first offset (`firsts` is a regular expression for its 8 bytes), a
+    count that is not zero and flags that are known; the crc decides.
+    """
+    header = re.compile(rb"(?s)(?=" + firsts + rb".{16}(?!\0{4}).{4}\0{3}[\0\1])")
     base = position + 1
     while base < size_bytes:
         data = memoryview(os.pread(fd, _CHUNK_BYTES + 64, base))
         for match in header.finditer(data):
-            candidate = base + match.start() - 8
-            if candidate > position and _valid_at(fd, candidate, offset, limit):
+            candidate = base + match.start() - _FIRST_AT
+            if candidate > position and _valid_at(fd, candidate, belongs):
                 return candidate
         base += _CHUNK_BYTES
     return None
 
 
-def _valid_at(fd: int, position: int, offset: int, limit: int) -> bool:
+def _valid_at(fd: int, position: int, belongs: Callable[[LogBatch], bool]) -> bool:
     want = 64
     for _ in range(2):
         data = memoryview(os.pread(fd, want, position))
         try:
-            batch = read_batch(data, 0)
-            return batch.first >= offset and batch.end <= limit
+            return belongs(read_batch(data, 0))
         except ShortBatch as short:
             want = short.need_bytes
         except BadBatch:
@@ -202,19 +220,32 @@ def _valid_at(fd: int, position: int, offset: int, limit: int) -> bool:
 
 def set_aside(fd: int, segment: Segment, position: int, resume: int) -> Damage:
     """Copy damaged bytes out, and let readers step over them."""
-    kept_in = _keep(segment, position, os.pread(fd, resume - position, position))
+    damage = copy_damage(fd, segment.path, position, resume)
     segment.holes[position] = resume
-    return Damage(segment.path, position, resume - position, kept_in)
+    return damage
 
 
 def _set_aside_if_room(fd: int, segment: Segment, position: int, resume: int) -> Damage:
+    damage = copy_damage_if_room(fd, segment.path, position, resume)
+    segment.holes[position] = resume
+    return damage
+
+
+def copy_damage(fd: int, path: str, position: int, resume: int) -> Damage:
+    """Copy the damaged bytes of a file to a .bad file."""
+    kept_in = f"{path}.{position}{BAD}"
+    write_whole(kept_in, os.pread(fd, resume - position, position), sync=False)
+    return Damage(path, position, resume - position, kept_in)
+
+
+def copy_damage_if_room(fd: int, path: str, position: int, resume: int) -> Damage:
+    """As `copy_damage`; without room for a copy, the file itself has to be kept."""
     try:
-        return set_aside(fd, segment, position, resume)
+        return copy_damage(fd, path, position, resume)
     except OSError as error:
         if not lacks_room(error):
             raise
-        segment.holes[position] = resume
-        return Damage(segment.path, position, resume - position, segment.path)
+        return Damage(path, position, resume - position, path)
 
 
 def _cut(fd: int, segment: Segment, position: int, *, whole: bool) -> Damage:
@@ -230,9 +261,3 @@ def _cut(fd: int, segment: Segment, position: int, *, whole: bool) -> Damage:
     os.ftruncate(fd, position)
     segment.size_bytes = position
     return damage
-
-
-def _keep(segment: Segment, position: int, data: bytes) -> str:
-    path = f"{segment.path}.{position}.bad"
-    write_whole(path, data, sync=False)
-    return path

@@ -17,33 +17,16 @@ somebody else's: `take_dirty` says of which files, and `synced` or `cut_back` wh
 import errno
 import logging
 import os
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 from contextlib import suppress
-from operator import attrgetter
-from struct import Struct
-from typing import NamedTuple
 
-from pumpline.core.messages.batches import (
-    FULL_BYTES,
-    BadBatch,
-    Builder,
-    LogBatch,
-    ShortBatch,
-    read_batch,
-)
-from pumpline.core.messages.frame import ID_AT, ID_BYTES
-from pumpline.log.files import FilePool, lacks_room, write_all, write_whole
-from pumpline.log.log import Log
-from pumpline.log.recovery import parse
+from pumpline.core.messages.batches import LogBatch
+from pumpline.log.files import FilePool, write_all
 from pumpline.log.segment import OFFSET_END
+from pumpline.log.unflushed import Unflushed, read_records
 
 PREFIX = "wal-"
-GAP_MAX = 1 << 24  # offsets: another log has ids so near with a probability of 2^-39
 MIXED = OFFSET_END  # in the place of the first offset: the messages are of any logs
 
-_U32 = Struct(">I")
-_FIRST = attrgetter("first")
 _LOG = logging.getLogger(__name__)
 
 
@@ -112,7 +95,7 @@ class WriteAheadLog:
         return [*self._old, self._current]
 
     @property
-    def unflushed(self) -> "Unflushed":
+    def unflushed(self) -> Unflushed:
         """What a kill left; to be asked for before anything is appended."""
         if self._unflushed is None:
             self._unflushed = Unflushed([record for file in self._old for record in file.read()])
@@ -130,128 +113,6 @@ def number_in(name: str) -> int | None:
     if digits == name or len(digits) != 20 or not (digits.isascii() and digits.isdigit()):
         return None
     return int(digits)
-
-
-class _Message(NamedTuple):
-    frame: memoryview
-    record: LogBatch
-
-
-class Unflushed:
-    """Messages that a kill left in the write-ahead log, by their ids."""
-
-    def __init__(self, records: list[LogBatch]) -> None:
-        self._messages: dict[int, _Message] = {}
-        for record in records:
-            self._messages.update(_by_id(record))
-        self._ids = sorted(self._messages)
-
-    def has_any_of(self, log: Log) -> bool:
-        """Whether there are messages that are in the log, or follow on it."""
-        return bool(self._ids_of(log))
-
-    def repair(self, log: Log) -> None:
-        """Cut the segments off where they lack messages that are here. A loss of power may have
-        taken some that were not synced and spared later ones; all of these are here as well."""
-        ids = self._ids_of(log)
-        if ids and ids[0] < log.base_id + log.end:
-            gap = _first_gap(log, ids[0] - log.base_id)
-            if gap is not None and self._has_all(log.base_id + gap[2], log.base_id + log.end):
-                log.cut_back(gap)
-                log.synced = log.written
-                log.start_at(log.written)
-                log.syncing.begin_again()
-
-    def _has_all(self, first_id: int, end_id: int) -> bool:
-        return all(message_id in self._messages for message_id in range(first_id, end_id))
-
-    def _ids_of(self, log: Log) -> list[int]:
-        start = bisect_left(self._ids, log.base_id)
-        return self._ids[start : bisect_right(self._ids, log.base_id + log.end, lo=start)]
-
-    def next_offset(self, log: Log) -> int | None:
-        """The first offset after the end of the log that is here, if any is. It need not follow on
-        the end: an earlier start may have left out offsets that were lost."""
-        end_id = log.base_id + log.end
-        index = bisect_left(self._ids, end_id)
-        if index == len(self._ids) or self._ids[index] >= end_id + GAP_MAX:
-            return None
-        return self._ids[index] - log.base_id
-
-    def take(self, log: Log) -> list[LogBatch]:
-        """Those that follow on the end of the log."""
-        batches: list[LogBatch] = []
-        builder = Builder(first=log.end, timestamp_ns=0)
-        newest_ns = 0
-        while (found := self._messages.pop(log.base_id + builder.end, None)) is not None:
-            frame, record = found
-            if record.first == builder.end:  # a batch of this log alone
-                batches += _sealed(builder)
-                batches.append(record)
-                for message_id in range(log.base_id + record.first, log.base_id + record.end):
-                    self._messages.pop(message_id, None)
-                builder = Builder(first=record.end, timestamp_ns=0)
-                continue
-            published_ns = int.from_bytes(frame[8:16], "big", signed=True)
-            if published_ns < newest_ns or len(builder.frames) >= FULL_BYTES:
-                batches += _sealed(builder)
-                builder = Builder(first=builder.end, timestamp_ns=0)
-            newest_ns = published_ns
-            builder.add(bytes(frame))
-        return batches + _sealed(builder)
-
-
-def _first_gap(log: Log, offset: int) -> tuple[int, int, int] | None:
-    """The first place after `offset` at which the log lacks an offset below its end, as
-    `cut_back` takes it: segment, position, offset. Reads what there is from `offset` on."""
-    segments = log.segments
-    for segment in segments[max(bisect_right(segments, offset, key=_FIRST) - 1, 0) :]:
-        at = segment.near(offset)  # 0 in those that follow
-        fd = log.files.get(segment.path)
-        data = memoryview(os.pread(fd, segment.size_bytes - at, at))
-        limit = log.limit_of(segment)
-        batches, _, _ = parse(data, limit)
-        end = batches[0].first if at and batches else segment.first
-        for batch in batches:
-            if batch.first > end:
-                return segment.first, at, end
-            end = batch.end
-            at += batch.size_bytes
-        if end < min(limit, log.written):
-            return segment.first, at, end
-    return None
-
-
-def _sealed(builder: Builder) -> list[LogBatch]:
-    if not builder.ends:
-        return []
-    builder.timestamp_ns = builder.published_ns(builder.first)
-    return [builder.seal()]
-
-
-def _by_id(record: LogBatch) -> Iterator[tuple[int, _Message]]:
-    start = 0
-    for (end,) in _U32.iter_unpack(record.ends):
-        frame = record.frames[start:end]
-        yield int(bytes(frame[ID_AT : ID_AT + ID_BYTES]), 16), _Message(frame, record)
-        start = end
-
-
-def read_records(data: memoryview) -> tuple[list[LogBatch], int, bool]:
-    """The whole records at the start of `data`, the bytes they take, and whether what follows is
-    damaged: it does not just end early."""
-    records: list[LogBatch] = []
-    at = 0
-    while at < len(data):
-        try:
-            record = read_batch(data, at)
-        except ShortBatch:
-            return records, at, False
-        except BadBatch:
-            return records, at, True
-        records.append(record)
-        at += record.size_bytes
-    return records, at, False
 
 
 class _File:
@@ -334,33 +195,14 @@ class _File:
 
     def read(self) -> list[LogBatch]:
         try:
-            with open(self._path, "rb") as file:
-                data = memoryview(file.read())
+            found = read_records(self._path)
         except FileNotFoundError:
             return []
-        self.size_bytes = len(data)
-        self._synced_bytes = len(data)  # it may have been acknowledged: `cut_back` must leave it
+        self.size_bytes = found.size_bytes
+        self._synced_bytes = found.size_bytes  # perhaps acknowledged: `cut_back` must leave it
         self.is_torn = True  # perhaps: nothing is appended to it
-        records, at, is_damaged = read_records(data)
-        if at < len(data):
-            self._quarantine(data, at, is_torn=not is_damaged)
-        return records
-
-    def _quarantine(self, data: memoryview, at: int, *, is_torn: bool) -> None:
-        """What follows is no record: one that was never acknowledged if it ends early, else perhaps
-        damage, of which a copy is kept."""
-        size_bytes = len(data) - at
-        if is_torn:
-            what = (self._path, size_bytes, at)
-            _LOG.warning("WAL: %s: torn tail of %d bytes at %d cut off", *what)
-            return
-        kept = f"{self._path}.{at}.bad"
-        try:
-            write_whole(kept, bytes(data[at:]), sync=False)
-        except OSError as failure:
-            if not lacks_room(failure):
-                raise
-            kept = self._path
-            self.is_kept = True
-        what_is_bad = (self._path, size_bytes, at, kept)
-        _LOG.error("WAL: %s: %d bytes at %d damaged, kept in %s", *what_is_bad)
+        for damage in found.damages:
+            level = logging.ERROR if damage.kept_in else logging.WARNING
+            _LOG.log(level, "WAL: %s", damage)
+            self.is_kept = self.is_kept or damage.kept_in == self._path
+        return found.records

@@ -4,23 +4,21 @@ that is cut by hand here; the simulator plays real ones."""
 
 import errno
 import os
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from pumpline.core.messages.batches import HEADER_BYTES, LogBatch
+from pumpline.core.messages.batches import HEADER_BYTES
 from pumpline.core.messages.publish_tokens import digest_of
 from pumpline.log import flusher as flusher_module
-from pumpline.log.completion import Completion
 from pumpline.log.files import FilePool
 from pumpline.log.flusher import FLUSH_S, SYNCED_FLUSH_S
-from pumpline.log.wal import MIXED, WriteAheadLog, number_in, read_records
+from pumpline.log.wal import MIXED, WriteAheadLog
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.queue.topic import Topic
 from tests.kit.fake_broker import NS_PER_S, FakeBroker, KnownIds, log_of
 from tests.kit.logs import BASE_ID, batch_of, bytes_of
+from tests.kit.wal import bodies_of, publish, raising, records_in, succeed, topic_of, wal_files
 
 MINUTE_NS = 60 * NS_PER_S
 
@@ -42,55 +40,6 @@ def broker(tmp_path: Path, request: pytest.FixtureRequest) -> FakeBroker:
 @pytest.fixture
 def synced(tmp_path: Path) -> FakeBroker:
     return FakeBroker(tmp_path, Options(sync_every=1))
-
-
-def topic_of(broker: FakeBroker, name: str = "t") -> Topic:
-    topic = broker.topic(name)
-    topic.channel("c")
-    return topic
-
-
-def succeed(broker: FakeBroker, *completions: Completion) -> None:
-    broker.settle()
-    assert [completion.error for completion in completions] == [None] * len(completions)
-    assert all(completion.done for completion in completions)
-
-
-def publish(broker: FakeBroker, topic: Topic, *bodies: bytes) -> None:
-    """Each in a tick of its own."""
-    for body in bodies:
-        succeed(broker, broker.pub(topic, body))
-
-
-def wal_files(path: Path) -> list[Path]:
-    return sorted(file for file in path.glob("wal-*") if number_in(file.name) is not None)
-
-
-def records_in(path: Path) -> list[LogBatch]:
-    return [
-        record
-        for file in wal_files(path)
-        for record in read_records(memoryview(file.read_bytes()))[0]
-    ]
-
-
-def bodies_of(broker: FakeBroker, name: str = "t") -> list[bytes]:
-    """What a consumer of the topic gets."""
-    channel = broker.topics[name].channels["c"]
-    consumer, sink = broker.consume(channel, rdy=1000)
-    broker.settle()
-    channel.remove(consumer)
-    broker.run()
-    return [body for _, _, body in sorted(sink.take())]
-
-
-def raising(number: int) -> Callable[..., int]:
-    """A system call that always fails."""
-
-    def call(*_: object, **__: object) -> int:
-        raise OSError(number, os.strerror(number))
-
-    return call
 
 
 # -- a kill ---------------------------------------------------------------------------------------
@@ -342,74 +291,6 @@ def test_an_fsync_that_fails_after_such_a_loss_costs_nothing(
 
 
 # -- the files ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("tail", [b"\0\0", b"\0\0\1\0 cut short", bytes(100), b"\xff" * 100])
-def test_what_follows_on_the_last_record_costs_nothing(
-    broker: FakeBroker, tmp_path: Path, tail: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    topic = topic_of(broker)
-    publish(broker, topic, b"first", b"second")
-    [file] = wal_files(tmp_path)
-    with file.open("ab") as opened:
-        opened.write(tail)
-    broker.load()
-    assert bodies_of(broker) == [b"first", b"second"]
-    assert "WAL: " in caplog.text
-    is_damage = len(tail) == 100  # not just a record that ends early
-    assert [path.read_bytes() for path in tmp_path.glob("*.bad")] == [tail] * is_damage
-    publish(broker, broker.topics["t"], b"third")
-    broker.load()
-    assert bodies_of(broker) == [b"first", b"second", b"third"]
-
-
-def test_a_torn_record_costs_itself_alone(broker: FakeBroker, tmp_path: Path) -> None:
-    topic = topic_of(broker)
-    publish(broker, topic, b"first", b"second", b"third")
-    [file] = wal_files(tmp_path)
-    os.truncate(file, file.stat().st_size - 1)
-    broker.load()
-    assert bodies_of(broker) == [b"first", b"second"]
-    assert list(tmp_path.glob("*.bad")) == []
-
-
-def test_a_damaged_record_costs_what_follows_and_is_kept(
-    broker: FakeBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    topic = topic_of(broker)
-    publish(broker, topic, b"first", b"second", b"third")
-    [file] = wal_files(tmp_path)
-    records = records_in(tmp_path)
-    data = bytearray(file.read_bytes())
-    at = records[0].size_bytes
-    data[at + HEADER_BYTES + 10] ^= 1
-    file.write_bytes(data)
-    broker.load()
-    assert bodies_of(broker) == [b"first"]
-    [bad] = tmp_path.glob("*.bad")
-    assert bad.read_bytes() == data[at:]
-    assert f"{len(data) - at} bytes at {at} damaged" in caplog.text
-
-
-def test_a_damaged_file_stays_if_there_is_no_room_for_a_copy(
-    broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(broker, topic_of(broker), b"first")
-    [file] = wal_files(tmp_path)
-    with file.open("ab") as opened:
-        opened.write(b"\xff" * 100)
-    data = file.read_bytes()
-    with monkeypatch.context() as full:
-        full.setattr("pumpline.log.wal.write_whole", raising(errno.ENOSPC))
-        broker.load()
-    assert bodies_of(broker) == [b"first"]
-    publish(broker, broker.topics["t"], b"second")
-    broker.advance(SYNCED_FLUSH_S)
-    broker.settle()
-    assert file.read_bytes() == data
-    for _ in range(2):
-        broker.load()
-        assert bodies_of(broker) == [b"first", b"second"]
 
 
 def test_small_messages_of_a_tick_are_one_record(broker: FakeBroker, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def _take_unflushed(disk: Disk, topic: str, log: Log) -> None:
         log.flush()
     except OSError as error:
         disk.health.failed(error, f"topic {topic}, from the write-ahead log")
-    count = batches[-1].end - batches[0].first
+    count = sum(batch.count for batch in batches)
     _LOG.info("TOPIC(%s): %d messages came from the write-ahead log", topic, count)
 
 

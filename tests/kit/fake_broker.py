@@ -138,7 +138,7 @@ class FakeBroker:
         self.disk = Disk(
             Directory(str(self._path)),
             self.options,
-            clock=self.tick,
+            clocks=self.tick.read_clocks,
             offload=self._offload or self.threads,
             later=self.clock.later,
             files=FilePool(16),

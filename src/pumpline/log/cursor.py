@@ -48,6 +48,11 @@ class Clocks(NamedTuple):
     steady_ns: int
     wall_ahead_ns: int  # what to add to a time of the steady clock to get a date
 
+    @property
+    def wall_ns(self) -> int:
+        """The date, in ns since 1970."""
+        return self.steady_ns + self.wall_ahead_ns
+
 
 class CursorFile:
     """Decides between appending and replacing; the bytes are written by `write`, in any thread."""

@@ -12,6 +12,7 @@ offsets that are gone, are left to `Reader`.
 import os
 from collections.abc import Callable, Sequence
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import (
     HEADER,
@@ -23,8 +24,11 @@ from pumpline.core.messages.batches import (
 from pumpline.core.messages.frame import ID_AT, ID_BYTES, MESSAGE_OVERHEAD_BYTES
 from pumpline.core.messages.kernels import locate, unfilled
 from pumpline.log.checking import check
-from pumpline.log.reader import BLOCK_BYTES_MAX, REGION_BYTES, Reader, ReadLog
+from pumpline.log.reader import BLOCK_BYTES_MAX, REGION_BYTES, Reader
 from pumpline.log.segment import Segment
+
+if TYPE_CHECKING:  # a log makes its readers
+    from pumpline.log.log import Log
 
 GROUP_MESSAGES = 500  # read at once: 8 ms
 GROUP_BYTES_MAX = 4 << 20  # kept of a group
@@ -44,7 +48,7 @@ Upcoming = Callable[[int], Sequence[int]]
 class PointReader(Reader):
     __slots__ = ("_found", "_odd", "_upcoming")
 
-    def __init__(self, log: ReadLog, on_ready: Callable[[], None], upcoming: Upcoming) -> None:
+    def __init__(self, log: "Log", on_ready: Callable[[], None], upcoming: Upcoming) -> None:
         super().__init__(log, on_ready)
         self._upcoming = upcoming
         self._found: Found = {}
@@ -104,7 +108,7 @@ class PointReader(Reader):
 class _Group:
     """Messages that are read together, the one that is asked for first."""
 
-    def __init__(self, log: ReadLog, asked: int, upcoming: Sequence[int]) -> None:
+    def __init__(self, log: "Log", asked: int, upcoming: Sequence[int]) -> None:
         self.found: Found = {}
         self._log = log
         self._size_bytes = 0

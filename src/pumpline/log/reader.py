@@ -11,15 +11,16 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from pumpline.core.messages.batches import HEADER_BYTES, AnyBatch, LogBatch
 from pumpline.core.messages.kernels import locate, unfilled
 from pumpline.log import recovery
-from pumpline.log.files import FilePool
 from pumpline.log.recovery import Damage
-from pumpline.log.scheduling import Offload
 from pumpline.log.segment import INDEX_STRIDE_BYTES, Segment, seek_batch
+
+if TYPE_CHECKING:  # a log makes its readers
+    from pumpline.log.log import Log
 
 BLOCK_BYTES = 512 * 1024
 BLOCK_BYTES_MAX = 2 << 20  # of one large batch: 1 ms; what is larger is read in a thread
@@ -47,37 +48,6 @@ class Loaded(NamedTuple):
     damages: list[Damage]
 
 
-class ReadLog(Protocol):
-    """A log, as its readers see it."""
-
-    base_id: int
-    files: FilePool
-    offload: Offload
-    written: int  # what lies above is in the tail
-
-    def in_tail(self, offset: int) -> AnyBatch | None:
-        """The batch with `offset` if it is among the last, which are in memory."""
-
-    def contains(self, segment: Segment) -> bool: ...
-
-    def segment_of(self, offset: int) -> Segment | None: ...
-
-    def segment_after(self, segment: Segment) -> Segment | None: ...
-
-    def limit_of(self, segment: Segment) -> int:
-        """The offset that the next segment begins with."""
-
-    def cached_block(self, segment: Segment, position: int | None) -> Block | None:
-        """What another reader has from there."""
-
-    def keep_block(self, block: Block) -> Block:
-        """Let others have it, too."""
-
-    def report_damage(self, damages: list[Damage]) -> None: ...
-
-    def report_read_error(self, error: BaseException, retry: Callable[[], None]) -> None: ...
-
-
 class Reader:
     __slots__ = (
         "__weakref__",
@@ -90,7 +60,7 @@ class Reader:
         "_outdated",
     )
 
-    def __init__(self, log: ReadLog, on_ready: Callable[[], None]) -> None:
+    def __init__(self, log: "Log", on_ready: Callable[[], None]) -> None:
         self._log = log
         self._on_ready = on_ready
         self._block: Block | None = None

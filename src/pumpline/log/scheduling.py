@@ -1,16 +1,10 @@
 """What logs, and the daemon around them, need of an event loop: threads and timers."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+# Runs a job in a thread, then calls back with its result or exception, on the event loop.
+Offload = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
-class Offload(Protocol):
-    """Runs `job` in a thread, then `done` with its result or exception on the event loop."""
-
-    def __call__(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None: ...
-
-
-class Later(Protocol):
-    """Calls `callback` on the event loop after a delay."""
-
-    def __call__(self, delay_s: float, callback: Callable[[], None], /) -> object: ...
+# Calls back on the event loop after a delay in seconds.
+Later = Callable[[float, Callable[[], None]], object]

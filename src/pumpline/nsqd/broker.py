@@ -38,7 +38,8 @@ class Broker:
         self.serving = False  # the listeners accept clients
         self.draining = Draining(options, self.topics, self.connections)
         self.lookups = Lookups(options, self.topics)
-        self.topics.discovery = self.lookups
+        self.topics.has_lookupds = lambda: bool(self.lookups.lookupds)
+        self.topics.discover = self.lookups.discover
         self.topics.observers += (self.lookups, self.metadata)
 
     def unready(self) -> str | None:

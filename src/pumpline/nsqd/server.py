@@ -79,7 +79,11 @@ class Server:
         tls = self._open_doors()
         tick = Tick(self.loop.call_soon, later=self._later)
         disk = Disk(
-            self.directory, self.options, clock=tick, offload=self._offload, later=self._later
+            self.directory,
+            self.options,
+            clocks=tick.read_clocks,
+            offload=self._offload,
+            later=self._later,
         )
         broker = Broker(self.options, tick, disk)
         await self._load(broker.topics)

@@ -12,18 +12,15 @@ A handler gets a whole `Request`. It raises `HttpError`, or returns one of three
 
 from collections.abc import Callable, Coroutine
 from enum import Enum, auto
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from pumpline.web.replies import Reply
 from pumpline.web.request import Request
 
-
-class Waiting(Protocol):
-    """Who waits for a reply."""
-
-    def flush(self) -> None: ...
+if TYPE_CHECKING:  # a connection waits for replies
+    from pumpline.web.connection import HttpConnection
 
 
 class Settling:
@@ -33,13 +30,13 @@ class Settling:
 
     def __init__(self) -> None:
         self.reply: Reply | None = None  # until it is settled
-        self._waiting: list[Waiting] = []
+        self._waiting: list[HttpConnection] = []
 
-    def wait(self, waiting: Waiting) -> None:
+    def wait(self, waiting: "HttpConnection") -> None:
         """Have `flush` called once there is a reply, which there is not yet."""
         self._waiting.append(waiting)
 
-    def settle(self, reply: Reply) -> list[Waiting]:
+    def settle(self, reply: Reply) -> list["HttpConnection"]:
         """That is the reply; returns whom to `flush`."""
         self.reply = reply
         waiting, self._waiting = self._waiting, []

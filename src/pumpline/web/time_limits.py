@@ -8,9 +8,12 @@ every few seconds looks for those who are late. Knows no sockets.
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:  # its server makes both
+    from pumpline.web.connection import HttpConnection
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,30 +39,14 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
         return self.send_s + length_bytes / self.body_bytes_per_s
 
 
-class Timed(Protocol):
-    """A connection."""
-
-    @property
-    def address(self) -> str:
-        """The client's, for the log."""
-        ...
-
-    def is_late(self, now_s: float) -> bool:
-        """Whether its client takes too long over a body or a reply."""
-        ...
-
-    def is_idle(self, now_s: float) -> bool:
-        """Whether its client has sent no request for too long."""
-        ...
-
-    def abort(self) -> None: ...
-
-
 class TimeLimits:
     """Ends the connections of clients that take too long."""
 
     def __init__(
-        self, patience: Patience, connections: Collection[Timed], on_sweep: Callable[[], None]
+        self,
+        patience: Patience,
+        connections: Collection["HttpConnection"],
+        on_sweep: Callable[[], None],
     ) -> None:
         self.dropped_count = 0
         self._on_sweep = on_sweep

@@ -66,10 +66,6 @@ class Lookups:
         self.update()
 
     @property
-    def has_any(self) -> bool:
-        return bool(self._lookupds)
-
-    @property
     def lookupds(self) -> "Collection[Lookupd]":
         return self._lookupds.values()
 

@@ -1,7 +1,7 @@
 """The consuming verbs: SUB, RDY, FIN, REQ, TOUCH, CLS. Each gets its parameters and the position
 after its line, which it returns: none has a body."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pumpline.core.messages.frame import ID_BYTES
 from pumpline.core.messages.ids import offset_of
@@ -17,7 +17,6 @@ from pumpline.core.protocol.errors import (
 )
 from pumpline.core.protocol.frames import CLOSE_WAIT, OK
 from pumpline.core.text.names import go_quote, is_valid_name
-from pumpline.nsqd.options import Options
 from pumpline.nsqd.protocol.arguments import (
     STATE_CLOSING,
     STATE_INIT,
@@ -25,42 +24,18 @@ from pumpline.nsqd.protocol.arguments import (
     number,
     text,
 )
-from pumpline.nsqd.protocol.connections import Connections
-from pumpline.nsqd.protocol.identify import ClientOptions
-from pumpline.nsqd.protocol.outbox import Outbox
 from pumpline.nsqd.queue.consumer import ChannelConsumer, ChannelError
 from pumpline.nsqd.queue.topic import NameTaken
-from pumpline.nsqd.queue.topics import Topics
 from pumpline.nsqd.queue.topology import locality_of
+
+if TYPE_CHECKING:  # it calls the verbs
+    from pumpline.nsqd.protocol.parser import Protocol
 
 _NS_PER_MS = 1_000_000
 _INT64_MAX = (1 << 63) - 1
 
 
-class ConsumingConnection(Protocol):
-    """A connection, as seen from here."""
-
-    consumer: ChannelConsumer | None
-    outbox: Outbox
-
-
-class SubParser(Protocol):
-    """The parser of a connection, as seen from here."""
-
-    connections: Connections
-    topics: Topics
-    options: Options
-    client_options: ClientOptions
-    state: int
-
-    @property
-    def connection(self) -> ConsumingConnection: ...
-
-    def check_auth(self, verb: str, topic: str, channel: str = "") -> None:
-        """ProtocolError if the client may not."""
-
-
-def sub(protocol: SubParser, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     client = protocol.client_options
     if protocol.state != STATE_INIT:
         raise ProtocolError(E_INVALID, "cannot SUB in current state")
@@ -105,7 +80,7 @@ def sub(protocol: SubParser, params: list[bytes], buf: bytearray, pos: int, end:
     return pos
 
 
-def rdy(protocol: SubParser, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+def rdy(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     consumer = protocol.connection.consumer
     if protocol.state == STATE_CLOSING or (consumer is not None and consumer.closing):
         return pos
@@ -124,7 +99,7 @@ def rdy(protocol: SubParser, params: list[bytes], buf: bytearray, pos: int, end:
     return pos
 
 
-def fin(protocol: SubParser, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+def fin(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     consumer, raw, offset = _message(protocol, params, "FIN", 2)
     try:
         consumer.channel.finish_one(consumer, offset)
@@ -133,7 +108,7 @@ def fin(protocol: SubParser, params: list[bytes], buf: bytearray, pos: int, end:
     return pos
 
 
-def req(protocol: SubParser, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+def req(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     consumer, raw, offset = _message(protocol, params, "REQ", 3)
     delay_ms = number(params[2])
     if delay_ms is None:
@@ -146,7 +121,7 @@ def req(protocol: SubParser, params: list[bytes], buf: bytearray, pos: int, end:
     return pos
 
 
-def touch(protocol: SubParser, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+def touch(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     consumer, raw, offset = _message(protocol, params, "TOUCH", 2)
     try:
         consumer.channel.touch_one(consumer, offset)
@@ -155,7 +130,7 @@ def touch(protocol: SubParser, params: list[bytes], buf: bytearray, pos: int, en
     return pos
 
 
-def cls(protocol: SubParser, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+def cls(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     consumer = protocol.connection.consumer
     if consumer is None or protocol.state != STATE_SUBSCRIBED:
         raise ProtocolError(E_INVALID, "cannot CLS in current state")
@@ -166,7 +141,7 @@ def cls(protocol: SubParser, params: list[bytes], buf: bytearray, pos: int, end:
 
 
 def _message(
-    protocol: SubParser, params: list[bytes], verb: str, count: int
+    protocol: "Protocol", params: list[bytes], verb: str, count: int
 ) -> tuple[ChannelConsumer, bytes, int]:
     """Who speaks, and the message meant: its id as sent, and its offset (-1: none of ours)."""
     consumer = protocol.connection.consumer

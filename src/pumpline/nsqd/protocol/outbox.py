@@ -9,50 +9,19 @@ Knows the tick, the transport and outcomes; must not know commands or channels.
 """
 
 import asyncio
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pumpline.core.protocol import frames
 from pumpline.log.completion import Completion
-from pumpline.nsqd.protocol.phase import GONE, HANDSHAKE, PLAIN, Phase
-from pumpline.nsqd.protocol.publish_counts import PublishCounts
+from pumpline.nsqd.protocol.phase import GONE, HANDSHAKE, PLAIN
 from pumpline.nsqd.protocol.replies import PendingReply, settle
 from pumpline.nsqd.queue.consumer import Buffer
 from pumpline.nsqd.queue.tick import Tick
 
+if TYPE_CHECKING:  # a connection makes its own
+    from pumpline.nsqd.protocol.connection import Connection
+
 OUTPUT_BYTES_MAX = 512 * 1024  # messages a consumer is given in one tick
-
-
-class Packing(Protocol):
-    """Layers that output goes through."""
-
-    def write(self, replies: list[bytes], messages: list[Buffer]) -> None: ...
-
-
-class OutboxOwner(Protocol):
-    """The connection, as its outbox sees it."""
-
-    phase: Phase
-    published: PublishCounts
-
-    @property
-    def packing(self) -> Packing | None: ...
-
-    def set_reading(self) -> None:
-        """The outbox is blocked and has more to send: the client may have to wait."""
-
-    def refuse(self) -> None:
-        """A publish failed; its error is the last that the client gets."""
-
-    def sent(self) -> bool:
-        """All that can be sent is, in a phase other than PLAIN; returns whether that is CLOSING."""
-
-    def offer(self) -> None:
-        """There is room for messages again."""
-
-    def answered(self) -> None:
-        """The outcome of a publish is known."""
-
-    def close(self) -> None: ...
 
 
 class Outbox:
@@ -67,7 +36,7 @@ class Outbox:
         "owner",
     )
 
-    def __init__(self, owner: OutboxOwner, tick: Tick, transport: asyncio.Transport) -> None:
+    def __init__(self, owner: "Connection", tick: Tick, transport: asyncio.Transport) -> None:
         self.owner = owner
         self.output_room_bytes = OUTPUT_BYTES_MAX
         self.blocked = False  # the transport's buffer is full

@@ -1,7 +1,7 @@
 """The publishing verbs: PUB, MPUB, DPUB. Each gets its parameters and where its body begins, and
 returns the position after it. This is the long way; `parser` has the short one."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pumpline.core.messages.kernels import skip_messages
 from pumpline.core.protocol.commands import SIZE, mpub_count_max
@@ -15,43 +15,15 @@ from pumpline.core.protocol.errors import (
 from pumpline.core.text.names import go_quote, is_valid_name
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.protocol.arguments import Incomplete, message_body, number, text
-from pumpline.nsqd.protocol.connections import Connections
-from pumpline.nsqd.protocol.outbox import Outbox
 from pumpline.nsqd.queue.topic import Topic
-from pumpline.nsqd.queue.topics import Topics
+
+if TYPE_CHECKING:  # it calls the verbs
+    from pumpline.nsqd.protocol.parser import Protocol
 
 _NS_PER_MS = 1_000_000
 
 
-class PublishingConnection(Protocol):
-    """A connection, as seen from here."""
-
-    outbox: Outbox
-
-
-class PubParser(Protocol):
-    """The parser of a connection, as seen from here."""
-
-    connections: Connections
-    topics: Topics
-    options: Options
-    mpub_progress: "MpubProgress"
-    owned: bytearray | None  # the command's alone, and not to be used again
-
-    @property
-    def connection(self) -> PublishingConnection: ...
-
-    def check_auth(self, verb: str, topic: str, channel: str = "") -> None:
-        """ProtocolError if the client may not."""
-
-    def remember_publish(self, line: bytes, topic: Topic) -> None:
-        """A publish with this line was allowed and valid."""
-
-    def remember_delayed(self, line: bytes, topic: Topic, delay_ns: int) -> None:
-        """Likewise of a publish with a delay."""
-
-
-def pub(protocol: PubParser, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+def pub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     _require(params, 2, "PUB")
     name = _topic_name(params[1], "PUB")
     start, after = message_body(buf, pos, end, "PUB", protocol.options.max_msg_size)
@@ -66,7 +38,7 @@ def pub(protocol: PubParser, params: list[bytes], buf: bytearray, pos: int, end:
     return after
 
 
-def dpub(protocol: PubParser, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+def dpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     _require(params, 3, "DPUB")
     name = _topic_name(params[1], "DPUB")
     options = protocol.options
@@ -85,7 +57,7 @@ def dpub(protocol: PubParser, params: list[bytes], buf: bytearray, pos: int, end
     return after
 
 
-def mpub(protocol: PubParser, params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
+def mpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     _require(params, 2, "MPUB")
     if not is_valid_name(text(params[1])):
         # The code is doubled in NSQ as well, and clients may look for it.
@@ -176,7 +148,7 @@ class MpubProgress:
             raise ProtocolError(E_BAD_BODY, f"MPUB body too big {bodies_bytes} > {limit}")
 
 
-def _topic(protocol: PubParser, name: str, verb: str) -> Topic:
+def _topic(protocol: "Protocol", name: str, verb: str) -> Topic:
     """The topic to publish to, if the client may."""
     protocol.check_auth(verb, name)
     if protocol.connections.draining:

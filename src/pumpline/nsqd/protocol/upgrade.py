@@ -8,7 +8,7 @@ whose bytes unpack to a lot does not keep the others waiting. Knows no commands.
 import asyncio
 import logging
 import ssl
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pumpline.core.protocol import frames
 from pumpline.core.protocol.layers import (
@@ -23,42 +23,12 @@ from pumpline.core.protocol.layers import (
 from pumpline.nsqd.protocol.identify import ClientOptions
 from pumpline.nsqd.queue.consumer import Buffer
 
+if TYPE_CHECKING:  # a connection makes its own
+    from pumpline.nsqd.protocol.connection import Connection
+
 HANDSHAKE_S = 5.0
 
 _LOG = logging.getLogger(__name__)
-
-
-class Upgradable(Protocol):
-    """The connection, as its layers see it."""
-
-    peer: str
-
-    @property
-    def holds_input(self) -> bool:
-        """Whether input stays where it is for now."""
-
-    def take_commands(self, piece: bytes) -> None:
-        """Carry out the commands in `piece`, which follows on what came before."""
-
-    def wait_turn(self) -> None:
-        """Have `go_on` called when the others have had their turn."""
-
-    def set_reading(self) -> None:
-        """Read from the socket, or do not, as things are."""
-
-    def upgraded(self) -> None:
-        """The layers are in use, and the client was told."""
-
-    def end_input(self) -> None:
-        """The client says no more."""
-
-    def end(self) -> None:
-        """Close when the replies that are due are sent."""
-
-    def fail_upgrade(self, cause: str) -> None:
-        """The handshake failed: tell why, without layers."""
-
-    def close(self) -> None: ...
 
 
 def new_layers(client: ClientOptions, context: ssl.SSLContext | None, peer: str) -> Layers:
@@ -81,7 +51,7 @@ def new_layers(client: ClientOptions, context: ssl.SSLContext | None, peer: str)
 class Upgraded:
     def __init__(
         self,
-        client: Upgradable,
+        client: "Connection",
         layers: Layers,
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,

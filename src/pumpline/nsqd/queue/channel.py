@@ -113,7 +113,7 @@ class Channel:
 
     def due_dates(self, offsets: Set[int]) -> dict[int, int]:
         """Those of `offsets` that are deferred, and until when, in ns since 1970."""
-        ahead_ns = self._tick.clocks.wall_ahead_ns
+        ahead_ns = self._tick.read_clocks().wall_ahead_ns
         return {o: due_ns + ahead_ns for o, due_ns in self.delivery.due_times(offsets).items()}
 
     # -- consumers ----------------------------------------------------------------------------

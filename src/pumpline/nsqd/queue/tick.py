@@ -23,9 +23,12 @@ is used up.
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pumpline.log.cursor import Clocks
+
+if TYPE_CHECKING:  # a channel announces itself here
+    from pumpline.nsqd.queue.channel import Channel
 
 CHANNELS_AT_ONCE = 8  # with new messages in a tick: so many are served in it
 CHANNELS_PER_TICK = 200  # that wait, and are served before others have their turn
@@ -46,21 +49,6 @@ class Writing(Protocol):
 
 class TimerHandle(Protocol):
     def cancel(self) -> None: ...
-
-
-class Delivering(Sharing, Protocol):
-    """A channel, as seen from here."""
-
-    @property
-    def delivered_until(self) -> int:
-        """Messages from here on are new to the channel."""
-
-    def served(self) -> None:
-        """It waited, and is served in this tick."""
-
-    @property
-    def may_wait(self) -> bool:
-        """New messages may be delivered later than the tick they came in."""
 
 
 class Tick:
@@ -106,9 +94,9 @@ class Tick:
         self._steady_ns = 0
         self._wall_ns = 0
         self._delivered = 0  # channels with new messages in this tick
-        self._coalesced: dict[Delivering, int] = {}  # that wait, and up to where they need not
+        self._coalesced: dict[Channel, int] = {}  # that wait, and up to where they need not
         self._is_coalescing = False  # there is a round, or there will be
-        self._round: list[Delivering] = []
+        self._round: list[Channel] = []
         self._round_size = 0
         self._begun_ns = 0  # the last round
         self._pause_s = PAUSE_S_MIN  # until the next one
@@ -131,8 +119,8 @@ class Tick:
             self._wall_ns = self._wall_clock()
         return self._wall_ns
 
-    @property
-    def clocks(self) -> Clocks:
+    def read_clocks(self) -> Clocks:
+        """Both clocks as they are now, also during a tick."""
         steady_ns = self._steady_clock()
         return Clocks(steady_ns, self._wall_clock() - steady_ns)
 
@@ -193,7 +181,7 @@ class Tick:
 
     # -- coalesced delivery -------------------------------------------------------------------
 
-    def deliver(self, channel: Delivering) -> bool:
+    def deliver(self, channel: "Channel") -> bool:
         """The channel has new messages, and consumers for them: serve it in this tick, or later
         with many others. Returns whether it is in this tick."""
         self._delivered += 1
@@ -209,7 +197,7 @@ class Tick:
             self._coalesced[channel] = channel.delivered_until
         return False
 
-    def deliverable(self, channel: Delivering, end: int) -> int:
+    def deliverable(self, channel: "Channel", end: int) -> int:
         """How far a channel may deliver, whose messages end at `end`."""
         return self._coalesced.get(channel, end) if self._coalesced else end
 
@@ -226,7 +214,7 @@ class Tick:
         # The tick comes first: it delivers.
         self.later(0, self._serve_some if self._round else self._end_round)
 
-    def _serve(self, channel: Delivering) -> None:
+    def _serve(self, channel: "Channel") -> None:
         if self._coalesced.pop(channel, None) is not None:
             channel.served()
             self.share(channel)

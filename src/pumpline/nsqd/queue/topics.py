@@ -6,7 +6,7 @@ notified of changes. Knows the disk; must not know connections, HTTP or the even
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from pumpline import NSQ_VERSION
@@ -43,17 +43,6 @@ class TopicsObserver(Protocol):
         """The topic, or that channel of it, came or went."""
 
 
-class ChannelDiscovery(Protocol):
-    """Finds the channels that a new topic has on other nodes."""
-
-    @property
-    def has_any(self) -> bool:
-        """Whether there is anybody to ask."""
-
-    def discover(self, topic: Topic) -> None:
-        """Let the topic stand still until it has the channels that it has elsewhere."""
-
-
 class Topics(Mapping[str, Topic]):
     def __init__(self, options: Options, tick: Tick, disk: Disk) -> None:
         self.options = options
@@ -61,7 +50,10 @@ class Topics(Mapping[str, Topic]):
         self.disk = disk
         self.tail_bytes_max = TAIL_BYTES_MAX  # how much of its log a topic may keep in memory
         self.observers: list[TopicsObserver] = []
-        self.discovery: ChannelDiscovery | None = None  # none: nobody is asked
+        # Whether other nodes can be asked for the channels of a new topic, and what asks them: it
+        # lets the topic stand still until it has those channels.
+        self.has_lookupds: Callable[[], bool] = lambda: False
+        self.discover: Callable[[Topic], None] = lambda topic: None
         self._by_name: dict[str, Topic] = {}
         self._sweep = HistorySweep(self._by_name, drop=_drop_history)
         self._undropped: set[Topic] = set()  # nobody uses them, and they could not be deleted
@@ -157,8 +149,7 @@ class Topics(Mapping[str, Topic]):
             ring = Ring(base_id=base_id, messages_max=self.options.mem_queue_size)
             topic = Topic(self, name, ring, pumped=0, paused=False)
         else:
-            asks = self.discovery is not None and self.discovery.has_any
-            manifest = Manifest(base_id=base_id, awaits_channels=asks)
+            manifest = Manifest(base_id=base_id, awaits_channels=self.has_lookupds())
             write_with_room(self.drop_history, self.disk.directory.create_topic, name, manifest)
             log = self.disk.open_log(name, base_id)
             log.founding = self.disk.directory.founding_paths(name)
@@ -167,8 +158,7 @@ class Topics(Mapping[str, Topic]):
         self._by_name[name] = topic
         self._share_memory()
         _LOG.info("TOPIC(%s): created", name)
-        if self.discovery is not None:
-            self.discovery.discover(topic)
+        self.discover(topic)
         self.registration_changed(name, None)
         return topic
 

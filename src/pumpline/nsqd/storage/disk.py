@@ -6,7 +6,6 @@ a thread (`offload`). It knows no topics: they come to it as small protocols.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from pumpline.log.completion import EXITING, Completion, completed
 from pumpline.log.cursor import Clocks
@@ -24,36 +23,26 @@ from pumpline.nsqd.storage.disk_health import DiskHealth
 from pumpline.nsqd.storage.fsync import Fsyncs
 
 
-class Clock(Protocol):
-    @property
-    def wall_ns(self) -> int:
-        """Nanoseconds since 1970."""
-
-    @property
-    def clocks(self) -> Clocks:
-        """The steady clock, and what to add to get a date."""
-
-
 class Disk:
     def __init__(
         self,
         directory: Directory,
         options: Options,
         *,
-        clock: Clock,
+        clocks: Callable[[], Clocks],
         offload: Offload,
         later: Later,
         files: FilePool | None = None,
     ) -> None:
         self.directory = directory
-        self.clock = clock
+        self.clocks = clocks  # as they are now
         self.files = files or FilePool()
         self.make_room: Callable[[], bool] = lambda: False  # delete consumed history
         self.offload = offload
         self.later = later
         self.delay_max_ns = options.max_req_timeout_ns  # of a message
         self.health = DiskHealth(directory.path, offload=offload, later=later)
-        self.checkpoints = Checkpoints(offload=offload, later=later, clocks=lambda: clock.clocks)
+        self.checkpoints = Checkpoints(offload=offload, later=later, clocks=clocks)
         self.fsyncs = Fsyncs(
             every=options.sync_every,
             timeout_ns=options.sync_timeout_ns,

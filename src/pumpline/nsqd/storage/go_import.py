@@ -154,7 +154,7 @@ class Importer:
         """Write log and staged cursors, and say in the manifest how far channels may read."""
         begin = log.end
         held_back = entry.paused and max(manifest.pumped, log.first) < begin
-        intake = Intake(log, self._disk.clock.wall_ns)
+        intake = Intake(log, self._disk.clocks().wall_ns)
         spans: dict[str, ImportedSpan] = {}
         for channel, parts in queues.items():
             if channel is not None:
@@ -170,7 +170,7 @@ class Importer:
         self._messages += log.end - begin
         if log.end > begin:
             log.note_disorder(log.end)  # the messages have the times that the other nsqd gave them
-        clocks = self._disk.clock.clocks
+        clocks = self._disk.clocks()
         for name, state in states.items():
             span = spans.get(name) or ImportedSpan(channels_end, channels_end, array("H"))
             delta = _delta(state, begin, span, channels_end)
@@ -222,7 +222,7 @@ class Importer:
     def _set_aside(self, paths: list[str]) -> None:
         if paths:
             if not self._aside:
-                now_s = self._disk.clock.wall_ns // 1_000_000_000
+                now_s = self._disk.clocks().wall_ns // 1_000_000_000
                 date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
                 self._aside = self._directory.create_aside(date)
             set_aside(paths, self._aside)

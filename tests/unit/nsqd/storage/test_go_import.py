@@ -51,7 +51,9 @@ def topics_on(path: Path) -> Topics:
         return None
 
     tick = Tick(lambda callback: None, later=later)
-    disk = Disk(Directory(str(path)), options, clock=tick, offload=offload, later=later)
+    disk = Disk(
+        Directory(str(path)), options, clocks=tick.read_clocks, offload=offload, later=later
+    )
     return Topics(options, tick, disk)
 
 

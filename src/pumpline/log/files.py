@@ -119,3 +119,12 @@ def sync_file(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def sync_paths(paths: list[str]) -> None:
+    """fsync files and directories; for a thread."""
+    for path in paths:
+        try:
+            sync_file(path)
+        except FileNotFoundError:
+            continue  # retired or deleted meanwhile

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from pumpline.log.log import Log, State, sync_paths
+from pumpline.log.files import sync_paths
+from pumpline.log.log import Log, State
 from pumpline.log.scheduling import Later, Offload
 from pumpline.log.tail import Tail
 from pumpline.log.wal import WriteAheadLog

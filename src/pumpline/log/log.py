@@ -36,7 +36,7 @@ from operator import attrgetter
 from weakref import WeakSet, WeakValueDictionary
 
 from pumpline.core.messages.batches import LogBatch
-from pumpline.log.files import FilePool, lacks_room, sync_file, write_all, write_whole
+from pumpline.log.files import FilePool, lacks_room, write_all, write_whole
 from pumpline.log.point_reader import PointReader, Upcoming
 from pumpline.log.reader import Block, Reader
 from pumpline.log.recovered import Recovered
@@ -101,7 +101,7 @@ class Log(Tail):
         self._torn: Segment | None = None  # to be cut before it is written to
         self._readers: WeakSet[Reader] = WeakSet()
         self._blocks: WeakValueDictionary[tuple[int, int], Block] = WeakValueDictionary()
-        self._dirty: set[str] = set()  # paths written since the last sync
+        self.dirty: set[str] = set()  # paths written since the last sync
         self._newest_ns = 0  # no message in the ordered part was published later
         *old, self.ordered_from = _numbered(directory, UNORDERED) or [0]
         for offset in old:  # a kill left it
@@ -237,12 +237,12 @@ class Log(Tail):
             self._undo(fd, segment)
             raise
         if not segment.size_bytes:  # the file may be as new
-            self._dirty.add(self.directory)
+            self.dirty.add(self.directory)
         for batch in batches:
             segment.note(batch, segment.size_bytes)
             segment.size_bytes += batch.size_bytes
             self.unsynced += batch.count
-        self._dirty.add(segment.path)
+        self.dirty.add(segment.path)
         self.written = batches[-1].end
 
     def skip_to(self, offset: int) -> None:
@@ -254,7 +254,7 @@ class Log(Tail):
             self.segments.append(Segment(self.directory, offset))
             with suppress(OSError):  # a full disk: the next start finds out again
                 self.files.get(self.segments[-1].path)
-                self._dirty.add(self.directory)
+                self.dirty.add(self.directory)
 
     def note_disorder(self, offset: int) -> None:
         """Publish times before `offset` say nothing about those from there on. OSError if that
@@ -263,7 +263,7 @@ class Log(Tail):
         if self.first == offset:
             return
         os.close(os.open(self._unordered(offset), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-        self._dirty.add(self.directory)
+        self.dirty.add(self.directory)
         self.ordered_from = offset
         if before != offset:
             with suppress(FileNotFoundError):
@@ -274,12 +274,12 @@ class Log(Tail):
 
     def sync_also(self, path: str) -> None:
         """The next sync has to cover `path` as well."""
-        self._dirty.add(path)
+        self.dirty.add(path)
 
     def take_dirty(self) -> list[str]:
         """The paths that a sync has to cover, counted as synced from now on."""
-        paths = sorted(self._dirty)
-        self._dirty.clear()
+        paths = sorted(self.dirty)
+        self.dirty.clear()
         self.unsynced = 0
         return paths
 
@@ -290,7 +290,7 @@ class Log(Tail):
 
     def sync_failed(self, paths: list[str]) -> None:
         """What `take_dirty` returned could not be synced."""
-        self._dirty.update(paths)
+        self.dirty.update(paths)
         self.unsynced = max(self.unsynced, 1)
 
     def cut_back(self, mark: tuple[int, int, int] | None) -> None:
@@ -435,7 +435,7 @@ class Log(Tail):
             self.files.get(segment.path)  # creates the file, which alone will say where the log is
             self.files.forget(self.segments[-1].path)
             self.segments.append(segment)
-            self._dirty.add(self.directory)
+            self.dirty.add(self.directory)
 
     def close(self) -> None:
         for segment in self.segments:
@@ -460,7 +460,7 @@ class Log(Tail):
             return
         # Whoever wrote it was killed, perhaps before an fsync. All segments: those that were synced
         # cost 1.4 ms each, and times cannot tell which they are: the clock may have been set since.
-        self._dirty = {self.directory, *(segment.path for segment in self.segments)}
+        self.dirty = {self.directory, *(segment.path for segment in self.segments)}
         self.unsynced = 1
         started = time.monotonic()
         self.written, damages = recover(newest)
@@ -479,15 +479,6 @@ def _unlink(files: FilePool, segment: Segment) -> None:
     files.forget(segment.path)
     with suppress(FileNotFoundError):
         os.unlink(segment.path)
-
-
-def sync_paths(paths: list[str]) -> None:
-    """fsync files and directories; for a thread."""
-    for path in paths:
-        try:
-            sync_file(path)
-        except FileNotFoundError:
-            continue  # retired or deleted meanwhile
 
 
 def _numbered(directory: str, suffix: str) -> list[int]:

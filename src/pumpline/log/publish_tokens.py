@@ -53,6 +53,7 @@ class PublishTokenFile:
         first."""
         self.path = os.path.join(directory, FILE)
         self._old_path = os.path.join(directory, OLD_FILE)
+        self.paths = [self.path, self._old_path, directory]  # that an fsync has to cover
         self._count_max = count_max
         self._count = stored.newer_count if stored else 0
         self._size_bytes = stored.size_bytes if stored else 0

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pumpline.log.completion import EXITING, Completion
+from pumpline.log.files import sync_paths
 
 if TYPE_CHECKING:  # a log makes its own
     from pumpline.log.log import Log
@@ -46,6 +47,16 @@ class LogSync:
     @property
     def unsynced(self) -> int:
         return self._log.unsynced
+
+    @property
+    def is_running(self) -> bool:
+        """An fsync is under way."""
+        return bool(self._paths)
+
+    def sync_now(self, paths: list[str]) -> None:
+        """Sync these, and wait for that; OSError when they cannot be."""
+        sync_paths(paths)
+        self._log.dirty.difference_update(paths)
 
     def completion(self) -> Completion:
         """The outcome of the next fsync, or of the one under way if nothing was written since."""

@@ -7,7 +7,8 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from pumpline.log.log import Log, sync_paths
+from pumpline.log.files import sync_paths
+from pumpline.log.log import Log
 from pumpline.nsqd.discovery.lookupds import Lookups
 from pumpline.nsqd.draining import Draining
 from pumpline.nsqd.options import Options

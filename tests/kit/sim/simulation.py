@@ -12,7 +12,7 @@ from tests.kit.sim.peers import Subscriber
 from tests.kit.sim.seams import simulated
 
 SETTLE_S = 0.004  # after each action
-REST_S = 12.0  # at the end: there is a pass of retention in it
+REST_S = 15.0  # at the end: there is a pass of retention in it, and an fsync of tokens after it
 
 
 class Played(NamedTuple):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.log.log import Log, sync_paths
+from pumpline.log.files import sync_paths
+from pumpline.log.log import Log
 from tests.kit.logs import Disk, batch_of, bytes_of
 
 FIRST = "00000000000000000000.log"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.log.log import Log, State, sync_paths
+from pumpline.log.files import sync_paths
+from pumpline.log.log import Log, State
 from pumpline.log.syncing import LogSync
 from pumpline.nsqd.options import Options
 from tests.kit.fake_broker import FakeBroker, log_of

@@ -11,8 +11,7 @@ import logging
 import os
 
 from pumpline.core.text.names import is_valid_name
-from pumpline.log.files import lacks_room
-from pumpline.log.log import sync_paths
+from pumpline.log.files import lacks_room, sync_paths
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.http.log import LogEndpoints
 from pumpline.nsqd.http.publish import topic_name

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 
 from pumpline.nsqd.queue.topic import Topic
@@ -63,9 +64,16 @@ class Retention:
         try:
             if disk.health.is_full or disk.directory.free_share() < FREE_SHARE_MIN:
                 topic.upkeep.drop_history(newest=True)
-            self._retire(topic, time.time_ns(), idle_ns=0)
         except OSError as error:  # there is always a next pass
             _LOG.error("RETENTION: %s", error)
+        self._try_retire(topic, idle_ns=0)
+
+    def _try_retire(self, topic: Topic, *, idle_ns: int) -> None:
+        if topic.state is not CLOSED:
+            try:
+                self._retire(topic, time.time_ns(), idle_ns=idle_ns)
+            except OSError as error:  # there is always a next pass
+                _LOG.error("RETENTION: %s", error)
 
     def _on_timer(self) -> None:
         self._continue_pass(self._pass())
@@ -105,7 +113,8 @@ class Retention:
                 break
             history_bytes -= segment.size_bytes
             count += 1
-        if count:
+        again = partial(self._try_retire, topic, idle_ns=idle_ns)
+        if count and topic.upkeep.may_retire(count, otherwise=again):
             _LOG.info("TOPIC(%s): retiring %d consumed segments", topic.name, count)
             topic.upkeep.retire(count)
 

@@ -6,6 +6,7 @@ goes and deletes it; `queue.retention` and `queue.history_sweep` decide when.
 
 import errno
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -81,13 +82,19 @@ class Upkeep:
             lows.append(topic.pumped)
         return min(lows)
 
+    def may_retire(self, count: int, otherwise: Callable[[], None]) -> bool:
+        """Whether the `count` oldest segments can go now: their publish tokens are on the disk. If
+        not, `otherwise` is called when they may be."""
+        return self.tokens.may_retire(self._log.segments[count].first, otherwise)
+
     def retire(self, count: int) -> None:
         """Delete the `count` oldest segments."""
         log, tokens = self._log, self.tokens
         end = log.segments[count].first
-        tokens.retiring(end)
+        error = tokens.retiring(end)
         log.retire(count)
-        tokens.retiring(end)  # a full disk may have had no room for them before
+        if error is not None:  # a full disk may have had no room for them before
+            tokens.retiring(end)
         if self._topic.pumped < log.first:  # as after a paused topic dropped its oldest messages
             self._topic.skip_to(log.first)
 

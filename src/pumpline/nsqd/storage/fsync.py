@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pumpline.core.text.histogram import Buckets
-from pumpline.log.log import sync_paths
+from pumpline.log.files import sync_paths
 from pumpline.log.scheduling import Later, Offload
 
 REST_S = 0.01

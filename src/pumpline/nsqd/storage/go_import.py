@@ -40,8 +40,9 @@ from pumpline.core.messages.spans import length
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
 from pumpline.log.directory import DirectoryError, Import, Manifest, TopicMetadata
+from pumpline.log.files import sync_paths
 from pumpline.log.go_diskqueue import DiskQueue, Record, find_queues, fingerprints, set_aside
-from pumpline.log.log import Log, sync_paths
+from pumpline.log.log import Log
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.loading import load_cursor, open_stored

@@ -25,8 +25,9 @@ from pumpline.core.messages.spans import Span
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
 from pumpline.log.directory import Manifest, TopicMetadata
+from pumpline.log.files import sync_paths
 from pumpline.log.holds import HoldsDamaged, StoredHold, base_of_holds, read_holds
-from pumpline.log.log import Log, sync_paths
+from pumpline.log.log import Log
 from pumpline.log.recovery import first_batch
 from pumpline.log.segment import first_of
 from pumpline.nsqd.options import Options

@@ -7,7 +7,7 @@ remembered, across restarts:
 
 - a token is written in one batch with its messages, so a kill leaves both or neither;
 - tokens older than the newest segments of the log are in files of their own (`log.publish_tokens`),
-  written only once the messages are synced, and before their segment is retired;
+  written only once the messages are synced, and on the disk before their segment is retired;
 - a start reads the files, then the batches of the log that the files do not cover.
 
 An ephemeral topic remembers tokens in memory only. Emptying, expiring or retiring messages has no
@@ -15,9 +15,8 @@ effect here; deleting the topic forgets everything. Knows logs and files; must n
 """
 
 import logging
-import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -46,12 +45,15 @@ class PublishTokens:
     __slots__ = (
         "_completions",
         "_count_max",
+        "_covered_upto",
         "_disk",
         "_file",
         "_known",
         "_log",
         "_order",
         "_recovering",
+        "_retire_again",
+        "_synced_upto",
         "_topic",
         "_unwritten",
         "_upto",
@@ -73,7 +75,10 @@ class PublishTokens:
         self._recovering: Completion | None = None
         self._unwritten: deque[Entry] = deque(maxlen=max(count_max, 1))  # known, not in the file
         self._upto = 0  # what the file says
+        self._covered_upto = 0  # what it said before the next fsync began, or the one under way
+        self._synced_upto = 0  # what it says on the disk
         self._file: PublishTokenFile | None = None
+        self._retire_again: Callable[[], None] | None = None  # see `may_retire`
 
     def __len__(self) -> int:
         return len(self._known)
@@ -86,6 +91,8 @@ class PublishTokens:
                 self._unwritten.append((end, token))
         self.forgotten_count = 0
         self._upto, self._file = stored.upto, stored.file
+        if self._file is not None:  # its writer may have been killed before an fsync
+            self._sync_soon(self._file)
         if self._disk.fsyncs.group_commit and self._log.unsynced:
             self._recovering = Completion()
 
@@ -143,10 +150,14 @@ class PublishTokens:
             recovering.complete(None)
         if self._file is None:
             return
+        self._synced_upto, self._covered_upto = self._covered_upto, self._upto
         segments = self._log.segments
         rolled = bool(segments) and segments[-1].first > self._upto
         if rolled or len(self._unwritten) >= UNWRITTEN_MAX:
             self._write(end)
+        retire_again, self._retire_again = self._retire_again, None
+        if retire_again is not None:
+            retire_again()
 
     def sync_failed(self, reason: str) -> None:
         """The first fsync after a start failed, and is tried again; or the topic is deleted."""
@@ -154,12 +165,38 @@ class PublishTokens:
             recovering, self._recovering = self._recovering, Completion()
             recovering.complete(reason)
 
+    def may_retire(self, end: int, otherwise: Callable[[], None]) -> bool:
+        """Whether the tokens of all messages below `end` are on the disk. If not, `otherwise` is
+        called when they may be."""
+        log = self._log
+        if self._file is None or isinstance(log, Ring):
+            return True
+        self._write_below(end)
+        if end <= self._synced_upto:
+            return True
+        self._retire_again = otherwise
+        self._disk.appended(log)
+        return False
+
     def retiring(self, end: int) -> OSError | None:
         """All messages below `end`, every one of them acknowledged, are about to be deleted.
-        Returns why their tokens could not be written to the file, if so."""
-        if self._file is not None and end > self._upto:
-            return self._write(end)
-        return None
+        Returns why their tokens could not be written to the file, if so. Waits for an fsync, unless
+        `may_retire` was asked before: a full disk cannot wait for a thread."""
+        log, file = self._log, self._file
+        if file is None or isinstance(log, Ring):
+            return None
+        error = self._write_below(end)
+        if error is None and end > self._synced_upto:
+            try:
+                log.syncing.sync_now(file.paths)
+                self._synced_upto = self._upto
+            except OSError as failure:
+                self._disk.failed(failure, f"tokens of topic {self._topic}")
+                return failure
+        return error
+
+    def _write_below(self, end: int) -> OSError | None:
+        return self._write(end) if end > self._upto else None
 
     def close(self) -> bool:
         """Whether the next start need not read the newest segment."""
@@ -179,35 +216,35 @@ class PublishTokens:
         file.replace(upto, list(self._unwritten), sync=False)
         self._unwritten.clear()
         self._upto, self._file = upto, file
-        self._sync(file)
+        self._sync_soon(file)
 
     def _write(self, upto: int) -> OSError | None:
         """Write the tokens of messages below `upto` to the file; returns why not, if it fails."""
         entries: list[Entry] = []
         while self._unwritten and self._unwritten[0][0] <= upto:
             entries.append(self._unwritten.popleft())
-        error = self._append(upto, entries) if entries or upto > self._upto else None
-        if error is None:
-            self._upto = max(self._upto, upto)
-        else:
-            self._unwritten.extendleft(reversed(entries))
-        return error
-
-    def _append(self, upto: int, entries: list[Entry]) -> OSError | None:
         file = self._file
         assert file is not None
+        if not entries and upto <= self._upto:
+            return None
         try:
             file.append(upto, entries)
         except OSError as error:
             # They are in the log, and will be written with the next.
+            self._unwritten.extendleft(reversed(entries))
             self._disk.failed(error, f"tokens of topic {self._topic}")
             return error
-        self._sync(file)
+        self._upto = max(self._upto, upto)
+        self._sync_soon(file)
         return None
 
-    def _sync(self, file: PublishTokenFile) -> None:
-        self._log.sync_also(file.path)
-        self._log.sync_also(os.path.dirname(file.path))
+    def _sync_soon(self, file: PublishTokenFile) -> None:
+        """The file has changed: the next fsync of the log covers it."""
+        log = self._log
+        for path in file.paths:
+            log.sync_also(path)
+        if isinstance(log, Log) and not log.syncing.is_running:
+            self._covered_upto = self._upto
 
 
 def load_publish_tokens(topic: str, log: Log, *, count_max: int) -> StoredPublishTokens:

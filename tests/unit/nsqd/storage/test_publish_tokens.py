@@ -11,6 +11,7 @@ from pumpline.log.completion import Completion
 from pumpline.log.flusher import SYNCED_FLUSH_S
 from pumpline.log.publish_tokens import FILE, OLD_FILE
 from pumpline.nsqd.options import Options
+from pumpline.nsqd.queue.retention import PASS_S, Retention
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.storage.publish_tokens import UNWRITTEN_MAX
 from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
@@ -253,6 +254,55 @@ def test_tokens_of_messages_that_are_not_synced_outlive_them(tmp_path: Path) -> 
     topic.upkeep.retire(len(log_of(topic).segments) - 1)
     _, again = restarted(tmp_path)
     assert known(again, *names(30)) == names(30)
+
+
+@pytest.mark.parametrize("how", ["retention", "a full disk"])
+def test_a_loss_of_power_takes_no_token_of_a_deleted_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It comes right after the messages are deleted."""
+    synced: dict[str, int] = {}  # sizes of files
+    at_loss: dict[str, int] = {}
+    fsync, unlink = os.fsync, os.unlink
+
+    def note_sync(fd: int) -> None:
+        fsync(fd)
+        synced[os.readlink(f"/proc/self/fd/{fd}")] = os.fstat(fd).st_size
+
+    def note_unlink(path: str) -> None:
+        unlink(path)
+        at_loss.update(synced)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "unlink", note_unlink)
+    broker = FakeBroker(tmp_path, options(retention_time_ns=0, retention_bytes=0))
+    topic = broker.topic()
+    publish_all(broker, topic, *names(30))
+    topic.channel("c").seek(topic.log.end)
+    if how == "retention":
+        for _ in range(3):
+            Retention(broker.topics).retire_now(topic)
+            broker.advance(PASS_S)
+            broker.settle()
+    else:
+        assert topic.upkeep.make_room()
+    assert log_of(topic).first == 30
+    broker.checkpoint()
+    file = os.path.join(log_of(topic).directory, FILE)
+    os.truncate(file, at_loss[file])
+    _, again = restarted(tmp_path)
+    assert known(again, *names(30)) == names(30)
+
+
+def test_retention_goes_on_while_tokens_come(tmp_path: Path) -> None:
+    broker = FakeBroker(tmp_path, options(retention_time_ns=0, retention_bytes=0))
+    topic = broker.topic()
+    topic.channel("c")
+    for number in range(5):
+        publish_all(broker, topic, *names(30, first=30 * number))
+        topic.channel("c").seek(topic.log.end)
+        Retention(broker.topics).run()
+    assert log_of(topic).first >= 90
 
 
 def test_tokens_are_filed_when_history_has_made_room_for_them(

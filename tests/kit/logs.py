@@ -69,7 +69,7 @@ def read_range(
     """The batches that stand for [start, to), and how far they go."""
     found = ranges.open_range(ranges.select(log, start, to), start, to, bytes_max=bytes_max)
     try:
-        data = b"".join(os.pread(fd, length, position) for fd, position, length in found.extents)
+        data = b"".join(os.pread(fd, length, position) for fd, position, length, _ in found.extents)
         assert len(data) == found.size_bytes
         return batches_in(data), found.to
     finally:

@@ -1,8 +1,10 @@
 """What a task reads of a real node over HTTP, without Spark: ranges, lost connections and data."""
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from pyspark_nsq.reading.plan import LogRange
 from pyspark_nsq.reading.task import read_ranges
 from tests.kit.daemons import Nsqd, wait_until
 from tests.kit.spark.topics import name_of, numbered, publish
+from tests.kit.wire.stalled import StalledClient
 from tests.spark.conftest import Retiring
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("body", pa.binary())])
@@ -83,6 +86,61 @@ def test_a_node_that_stays_away_is_told_with_the_offset(
     node.kill()
     with pytest.raises(Unreachable, match=rf"topic {topic} on .*: offset \d+ could not be read"):
         list(batches)
+
+
+class CutOnce:
+    """A way to a node that is cut after so many bytes of the first answer, and works from then
+    on."""
+
+    def __init__(self, port: int, after_bytes: int) -> None:
+        self._target = "127.0.0.1", port
+        self._left_bytes = after_bytes
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.connections = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            self.connections += 1
+            node = socket.create_connection(self._target)
+            for source, sink in ((client, node), (node, client)):
+                threading.Thread(target=self._relay, args=(source, sink), daemon=True).start()
+
+    def _relay(self, source: socket.socket, sink: socket.socket) -> None:
+        with source, sink, suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+                if source.getpeername() == self._target and self.connections == 1:
+                    self._left_bytes -= len(data)
+                    if self._left_bytes < 0:
+                        sink.shutdown(socket.SHUT_RDWR)
+                        source.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_reader_that_is_cut_off_in_an_answer_resumes_by_offset(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, [b"x" * 500] * 4000, batch=100)
+    way = CutOnce(nsqd.http_port, after_bytes=500_000)
+    wanted = replace(whole(nsqd, topic), address=f"http://127.0.0.1:{way.port}")
+    allowed = options(nsqd, retryForMs="20000", fetchBytes="400000")
+    assert offsets(read_ranges((wanted,), allowed, SCHEMA)) == list(range(4000))
+    assert way.connections == 2
+
+
+def test_readers_that_do_not_read_keep_no_task_from_reading(nsqd: Nsqd, topic: str) -> None:
+    """A task that computes does not read, either."""
+    publish(nsqd, topic, [b"x" * 5000] * 2000, batch=100)
+    wanted = whole(nsqd, topic)
+    paused = read_ranges((wanted,), options(nsqd, fetchBytes="8000000"), SCHEMA)
+    seen = offsets(iter([next(paused)]))
+    with ExitStack() as stack:
+        target = f"/log/raw?topic={topic}&from=0&to=2000"
+        for _ in range(70):
+            client = stack.enter_context(StalledClient(nsqd.http_port, target))
+            client.has_answer()
+        assert offsets(read_ranges((wanted,), options(nsqd), SCHEMA)) == list(range(2000))
+        assert seen + offsets(paused) == list(range(2000))
 
 
 @pytest.mark.slow

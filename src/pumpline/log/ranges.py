@@ -42,6 +42,7 @@ class Extent(NamedTuple):
     fd: int
     position: int
     length_bytes: int
+    path: str  # of the file, to open it again
 
 
 class Part(NamedTuple):
@@ -146,7 +147,7 @@ def find_parts(
             check(selection.log, piece.segment, fd)
             while reached < min(piece.end, to) and len(parts) < parts_max:
                 found, reached = _cover(fd, piece, reached, to, bytes_max, must=True)
-                parts.append(Part(reached, [(at, length) for _, at, length in found]))
+                parts.append(Part(reached, [(at, length) for _, at, length, _ in found]))
             status = os.fstat(fd)
         finally:
             os.close(fd)
@@ -198,9 +199,9 @@ def _without_holes(fd: int, segment: Segment, begin: int, stop: int) -> list[Ext
     extents = []
     for hole, resume in sorted(segment.holes.items()):
         if begin <= hole < stop:
-            extents.append(Extent(fd, begin, hole - begin))
+            extents.append(Extent(fd, begin, hole - begin, segment.path))
             begin = resume
-    extents.append(Extent(fd, begin, stop - begin))
+    extents.append(Extent(fd, begin, stop - begin, segment.path))
     return [extent for extent in extents if extent.length_bytes > 0]
 
 

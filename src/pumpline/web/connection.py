@@ -11,8 +11,8 @@ Requests stand in line with their answers (`Exchange`) until their replies can b
 only the last in line can need a task. A client may close its side before it has its replies: they
 are sent all the same. Not with TLS, which has no half of a connection.
 
-The only module that touches transports. What a request is, is the affair of `web.request_reader`,
-what to answer that of `web.site`.
+Only this module and `web.stream_sink` touch transports. `web.request_reader` says what a request
+is, and `web.site` what to answer.
 """
 
 import asyncio
@@ -28,16 +28,15 @@ from pumpline.web.exchange import Exchange, Shared
 from pumpline.web.replies import Reply, Stream
 from pumpline.web.request import HttpClient, printable
 from pumpline.web.request_reader import RequestReader
+from pumpline.web.stream_sink import StreamSink
 
 DUE_MAX = 100  # requests in line
 UNREAD_BYTES_MAX = 64 << 10  # kept of what comes while nothing can be begun
 LARGE_REPLY_BYTES = 64 << 10  # sent before the next request is begun, which may have to wait
 TURN_NS = 3_000_000  # for requests that are there at once, until others get their turn
 LARGE_READ_BYTES = 32 << 10  # after which others get their turn, too
-DRAIN_S_MAX = 0.05  # between looks at whether a socket has taken all
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_LAST_CHUNK = b"0\r\n\r\n"
 
 _LOG = logging.getLogger(__name__)
 
@@ -133,16 +132,19 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._full = True
+        self._note_unsent()
         self._regulate()
 
     def resume_writing(self) -> None:
         self._full = False
+        self._shared.unsent.note(self, 0)
         self._make_room()
         self._read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_input()
         self._phase = CLOSED
+        self._shared.unsent.note(self, 0)
         self._make_room()
         if self._linger is not None:
             self._linger.cancel()
@@ -316,6 +318,11 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _write(self, data: bytes) -> None:
         self.expect_taken(len(data))
         self._transport.write(data)
+        if self._full:
+            self._note_unsent()
+
+    def _note_unsent(self) -> None:
+        self._shared.unsent.note(self, self._transport.get_write_buffer_size())
 
     def _on_all_sent(self) -> None:
         """Nobody is in line: go on to the next request, or end if there will be none."""
@@ -397,7 +404,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         sink = StreamSink(self, self._transport, in_chunks=exchange.sends_chunks(reply))
         self._task = self._shared.spawn(self._send_stream(exchange, stream, sink))
 
-    async def _send_stream(self, exchange: Exchange, stream: Stream, sink: "StreamSink") -> None:
+    async def _send_stream(self, exchange: Exchange, stream: Stream, sink: StreamSink) -> None:
         try:
             sink.expect(stream.length_bytes or 0)
             await stream.send(sink)
@@ -439,48 +446,3 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _make_room(self) -> None:
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
-
-
-class StreamSink:
-    """Sends the body of a reply piece by piece (`replies.ReplySink`)."""
-
-    def __init__(
-        self, connection: HttpConnection, transport: asyncio.Transport, *, in_chunks: bool
-    ) -> None:
-        self.heartbeat_s = connection.patience.heartbeat_s
-        self._connection = connection
-        self._transport = transport
-        self._in_chunks = in_chunks
-
-    async def write(self, data: bytes) -> None:
-        self.check()
-        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._in_chunks else data)
-        await self._connection.room()
-        self.check()
-
-    async def drain(self) -> None:
-        delay_s = 0.0
-        while self._transport.get_write_buffer_size():
-            await asyncio.sleep(delay_s)
-            self.check()
-            delay_s = min(delay_s + 0.001, DRAIN_S_MAX)
-
-    def socket_fd(self) -> int | None:
-        connection = self._transport.get_extra_info("socket")
-        is_tls = self._transport.get_extra_info("sslcontext") is not None
-        return None if connection is None or is_tls else connection.fileno()
-
-    def check(self) -> None:
-        if self._transport.is_closing():
-            raise ConnectionResetError("client is gone")
-
-    def expect(self, length_bytes: int) -> None:
-        self._connection.expect_taken(length_bytes)
-
-    def rest(self) -> None:
-        self._connection.expect_taken(self._transport.get_write_buffer_size() or inf)
-
-    def end(self) -> None:
-        """All was written."""
-        if self._in_chunks:
-            self._transport.write(_LAST_CHUNK)

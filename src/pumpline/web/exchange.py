@@ -15,6 +15,7 @@ from pumpline.web.replies import Reply, ReplyEncoder, error_reply
 from pumpline.web.request import NO_BODY, HttpClient, Request
 from pumpline.web.site import RequestPlan, Site
 from pumpline.web.time_limits import Patience
+from pumpline.web.unsent import UnsentReplies
 
 RECEIVE_BYTES = 256 << 10  # read from a socket at once
 SKIP_BYTES_MAX = 64 << 10  # of a body nobody wants, read so that the connection can go on
@@ -34,6 +35,7 @@ class Shared(Generic[C]):
         self.patience = patience
         self.encoder = ReplyEncoder()
         self.buffers = BodyBuffers()
+        self.unsent = UnsentReplies()
         self.received = bytearray(RECEIVE_BYTES)  # what one of them has read; nothing stays there
         self.received_view = memoryview(self.received)
         self.connections: set[C] = set()

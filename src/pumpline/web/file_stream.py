@@ -2,8 +2,13 @@
 
 Files are sent by `sendfile`, from threads, on a duplicate of the connection's socket, as uvloop has
 no sendfile of its own. A thread sends while the socket takes it, and waits for it POLL_MS at most,
-so that a slow client holds a socket and descriptors but no thread. Over TLS the bytes are read and
-written. Whatever happens, the descriptors are closed when no thread uses them any more.
+so that a slow client holds no thread. Over TLS the bytes are read and written.
+
+Open files are bounded by turns. A stream keeps its turn, and so its files, while nobody waits for
+one. Otherwise it closes its files and gives up its turn after a slice, or when its client takes no
+more. It waits for the next turn when the client can be sent to again, and opens its files again; if
+one of them was deleted meanwhile, the connection is closed. So clients that do not read never keep
+others from reading. Descriptors are closed when no thread uses them any more.
 """
 
 import asyncio
@@ -13,12 +18,13 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pumpline.web.loopback import unpace
 from pumpline.web.replies import ReplySink
+from pumpline.web.turn_queue import TurnQueue
 
-SLICE_BYTES_MAX = 32 << 20  # sent by a thread before others have their turn
+SLICE_BYTES_MAX = 32 << 20  # sent by a thread before others get it, and in a turn if others wait
 READ_BYTES = 256 * 1024
 POLL_MS = 20
 WAIT_S = 1.0  # between looks at whether the connection is still there
@@ -26,47 +32,81 @@ WAIT_S = 1.0  # between looks at whether the connection is still there
 T = TypeVar("T")
 
 
+class FileSpan(NamedTuple):
+    fd: int
+    position: int
+    length_bytes: int
+    path: str  # of the file, to open it again
+
+
 class FileStream:
-    """Spans of open files: (descriptor, position, bytes). Owns the descriptors."""
+    """Owns the descriptors of its spans, and a turn that its maker has acquired."""
 
     endless = False
 
-    def __init__(
-        self, spans: Sequence[tuple[int, int, int]], *, on_close: Callable[[], None]
-    ) -> None:
-        self._spans = list(spans)
-        self._on_close = on_close
-        self._fds = {fd for fd, _, _ in spans}
+    def __init__(self, spans: Sequence[tuple[int, int, int, str]], turns: TurnQueue) -> None:
+        self._spans = [FileSpan(*span) for span in spans]
+        self._turns = turns
+        self._has_turn = True
+        self._turn_bytes = 0  # sent since the turn began
+        self._files = {span.path: span.fd for span in self._spans}  # that are open
+        self._identities = {path: _identity(fd) for path, fd in self._files.items()}
+        self._out: int | None = None  # a duplicate of the socket's descriptor
         self._job: asyncio.Future[Any] | None = None  # uses the descriptors
 
     @property
     def length_bytes(self) -> int:
-        return sum(length for _, _, length in self._spans)
+        return sum(span.length_bytes for span in self._spans)
 
     async def send(self, sink: ReplySink) -> None:
         await sink.drain()
         socket_fd = sink.socket_fd()
-        if socket_fd is None:
-            await self._send_copies(sink)
-            return
-        out = _duplicate(socket_fd)
-        self._fds.add(out)
-        for fd, start, length in self._spans:
-            position, end = start, start + length
+        if socket_fd is not None:
+            self._out = _duplicate(socket_fd)
+        for index, span in enumerate(self._spans):
+            position, end = span.position, span.position + span.length_bytes
             while position < end:
-                sent = await self._run(partial(_push, out, fd, position, end))
-                position += sent
-                sink.check()
-                if not sent:
-                    await _writable(out)
+                if not self._has_turn:
+                    await self._resume(self._spans[index:])
+                fd = self._files[span.path]
+                if self._out is None:
+                    count = await self._copy(sink, fd, position, end)
+                else:
+                    count = await self._push(sink, self._out, fd, position, end)
+                position += count
+                self._turn_bytes += count
+                if self._turn_bytes >= SLICE_BYTES_MAX:
+                    self._yield()
 
-    async def _send_copies(self, sink: ReplySink) -> None:
-        for fd, start, length in self._spans:
-            position, end = start, start + length
-            while position < end:
-                data = await self._run(partial(_read, fd, position, end))
-                position += len(data)
-                await sink.write(data)
+    async def _push(self, sink: ReplySink, out: int, fd: int, position: int, end: int) -> int:
+        sent = await self._run(partial(_push, out, fd, position, end))
+        sink.check()
+        if not sent:
+            self._yield()
+            while not await _writable(out):
+                sink.check()
+                self._yield()
+        return sent
+
+    async def _copy(self, sink: ReplySink, fd: int, position: int, end: int) -> int:
+        data = await self._run(partial(_read, fd, position, end))
+        sink.put(data)
+        while not await sink.room(WAIT_S):
+            self._yield()
+        return len(data)
+
+    def _yield(self) -> None:
+        """Let the next have the turn, if anybody waits for one."""
+        self._turn_bytes = 0
+        if self._has_turn and self._turns.is_awaited:
+            self._close_files()
+            self._end_turn()
+
+    async def _resume(self, rest: Sequence[FileSpan]) -> None:
+        await self._turns.acquire()
+        self._has_turn = True
+        paths = {span.path for span in rest}
+        self._files = await self._run(partial(_open, {p: self._identities[p] for p in paths}))
 
     async def _run(self, job: Callable[[], T]) -> T:
         """In a thread. If the wait is cancelled the thread goes on, until its slice is over."""
@@ -74,18 +114,51 @@ class FileStream:
         self._job = future
         return await asyncio.shield(future)
 
-    def close(self) -> None:
-        self._on_close()
-        if self._job is None or self._job.done():
-            self._close_files()
-        else:
-            self._job.add_done_callback(self._close_files)
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            self._turns.release()
 
-    def _close_files(self, job: "asyncio.Future[Any] | None" = None) -> None:
-        if job is not None and not job.cancelled():
-            job.exception()  # nobody waits for it any more
-        while self._fds:
-            os.close(self._fds.pop())
+    def close(self) -> None:
+        self._end_turn()
+        if self._job is None or self._job.done():
+            self._close()
+        else:
+            self._job.add_done_callback(self._close)
+
+    def _close(self, job: "asyncio.Future[Any] | None" = None) -> None:
+        if job is not None and not job.cancelled() and job.exception() is None:
+            opened = job.result()
+            if isinstance(opened, dict):  # by `_open`, for nobody
+                self._files = opened
+        self._close_files()
+        if self._out is not None:
+            os.close(self._out)
+            self._out = None
+
+    def _close_files(self) -> None:
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+
+def _open(identities: dict[str, tuple[int, int]]) -> dict[str, int]:
+    """From a thread: open files by their paths, if they are still the same files."""
+    files: dict[str, int] = {}
+    try:
+        for path, identity in identities.items():
+            files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            if _identity(files[path]) != identity:
+                raise OSError(f"{path} is another file now")
+    except BaseException:
+        for fd in files.values():
+            os.close(fd)
+        raise
+    return files
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
 
 
 def _push(out: int, fd: int, position: int, end: int) -> int:
@@ -124,14 +197,16 @@ def _duplicate(fd: int) -> int:
     return duplicate.detach()
 
 
-async def _writable(fd: int) -> None:
-    """Wait until a socket takes more, or for WAIT_S."""
+async def _writable(fd: int) -> bool:
+    """Wait until a socket takes more; False if it has not within WAIT_S."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     loop.add_writer(fd, lambda: None if ready.done() else ready.set_result(None))
     try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(WAIT_S):
-                await ready
+        async with asyncio.timeout(WAIT_S):
+            await ready
+        return True
+    except TimeoutError:
+        return False
     finally:
         loop.remove_writer(fd)

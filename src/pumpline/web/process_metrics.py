@@ -52,7 +52,11 @@ class DaemonFamilies(NamedTuple):
                 BUILD_LABELS,
             ),
             Family(f"{daemon}_http_replies", COUNTER, "HTTP replies by status.", ("status",)),
-            Family(f"{daemon}_http_dropped_clients", COUNTER, "HTTP clients that took too long."),
+            Family(
+                f"{daemon}_http_dropped_clients",
+                COUNTER,
+                "HTTP clients dropped: they took too long.",
+            ),
             Family(
                 f"{daemon}_event_loop_delay_seconds",
                 HISTOGRAM,

@@ -61,8 +61,15 @@ class ReplySink(Protocol):
 
     heartbeat_s: float  # of nothing to send, before a sign of life
 
+    def put(self, data: bytes) -> None:
+        """Send it without waiting; ConnectionError when the client is gone."""
+
+    async def room(self, within_s: float | None = None) -> bool:
+        """Wait until the client has taken most of what was sent. False if it has not within that
+        time; ConnectionError when it is gone."""
+
     async def write(self, data: bytes) -> None:
-        """Send it, and wait if the client is slow; ConnectionError when it is gone."""
+        """`put`, then wait for `room`."""
 
     async def drain(self) -> None:
         """Wait until all that was written is in the socket."""

@@ -55,8 +55,8 @@ class HttpServer:
 
     @property
     def dropped_count(self) -> int:
-        """Clients that took too long."""
-        return self._limits.dropped_count
+        """Clients that did not take their replies."""
+        return self._limits.dropped_count + self._shared.unsent.dropped_count
 
     async def close(self) -> None:
         """Let requests under way finish, for a while, then close all connections."""

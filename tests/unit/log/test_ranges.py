@@ -96,7 +96,7 @@ def test_what_was_found_can_be_read_after_it_was_retired(disk: Disk) -> None:
     found = ranges.open_range(ranges.select(log, 0, 40), 0, 40, bytes_max=1 << 30)
     expected = b"".join(bytes_of(timed(2 * i, TIMESTAMP_NS + i * 10**9)) for i in range(20))
     log.retire(len(log.segments))
-    data = b"".join(os.pread(fd, length, position) for fd, position, length in found.extents)
+    data = b"".join(os.pread(fd, length, position) for fd, position, length, _ in found.extents)
     found.close()
     assert data == expected
 

@@ -16,8 +16,10 @@ from pumpline.web.request import Request
 from pumpline.web.routes import Routes
 from pumpline.web.server import HttpServer
 from pumpline.web.time_limits import Patience
+from pumpline.web.turn_queue import TurnQueue
 from tests.kit.serving import Talk, serving
 
+TURNS = 3
 LARGE_BYTES = 50_000_000  # no socket buffer takes that
 SPANS = [(0, 1000), (5000, 1), (100_000, 200_000)]
 GET = b"GET /file HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -32,8 +34,7 @@ class Place:
     def __init__(self, path: Path, patience: Patience) -> None:
         self.path = path
         self.spans = SPANS
-        self.closed = 0
-        self.all_closed = asyncio.Event()
+        self.turns = TurnQueue(TURNS)
         self.server = HttpServer(
             Routes({("GET", "/file"): Endpoint(self.file), ("GET", "/ping"): Endpoint(self.ping)}),
             patience=patience,
@@ -43,13 +44,10 @@ class Place:
         return OK
 
     async def file(self, request: Request) -> Reply:
+        await self.turns.acquire()
         fd = os.open(self.path, os.O_RDONLY)
-        spans = [(fd, position, length) for position, length in self.spans]
-        return stream_reply(FileStream(spans, on_close=self._on_close), {})
-
-    def _on_close(self) -> None:
-        self.closed += 1
-        self.all_closed.set()
+        spans = [(fd, position, length, str(self.path)) for position, length in self.spans]
+        return stream_reply(FileStream(spans, self.turns), {})
 
     def open_here(self) -> int:
         """Descriptors of the file that are open."""
@@ -81,6 +79,8 @@ async def opened(place: Place) -> AsyncIterator[Place]:
         yield place
     await asyncio.get_running_loop().shutdown_default_executor()
     assert place.open_here() == 0
+    for _ in range(TURNS):
+        await place.turns.acquire()  # all turns were given back
 
 
 def expected(place: Place) -> bytes:
@@ -98,7 +98,6 @@ def body_of(answer: bytes) -> bytes:
 async def test_spans_follow_on_each_other(place: Place) -> None:
     reader, _ = await place.connect(GET_AND_CLOSE)
     assert body_of(await reader.read()) == expected(place)
-    assert place.closed == 1
     await place.nothing_is_open()
 
 
@@ -129,12 +128,51 @@ async def test_slow_clients_hold_no_thread(place: Place) -> None:
         assert len(await reader.read()) == LARGE_BYTES
 
 
+async def test_clients_that_do_not_read_do_not_keep_others_from_reading(place: Place) -> None:
+    place.spans = [(0, LARGE_BYTES)]
+    stalled = [await place.connect(GET_AND_CLOSE) for _ in range(3 * TURNS)]
+    for reader, _ in stalled:
+        await reader.readuntil(b"\r\n\r\n")  # each had a turn, and none waits for another to read
+    assert place.open_here() <= TURNS
+    for reader, _ in stalled:
+        assert await reader.read() == expected(place)
+
+
+async def test_a_deleted_file_is_sent_to_its_end_while_nobody_waits(place: Place) -> None:
+    place.spans = [(0, LARGE_BYTES)]
+    sent = expected(place)
+    reader, _ = await place.connect(GET_AND_CLOSE)
+    await reader.readuntil(b"\r\n\r\n")
+    place.path.unlink()
+    assert await reader.read() == sent
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_file_that_is_gone_when_its_turn_comes_ends_the_connection(
+    place: Place, caplog: pytest.LogCaptureFixture, is_replaced: bool
+) -> None:
+    place.spans = [(0, LARGE_BYTES)]
+    stalled = [await place.connect(GET_AND_CLOSE) for _ in range(TURNS + 1)]
+    for reader, _ in stalled:
+        await reader.readuntil(b"\r\n\r\n")
+    place.path.unlink()
+    if is_replaced:
+        place.path.write_bytes(bytes(LARGE_BYTES))
+    received_bytes = []
+    for reader, _ in stalled:
+        received_bytes.append(0)
+        with suppress(ConnectionResetError):
+            while data := await reader.read(1 << 20):
+                received_bytes[-1] += len(data)
+    cut_off = sum(count < LARGE_BYTES for count in received_bytes)
+    assert 1 <= cut_off == caplog.text.count("failed to send /file")
+
+
 async def test_a_client_that_goes_away_leaves_nothing_open(place: Place) -> None:
     place.spans = [(0, LARGE_BYTES)]
     reader, writer = await place.connect(GET)
     await reader.readuntil(b"\r\n\r\n")
     writer.transport.abort()
-    await place.all_closed.wait()
     await place.nothing_is_open()
 
 
@@ -146,7 +184,6 @@ async def test_a_client_that_does_not_read_is_dropped(
     reader, writer = await hasty.connect(b"")
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     writer.write(GET)
-    await hasty.all_closed.wait()
     await hasty.nothing_is_open()
     writer.transport.resume_reading()  # type: ignore[attr-defined]
     with suppress(ConnectionResetError):
@@ -158,7 +195,6 @@ async def test_a_stopping_server_ends_what_it_sends(hasty: Place) -> None:
     reader, _ = await hasty.connect(GET)
     await reader.readuntil(b"\r\n\r\n")
     await hasty.server.close()
-    await hasty.all_closed.wait()
     await hasty.nothing_is_open()
 
 
@@ -173,4 +209,3 @@ async def test_a_file_that_got_shorter_ends_the_connection(
         assert answer.count(b"HTTP/1.1") <= 1
         assert len(answer) < 2000
     assert "failed to send /file" in caplog.text
-    await place.all_closed.wait()

@@ -141,7 +141,7 @@ async def test_a_client_has_more_time_for_a_larger_reply() -> None:
 
 async def test_a_client_that_does_not_take_the_rest_of_a_reply_is_dropped() -> None:
     """Of which so little is left that nobody waits for it, on a connection that is closing."""
-    hasty = server(keepalive_s=SHORT_S, send_s=5 * SHORT_S, sweep_s=SHORT_S, body_bytes_per_s=1e12)
+    hasty = server(send_s=5 * SHORT_S, sweep_s=SHORT_S, body_bytes_per_s=1e12)
     async with serving(hasty) as talk, log_line("takes too long, dropped") as dropped:
         _, writer = await talk(b"")
         writer.transport.pause_reading()  # type: ignore[attr-defined]

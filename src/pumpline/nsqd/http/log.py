@@ -22,10 +22,11 @@ from pumpline.nsqd.queue.topic_state import CLOSED
 from pumpline.web.file_stream import FileStream
 from pumpline.web.replies import HttpError, Reply, json_reply, stream_reply
 from pumpline.web.request import Request
+from pumpline.web.turn_queue import TurnQueue
 from pumpline.web.yielding import Pace
 
 RANGE_BYTES_MAX = 256 << 20  # of one answer
-OPEN_RANGES_MAX = 64  # that are being sent at once; others wait
+OPEN_RANGES_MAX = 64  # whose files are open, while others wait for their turn
 STARTED_BYTES = 8
 PARTS_MAX = 1024  # of files that one answer names
 
@@ -52,7 +53,7 @@ class _Asked(NamedTuple):
 class LogEndpoints:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._sending = asyncio.Semaphore(OPEN_RANGES_MAX)
+        self._turns = TurnQueue(OPEN_RANGES_MAX)
         self._machine = _boot_id()
         self._started = os.urandom(STARTED_BYTES).hex()  # another one after every start
 
@@ -150,11 +151,11 @@ class LogEndpoints:
 
     async def raw(self, request: Request) -> Reply:
         asked = self._asked(request.query())
-        await self._sending.acquire()
+        await self._turns.acquire()
         try:
             found = await self._find(asked, ranges.open_range)
         except BaseException:
-            self._sending.release()
+            self._turns.release()
             raise
         headers = {
             "Content-Type": "application/octet-stream",
@@ -162,7 +163,7 @@ class LogEndpoints:
             "X-Pumpline-From": str(asked.start),
             "X-Pumpline-To": str(found.to),
         }
-        stream = FileStream(found.extents, on_close=self._sending.release)
+        stream = FileStream(found.extents, self._turns)
         return stream_reply(stream, headers)
 
     async def files(self, request: Request) -> Reply:

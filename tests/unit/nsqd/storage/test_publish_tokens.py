@@ -6,22 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.core.messages.publish_tokens import digest_of
-from pumpline.log.completion import Completion
 from pumpline.log.flusher import SYNCED_FLUSH_S
 from pumpline.log.publish_tokens import FILE, OLD_FILE
 from pumpline.nsqd.options import Options
-from pumpline.nsqd.queue.retention import PASS_S, Retention
 from pumpline.nsqd.queue.topic import Topic
 from pumpline.nsqd.storage.publish_tokens import UNWRITTEN_MAX
 from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
+from tests.kit.publish_tokens import known, names, options, publish, publish_all, restarted
 
-SMALL = 400  # bytes of a segment: a few messages
 NEVER = {"sync_every": 1_000_000, "sync_timeout_ns": 3600 * NS_PER_S}
-
-
-def options(**more: int) -> Options:
-    return Options(max_bytes_per_file=SMALL, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -33,41 +26,6 @@ def broker(tmp_path: Path) -> FakeBroker:
 def grouped(tmp_path: Path) -> FakeBroker:
     """With group commit: an answer waits for the fsync."""
     return FakeBroker(tmp_path, options(sync_every=1))
-
-
-def publish(topic: Topic, name: str, *, delay_ns: int = 0) -> Completion:
-    """What /pub does with `token=name` and the same as its body."""
-    token = digest_of(name)
-    earlier = topic.upkeep.tokens.outcome(token)
-    if earlier is not None:
-        return earlier
-    topic.publishing.add(name.encode(), 0, len(name), delay_ns=delay_ns, alone=True)
-    topic.publishing.add_token(token)
-    return topic.publishing.completion()
-
-
-def publish_all(broker: FakeBroker, topic: Topic, *names: str) -> None:
-    """One after another, each in a tick of its own, and synced."""
-    for name in names:
-        completion = publish(topic, name)
-        broker.settle()
-        broker.advance(2.5)  # more than --sync-timeout
-        broker.settle()
-        assert (completion.done, completion.error) == (True, None)
-
-
-def names(count: int, first: int = 0) -> list[str]:
-    return [f"name-{number}" for number in range(first, first + count)]
-
-
-def known(topic: Topic, *candidates: str) -> list[str]:
-    return [name for name in candidates if topic.upkeep.tokens.outcome(digest_of(name)) is not None]
-
-
-def restarted(path: Path, more: Options | None = None) -> tuple[FakeBroker, Topic]:
-    """The topic as a new process finds it after a kill."""
-    broker = FakeBroker(path, more or options())
-    return broker, broker.load()["t"]
 
 
 # -- repeats --------------------------------------------------------------------------------------
@@ -254,55 +212,6 @@ def test_tokens_of_messages_that_are_not_synced_outlive_them(tmp_path: Path) -> 
     topic.upkeep.retire(len(log_of(topic).segments) - 1)
     _, again = restarted(tmp_path)
     assert known(again, *names(30)) == names(30)
-
-
-@pytest.mark.parametrize("how", ["retention", "a full disk"])
-def test_a_loss_of_power_takes_no_token_of_a_deleted_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    """It comes right after the messages are deleted."""
-    synced: dict[str, int] = {}  # sizes of files
-    at_loss: dict[str, int] = {}
-    fsync, unlink = os.fsync, os.unlink
-
-    def note_sync(fd: int) -> None:
-        fsync(fd)
-        synced[os.readlink(f"/proc/self/fd/{fd}")] = os.fstat(fd).st_size
-
-    def note_unlink(path: str) -> None:
-        unlink(path)
-        at_loss.update(synced)
-
-    monkeypatch.setattr(os, "fsync", note_sync)
-    monkeypatch.setattr(os, "unlink", note_unlink)
-    broker = FakeBroker(tmp_path, options(retention_time_ns=0, retention_bytes=0))
-    topic = broker.topic()
-    publish_all(broker, topic, *names(30))
-    topic.channel("c").seek(topic.log.end)
-    if how == "retention":
-        for _ in range(3):
-            Retention(broker.topics).retire_now(topic)
-            broker.advance(PASS_S)
-            broker.settle()
-    else:
-        assert topic.upkeep.make_room()
-    assert log_of(topic).first == 30
-    broker.checkpoint()
-    file = os.path.join(log_of(topic).directory, FILE)
-    os.truncate(file, at_loss[file])
-    _, again = restarted(tmp_path)
-    assert known(again, *names(30)) == names(30)
-
-
-def test_retention_goes_on_while_tokens_come(tmp_path: Path) -> None:
-    broker = FakeBroker(tmp_path, options(retention_time_ns=0, retention_bytes=0))
-    topic = broker.topic()
-    topic.channel("c")
-    for number in range(5):
-        publish_all(broker, topic, *names(30, first=30 * number))
-        topic.channel("c").seek(topic.log.end)
-        Retention(broker.topics).run()
-    assert log_of(topic).first >= 90
 
 
 def test_tokens_are_filed_when_history_has_made_room_for_them(

@@ -1,7 +1,7 @@
 """A topic's holds on disk: `holds.json` in its directory, replaced as a whole, durably.
 
-The first line is the crc32 of what follows, as 8 hex digits; what follows is JSON. The file says
-which log it is about, so that one left over from a deleted topic counts for nothing.
+The first line is the crc32 of the rest, as 8 hex digits; the rest is JSON. The file names its log,
+so that one left over from a deleted topic is ignored.
 """
 
 import os
@@ -33,13 +33,13 @@ class HoldsDamaged(Exception):
 
 
 def read_holds(directory: str, base_id: int) -> list[StoredHold]:
-    """The holds of the log with that base; HoldsDamaged if the file makes no sense."""
+    """The holds of the log with that base; HoldsDamaged if the file cannot be decoded."""
     stored = _read(directory)
     return stored.holds if stored is not None and stored.base_id == base_id else []
 
 
 def base_of_holds(directory: str) -> int | None:
-    """The base of the ids of the log that the file is about, if that can be read."""
+    """The base of the ids of the file's log, if that can be read."""
     try:
         stored = _read(directory)
     except HoldsDamaged:

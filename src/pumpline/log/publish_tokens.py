@@ -1,8 +1,8 @@
 """A topic's publish tokens on disk: the files `tokens` and `tokens.old` in its directory.
 
 Every token is in the batch that it came with (`core.messages.batches`), so the log says which were
-used, as far back as it goes. The files have the tokens of what was retired from the log, and save
-reading all of it on start. Both are runs of records, big-endian:
+used, as far back as it goes. The files have the tokens of messages that were retired from the log,
+and save reading all of it on start. Both are runs of records, big-endian:
 
 | field  | type                   | meaning                                                        |
 |--------|------------------------|----------------------------------------------------------------|
@@ -12,9 +12,9 @@ reading all of it on start. Both are runs of records, big-endian:
 |        |                        | the log from there on                                          |
 | tokens | (u64, bytes[16])[count]| offset after the batch it came with, digest                    |
 
-Records are added to `tokens`; once that has as many as are to be remembered it becomes
-`tokens.old`, and the one before that goes. A record cut short or damaged ends what is known: what
-came after it is read from the log again. Knows files; must not know who remembers what.
+Records are appended to `tokens`; once that has as many tokens as are to be remembered it becomes
+`tokens.old`, and replaces the one before. A start ignores a record that is cut short or damaged,
+and all after it, and reads their tokens from the log again. Knows files; must not know topics.
 """
 
 import os
@@ -36,7 +36,7 @@ Entry = tuple[int, bytes]  # offset after its batch, token
 
 
 class StoredTokens(NamedTuple):
-    """What the files say."""
+    """The content of the files."""
 
     tokens: list[Entry]
     upto: int
@@ -49,7 +49,7 @@ class PublishTokenFile:
     def __init__(
         self, directory: str, *, count_max: int, stored: StoredTokens | None = None
     ) -> None:
-        """`stored` is what is there; if it lost anything, or there is nothing, `replace` comes
+        """`stored` is the content of the files. If it is damaged, or there are none, call `replace`
         first."""
         self.path = os.path.join(directory, FILE)
         self._old_path = os.path.join(directory, OLD_FILE)
@@ -59,7 +59,7 @@ class PublishTokenFile:
         self._size_bytes = stored.size_bytes if stored else 0
 
     def append(self, upto: int, tokens: list[Entry]) -> None:
-        """OSError if that cannot be; what is there stays as it is then."""
+        """OSError, and no change, if that cannot be."""
         if self._count >= self._count_max:
             os.replace(self.path, self._old_path)
             self._count = self._size_bytes = 0
@@ -71,7 +71,7 @@ class PublishTokenFile:
         self._size_bytes += len(data)
 
     def replace(self, upto: int, tokens: list[Entry], *, sync: bool) -> None:
-        """Let the files say this and nothing else."""
+        """Replace the content of both files."""
         data = _record(upto, tokens)
         write_whole(self.path, data, sync=sync)
         self._count, self._size_bytes = len(tokens), len(data)
@@ -80,7 +80,7 @@ class PublishTokenFile:
 
 
 def read_publish_tokens(directory: str) -> StoredTokens | None:
-    """What the files of a topic say; None if there are none."""
+    """The content of a topic's files; None if there are none."""
     tokens: list[Entry] = []
     upto = count = size_bytes = lost_bytes = 0
     found = False

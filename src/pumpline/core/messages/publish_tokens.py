@@ -1,8 +1,7 @@
-"""Publish tokens: names that publishers give to what they publish, to be able to repeat it.
+"""Publish tokens: names that publishers give to their publishes, to be able to repeat them.
 
-A token is 1 to 64 characters out of `A-Z a-z 0-9 . _ : -`. What is remembered of it, in memory, in
-batches and on disk, is a digest: all are of one size, and two that differ have the same one never
-in practice (128 bits).
+A token is 1 to 64 characters out of `A-Z a-z 0-9 . _ : -`. Memory, batches and files have a digest
+of it, so that all are of one size. Digests have 128 bits: collisions are negligible.
 """
 
 import re

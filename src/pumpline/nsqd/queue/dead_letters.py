@@ -1,14 +1,14 @@
 """Dead letters: messages of a channel that were delivered as often as they may be.
 
-A message that comes back after its last attempt (requeued, timed out, its consumer gone) is written
-to the dead-letter topic and only then, when that topic has synced it, finished in the channel: the
-channel's cursor may reach the disk sooner than the letter does. A crash in between brings it again
-with its attempts, so it is at worst twice among the dead letters, never in neither place. Until
-then it is neither waiting nor in flight; a failed write or fsync is tried again every second.
+A message that is requeued after its last attempt (by REQ, a timeout, or its consumer's end) is
+published to the dead-letter topic. It is finished in the channel once that topic has synced it,
+as the channel's cursor may reach the disk before the letter. A crash in between delivers it again
+with its attempts, so it may be a dead letter twice, and is never lost. Until then it is neither
+waiting nor in flight. A failed write or fsync is tried again every second.
 
 Form `json` (the default) says where the message came from, and keeps the body readable; its fields
-are in `core/messages/dead_letter.py`. Form `body` is the body and nothing else, for consumers that
-are to take dead letters as they took the originals.
+are in `core/messages/dead_letter.py`. Form `body` is the body alone, for consumers that handle dead
+letters like the original messages.
 """
 
 import logging
@@ -44,7 +44,7 @@ class DeadLetters:
         self._waiting: deque[int] = deque()
         self._writing: set[int] = set()
         self._reader: Reader | RingReader | None = None
-        self._resting = False  # after a failure
+        self._is_paused = False  # after a failure
 
     @property
     def pending(self) -> int:
@@ -52,7 +52,7 @@ class DeadLetters:
         return len(self._waiting) + len(self._writing)
 
     def claim(self, offset: int) -> bool:
-        """Take a message that came back, if it was its last attempt."""
+        """Take a requeued message if this was its last attempt; returns whether it was."""
         channel = self._channel
         if channel.delivery.attempts.get(offset, 1) < channel.topic.attempts_max:
             return False
@@ -67,8 +67,8 @@ class DeadLetters:
         self._writing.clear()
 
     def share(self) -> None:
-        """In each tick: publish what is waiting, as far as it is in memory."""
-        if not self._waiting or self._resting or self._channel.exiting:
+        """In each tick: publish the waiting letters whose messages are in memory."""
+        if not self._waiting or self._is_paused or self._channel.exiting:
             return
         offsets: list[int] = []
         letters: list[bytes] = []
@@ -96,7 +96,7 @@ class DeadLetters:
             target = channel.topic.dead_letter_topic()
         except OSError as error:
             channel.topic.disk.health.failed(error, f"topic {name}")
-            self._again(offsets, str(error))
+            self._retry(offsets, str(error))
             return
         for letter in letters:
             completion = target.publishing.add(letter, 0, len(letter), alone=True)
@@ -107,7 +107,7 @@ class DeadLetters:
         if self._channel.exiting:
             return
         if error is not None:
-            self._again(self._take(offsets), error)
+            self._retry(self._end_write(offsets), error)
             return
         self.count += len(self._writing.intersection(offsets))
         self._sync(offsets, target)
@@ -125,23 +125,23 @@ class DeadLetters:
         if self._channel.exiting:
             return
         if error is None or error == EXITING:  # the letters are deleted with their topic
-            self._finish(self._take(offsets))
+            self._finish(self._end_write(offsets))
         else:
             self._channel.topic.tick.later(RETRY_S, lambda: self._sync(offsets, target))
 
-    def _take(self, offsets: list[int]) -> list[int]:
-        """Those that are still being written: the channel was not emptied or moved meanwhile."""
+    def _end_write(self, offsets: list[int]) -> list[int]:
+        """Returns those of `offsets` that were still being written: `clear` forgets the others."""
         mine = [offset for offset in offsets if offset in self._writing]
         self._writing.difference_update(mine)
         return mine
 
-    def _again(self, offsets: list[int], reason: str) -> None:
+    def _retry(self, offsets: list[int], reason: str) -> None:
         topic = self._channel.topic
         self.failures += 1
         self._waiting.extend(offsets)
-        if not self._resting:
-            self._resting = True
-            topic.tick.later(RETRY_S, self._rested)
+        if not self._is_paused:
+            self._is_paused = True
+            topic.tick.later(RETRY_S, self._resume)
             _LOG.error(
                 "CHANNEL(%s:%s): failed to write %d dead letters - %s (will try again)",
                 topic.name,
@@ -150,8 +150,8 @@ class DeadLetters:
                 reason,
             )
 
-    def _rested(self) -> None:
-        self._resting = False
+    def _resume(self) -> None:
+        self._is_paused = False
         self._announce()
 
     def _finish(self, offsets: list[int]) -> None:

@@ -1,14 +1,13 @@
-"""How long messages take from publish to FIN, in a window of time; only if it is asked for.
+"""How long messages take from publish to FIN, in a window of time, if percentiles are configured.
 
-A FIN names offsets; when they were published is known to their batches, which are at hand when
-they are delivered. So a channel notes the publish time of each span it delivers and looks it up at
-FIN. Deliveries go up the log: the notes are a sorted list, one entry a batch, and a FIN of many
-messages costs as much as one. What is delivered out of order (a redelivery after a restart, a
-rewind) is noted one by one.
+A FIN names offsets. Their batches know the publish times, and are at hand at delivery. So a channel
+notes the publish time of each span that it delivers, and looks it up at FIN. Deliveries go up the
+log: the notes are a sorted list, one entry a batch; a FIN of many messages costs as much as one.
+Messages delivered out of order (after a restart or a rewind) are noted one by one.
 
-Samples go to one of two histograms, each for half of the window, which change places as time
-passes; results are of both. Notes are bounded: a channel that delivers 65,536 batches beyond its
-oldest unfinished message forgets the older half of them, and takes no samples of those.
+Samples go to one of two histograms, each for half of the window, which take turns; results are of
+both. Notes are bounded: a channel that delivers 65,536 batches beyond its oldest unfinished message
+forgets the older half of them, and takes no samples of those.
 """
 
 from bisect import bisect_right
@@ -43,11 +42,11 @@ class Latency:
         self._starts: list[int] = []  # the notes, in three columns
         self._ends: list[int] = []
         self._times_ns: list[int] = []
-        self._odd: dict[int, int] = {}  # offset -> publish time, of what came out of order
+        self._odd: dict[int, int] = {}  # offset -> publish time, of messages delivered out of order
         self._look_at = _NOTES_MIN
 
     def delivered(self, start: int, end: int, published_ns: int) -> None:
-        """[start, end), of one batch, is on its way."""
+        """[start, end), of one batch, is delivered."""
         ends = self._ends
         if (
             not ends
@@ -63,7 +62,7 @@ class Latency:
             self._odd.update(dict.fromkeys(range(start, end), published_ns))
 
     def finished(self, spans: Iterable[Span], *, low: int, wall_ns: int, steady_ns: int) -> None:
-        """`spans` are done with, and everything below `low` is."""
+        """`spans` are finished, and so is everything below `low`."""
         self._turn(steady_ns)
         for start, end in spans:
             if self._odd:
@@ -78,7 +77,7 @@ class Latency:
             self._forget(low)
 
     def histograms(self, steady_ns: int) -> list[Histogram]:
-        """What was sampled in the window."""
+        """The samples of the window."""
         self._turn(steady_ns)
         return [self._current, self._previous]
 

@@ -1,8 +1,8 @@
-"""Publishing to one topic: what was added in this tick, in batches of its own.
+"""Publishing to one topic: the messages that were added in this tick, in batches of the topic.
 
 Connections and HTTP handlers add messages, and wait for the outcome on the `completion`. In the
-tick the group commit takes what was added (`log.group_commit`). Small messages take a shorter way:
-see `GroupCommit.add_run`, and `add_run` and `add` here, which take it if they can.
+tick the group commit takes the batches (`log.group_commit`). Small messages take a shorter way:
+see `GroupCommit.add_run`, and `add_run` and `add` here, which use it where they can.
 """
 
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ class Publishing:
         builders = self._builders
         if not builders:
             self._group_commit.add_publisher(self)  # from here on the clock stands still
-            self.log.unshare_batch()  # what comes now follows on this
+            self.log.unshare_batch()  # later messages follow on these
         due_ns = self._tick.wall_ns + delay_ns if delay_ns else 0
         last = builders[-1] if builders else None
         if last is not None and last.due_ns == due_ns and len(last.frames) < FULL_BYTES:
@@ -146,7 +146,7 @@ class Publishing:
             builder.tokens += token
 
     def completion(self) -> Completion:
-        """The outcome of what was added in this tick."""
+        """The outcome of the messages that were added in this tick."""
         if self._completion is None:
             self._completion = Completion()
         return self._completion

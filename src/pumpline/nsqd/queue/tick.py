@@ -1,12 +1,12 @@
 """The tick: what happens, in this order, after the sockets of one loop iteration were read.
 
 1. Connections have parsed the commands they received (that part runs in `buffer_updated`).
-2. One commit writes what was published to all topics (`log.group_commit`).
+2. One commit writes all published messages of all topics (`log.group_commit`).
 3. Only then are publishers answered, and channels can read the messages.
-4. Every channel with news settles what was finished, and shares what is ready among its consumers
-   with credit. One whose credit is used up gets its messages at once.
+4. Every channel with news merges its finished ranges, and shares ready messages among its consumers
+   with credit. A consumer whose credit is used up gets its messages at once.
 5. Every connection with more output writes it, in one write: also the answers to publishes, unless
-   one outcome was all that the connection waited for.
+   the connection waited for one outcome only.
 
 Work for a tick is announced with `publish`, `deliver`, `share` and `write`; the first announcement
 schedules the tick, once. The clocks are read at most once a tick.
@@ -14,10 +14,10 @@ schedules the tick, once. The clocks are read at most once a tick.
 **Coalesced delivery.** A message that is delivered alone costs a write to its consumer's socket
 and, later, the read of its FIN: some 20 us, most of it the kernel's. Up to CHANNELS_AT_ONCE
 channels with new messages are served in their tick. If there are more, they wait, and are then
-served with all that came meanwhile. The pause between two rounds is PAUSE_RATIO x the duration of
-the last one, so that rounds take at most a third of the time: with 100 busy topics some
-milliseconds. NSQ's nsqd waits for the output_buffer_timeout of a client, 250 ms, or until its RDY
-is used up.
+served together, each with all messages that came meanwhile. The pause between two coalesced
+deliveries is PAUSE_RATIO x the duration of the last one, so that they take at most a third of the
+time: with 100 busy topics some milliseconds. NSQ's nsqd waits for the output_buffer_timeout of a
+client, 250 ms, or until its RDY is used up.
 """
 
 import logging
@@ -30,8 +30,8 @@ from pumpline.log.cursor import Clocks
 if TYPE_CHECKING:  # a channel announces itself here
     from pumpline.nsqd.queue.channel import Channel
 
-CHANNELS_AT_ONCE = 8  # with new messages in a tick: so many are served in it
-CHANNELS_PER_TICK = 200  # that wait, and are served before others have their turn
+CHANNELS_AT_ONCE = 8  # with new messages, served in their tick
+CHANNELS_PER_TICK = 200  # of a coalesced delivery; then others have their turn
 PAUSE_RATIO = 2.0
 PAUSE_S_MIN, PAUSE_S_MAX = 0.002, 0.1
 
@@ -60,9 +60,9 @@ class Tick:
         "_is_coalescing",
         "_is_publishing",
         "_pause_s",
-        "_round",
-        "_round_size",
         "_scheduled",
+        "_serving",
+        "_serving_count",
         "_sharing",
         "_steady_clock",
         "_steady_ns",
@@ -83,7 +83,7 @@ class Tick:
     ) -> None:
         """`later` calls back after a delay, in seconds, and between ticks."""
         self.later = later
-        self.commit: Callable[[], None] = lambda: None  # of what was published
+        self.commit: Callable[[], None] = lambda: None  # writes published messages
         self._call_soon = call_soon
         self._steady_clock = steady_clock
         self._wall_clock = wall_clock
@@ -94,11 +94,11 @@ class Tick:
         self._steady_ns = 0
         self._wall_ns = 0
         self._delivered = 0  # channels with new messages in this tick
-        self._coalesced: dict[Channel, int] = {}  # that wait, and up to where they need not
-        self._is_coalescing = False  # there is a round, or there will be
-        self._round: list[Channel] = []
-        self._round_size = 0
-        self._begun_ns = 0  # the last round
+        self._coalesced: dict[Channel, int] = {}  # that wait; messages below the offset do not
+        self._is_coalescing = False  # a coalesced delivery runs, or a timer for one
+        self._serving: list[Channel] = []
+        self._serving_count = 0
+        self._begun_ns = 0  # when the last coalesced delivery began
         self._pause_s = PAUSE_S_MIN  # until the next one
 
     @property
@@ -193,7 +193,7 @@ class Tick:
         if channel not in self._coalesced:
             if not self._is_coalescing:
                 self._is_coalescing = True
-                self.later(self._pause_s, self._begin_round)
+                self.later(self._pause_s, self._begin_coalesced)
             self._coalesced[channel] = channel.delivered_until
         return False
 
@@ -201,31 +201,31 @@ class Tick:
         """How far a channel may deliver, whose messages end at `end`."""
         return self._coalesced.get(channel, end) if self._coalesced else end
 
-    def _begin_round(self) -> None:
-        self._round = list(self._coalesced)
-        self._round_size = len(self._round)
+    def _begin_coalesced(self) -> None:
+        self._serving = list(self._coalesced)
+        self._serving_count = len(self._serving)
         self._begun_ns = self._steady_clock()
         self._serve_some()
 
     def _serve_some(self) -> None:
-        for channel in self._round[:CHANNELS_PER_TICK]:
+        for channel in self._serving[:CHANNELS_PER_TICK]:
             self._serve(channel)
-        del self._round[:CHANNELS_PER_TICK]
+        del self._serving[:CHANNELS_PER_TICK]
         # The tick comes first: it delivers.
-        self.later(0, self._serve_some if self._round else self._end_round)
+        self.later(0, self._serve_some if self._serving else self._end_coalesced)
 
     def _serve(self, channel: "Channel") -> None:
         if self._coalesced.pop(channel, None) is not None:
             channel.served()
             self.share(channel)
 
-    def _end_round(self) -> None:
+    def _end_coalesced(self) -> None:
         took_s = (self._steady_clock() - self._begun_ns) / _NS_PER_S
         self._pause_s = min(max(PAUSE_RATIO * took_s, PAUSE_S_MIN), PAUSE_S_MAX)
-        if self._round_size < CHANNELS_AT_ONCE:  # few are busy: serve each in its tick
+        if self._serving_count < CHANNELS_AT_ONCE:  # few are busy: serve each in its tick
             for channel in list(self._coalesced):
                 self._serve(channel)
         if self._coalesced:
-            self.later(self._pause_s, self._begin_round)
+            self.later(self._pause_s, self._begin_coalesced)
         else:
             self._is_coalescing = False

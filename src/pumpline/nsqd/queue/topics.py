@@ -172,18 +172,18 @@ class Topics(Mapping[str, Topic]):
     # -- from disk ----------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Bring back what is in the data directory."""
+        """Load all topics of the data directory."""
         for stored in self.stored():
             self.restore(stored)
 
     def stored(self) -> Iterator[StoredTopic]:
-        """Read what is in the data directory, disk queues of Go nsqd first. May run in a thread: no
-        topic knows of it yet."""
+        """Read the topics in the data directory, after importing the disk queues of Go nsqd. May
+        run in a thread: no topic exists yet."""
         import_queues(self.disk, self.options)
         yield from stored_topics(self.disk, self.options)
 
     def restore(self, stored: StoredTopic) -> None:
-        """Make a topic of what was read."""
+        """Make a topic of its stored form."""
         self._by_name[stored.entry.name] = self._restored(stored)
         self._share_memory()
 

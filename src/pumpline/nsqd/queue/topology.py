@@ -1,11 +1,11 @@
 """Topology-aware delivery: consumers of nsqd's own zone first, then of its region, then others.
 
-On with `--enable-experiment=topology-aware-consumption`. A channel's line of consumers is then
-three lines (`queue.tiers`) that look like one: its head is the head of the nearest line that has
-anybody in it. So a message goes to a near consumer if one has credit, and to any other if none
-does; it never waits for a near one. Within a tier consumers are served in turn, as without.
+On with `--enable-experiment=topology-aware-consumption`. A channel's queue of ready consumers is
+then three queues (`queue.tiers`) that look like one: its head is the head of the nearest queue that
+is not empty. So a message goes to a near consumer if one has credit, else to any other; it never
+waits for a near one. Within a tier consumers are served in turn, as without the experiment.
 
-Deliveries are not counted by distance on the way: each consumer counts its messages anyhow.
+Deliveries are counted by distance from the counts that each consumer has anyhow.
 """
 
 from enum import IntEnum

@@ -211,7 +211,7 @@ def test_a_delivery_between_a_publish_and_its_tick_mixes_nothing_up(broker: Fake
     many = bytearray(b"\0\0\0\5third\0\0\0\6fourth")
     mixed.publishing.add_many(many, 0, len(many), 2)
     completions = [mixed.publishing.completion()]
-    [timer] = [h for h in broker.clock.waiting if h.callback == broker.tick._begin_round]
+    [timer] = [h for h in broker.clock.waiting if h.callback == broker.tick._begin_coalesced]
     timer.callback()
     timer.cancel()
     completions.append(waiting.pub(b"fifth"))

@@ -425,3 +425,24 @@ def test_a_dead_letter_is_on_the_disk_before_its_channel_has_finished_with_it(
     letters = [json.loads(message.body)["body"] for message in drain_all(nsqd, "t.dlq", "c")]
     left = [message.body.decode() for message in drain_all(nsqd, "t", "c")]
     assert {*letters, *left} == {"x"}
+
+
+def test_checkpoints_do_not_wait_for_fsyncs(bench: Callable[..., Bench]) -> None:
+    """However many fsyncs are under way, and however long they take."""
+    run = bench("--sync-timeout=10ms")
+    nsqd = run.nsqd
+    topics = [f"t{number}" for number in range(10)]
+    for topic in topics:
+        create_channel(nsqd, topic, "c")
+    run.hold_fsync()
+    with nsqd.connect() as client:
+        for topic in topics:
+            client.publish(topic, b"x")
+    for topic in topics:
+        assert len(drain_all(nsqd, topic, "c")) == 1
+        await_checkpoint(nsqd, topic, "c")
+    assert b"nsqd_checkpoint_age_seconds" in nsqd.http("GET", "/metrics")[1]
+    nsqd.kill()
+    run.release_fsync()
+    nsqd.again()
+    assert [drain_all(nsqd, topic, "c") for topic in topics] == [[] for _ in topics]

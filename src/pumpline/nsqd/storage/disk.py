@@ -32,8 +32,14 @@ class Disk:
         clocks: Callable[[], Clocks],
         offload: Offload,
         later: Later,
+        offload_fsync: Offload | None = None,
+        offload_checkpoint: Offload | None = None,
         files: FilePool | None = None,
     ) -> None:
+        """`offload` is for reads; fsyncs and checkpoints may have threads of their own, so that
+        they do not wait for each other."""
+        offload_fsync = offload_fsync or offload
+        offload_checkpoint = offload_checkpoint or offload
         self.directory = directory
         self.clocks = clocks  # as they are now
         self.files = files or FilePool()
@@ -41,19 +47,19 @@ class Disk:
         self.offload = offload
         self.later = later
         self.delay_max_ns = options.max_req_timeout_ns  # of a message
-        self.health = DiskHealth(directory.path, offload=offload, later=later)
-        self.checkpoints = Checkpoints(offload=offload, later=later, clocks=clocks)
+        self.health = DiskHealth(directory.path, offload=offload_fsync, later=later)
+        self.checkpoints = Checkpoints(offload=offload_checkpoint, later=later, clocks=clocks)
         self.fsyncs = Fsyncs(
             every=options.sync_every,
             timeout_ns=options.sync_timeout_ns,
-            offload=offload,
+            offload=offload_fsync,
             later=later,
         )
         self.wal = WriteAheadLog(directory.path, self.files)
         self.flusher = Flusher(
             self.wal,
             syncs=self.fsyncs.group_commit,
-            offload=offload,
+            offload=offload_fsync,
             later=later,
             failed=self.failed,
             flushed=self.appended,

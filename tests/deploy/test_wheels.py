@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pumpline import __version__
+from pumpline import NSQ_VERSION, __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 500
@@ -127,7 +127,7 @@ def test_all_commands_run_in_an_empty_environment(programs: tuple[str, Path]) ->
     told = run(path / "python", "-c", KERNELS, cwd=path)
     assert told == f"{kind == 'compiled'}\n"
     for name in ("nsqlookupd", "nsqadmin", "nsq_tail", "nsq_stat", "nsq_to_file", "to_nsq"):
-        assert "built w/" in run(path / name, "--version", cwd=path)
+        assert f"{name} v{NSQ_VERSION}" in run(path / name, "--version", cwd=path)
     assert "pumpline up" in run(path / "pumpline", "--help", cwd=path)
 
 

@@ -143,4 +143,4 @@ def test_an_option_that_go_nsq_does_not_know_is_a_usage_error() -> None:
 
 @pytest.mark.deviation
 def test_it_has_a_version() -> None:
-    assert run_tool("to_nsq", "--version").stdout.startswith(b"to_nsq v1.3.0 (built w/")
+    assert run_tool("to_nsq", "--version").stdout == b"to_nsq v1.3.0\n"

@@ -117,10 +117,15 @@ class Program(Generic[Options]):
     """Takes what only one process can have, as addresses, and returns what makes the server on the
     event loop. Only that imports the server, so that clients can connect soon."""
     log_name: str  # in the last log line
+    kernels: str = ""  # their form, of a program that uses them
 
     @property
     def name(self) -> str:
         return self.options.program
+
+    @property
+    def version_line(self) -> str:
+        return version_line(self.name, kernels=self.kernels)
 
     def log_formatter(self, chosen: LogFormat | None, prefix: str = "") -> logging.Formatter:
         """`prefix` is for text; without one it is the program's name."""
@@ -138,7 +143,7 @@ def run(program: Program[Options], argv: Sequence[str] | None) -> int:
 def _run(program: Program[Options], arguments: Sequence[str]) -> int:
     given = read_flags(program.name, program.flags, arguments, program.examples).values
     if given.get("version"):
-        print(version_line(program.name))
+        print(program.version_line)
         return EXIT_OK
     log_to_stderr(program.log_formatter(given.get("log-format")), LogLevel.INFO)
     config: dict[str, object] = {}
@@ -151,7 +156,7 @@ def _run(program: Program[Options], arguments: Sequence[str]) -> int:
         return EXIT_FAILED
     formatter = program.log_formatter(options.log_format, options.log_prefix)
     log_to_stderr(formatter, options.log_level)
-    log.info("%s", version_line(program.name))
+    log.info("%s", program.version_line)
     warn_of_unknown_keys(program.flags, config)
     try:
         new_server = program.prepare(options)

@@ -2,7 +2,7 @@
 
 | mode           | next is                                                                       |
 |----------------|-------------------------------------------------------------------------------|
-| round-robin    | each in turn                                                                  |
+| round-robin    | each in turn, the second first, as NSQ has it                                 |
 | hostpool       | each in turn; one that failed is left out for 30 s, then 60 s, up to 15 min   |
 | epsilon-greedy | the fastest most of the time, any at random the rest; failures as in hostpool |
 
@@ -41,7 +41,7 @@ class HostPool:
         self._mode = mode
         self._now = now
         self._random = random
-        self._turn = -1
+        self._turn = 0 if mode == "round-robin" else -1
 
     def next(self) -> PooledHost:
         hosts = self._hosts

@@ -16,7 +16,6 @@ nsqd --tcp-address=127.0.0.1:4150 --http-address=127.0.0.1:4151 --retention-time
 
 
 def prepare(options: Options) -> Callable[[], DaemonServer]:
-    log.info("kernels: %s", "compiled" if kernels.compiled else "plain Python")
     log.info("ID: %d", options.node_id)
     claim = Claim(options)
 
@@ -34,6 +33,7 @@ NSQD = Program(
     examples=EXAMPLES,
     prepare=prepare,
     log_name="NSQ",
+    kernels=kernels.form,
 )
 
 

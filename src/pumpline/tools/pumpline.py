@@ -84,8 +84,10 @@ def _main(arguments: list[str]) -> int:
     if command in ("-h", "-help", "--help", "help"):
         print(usage(), end="")
         return EXIT_OK
-    if command in ("-version", "--version"):
-        print(version_line("pumpline", __version__))
+    if command in ("-version", "--version", "version"):
+        from pumpline.core.messages import kernels  # here: most commands do not need them
+
+        print(version_line("pumpline", __version__, kernels=kernels.form))
         return EXIT_OK
     command = NSQ_NAMES.get(command, command)
     if command not in COMMANDS:
@@ -111,7 +113,7 @@ def usage() -> str:
         "  pumpline channels orders --nsqd 127.0.0.1:4151",
         "  pumpline pipeline archive --nsqd 127.0.0.1:4151 --topic orders --table orders",
         "",
-        "`pumpline <command> --help` tells its flags.",
+        "`pumpline <command> --help` tells its flags, `pumpline version` the version.",
         "",
     ]
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from typing import ClassVar, Generic, NoReturn, Self, TypeVar
 
 from pumpline.core.text import flags
 from pumpline.core.text.flags import BOOL, Flag, OptionsError
-from pumpline.core.text.version import version_line
+from pumpline.core.text.version import tool_version_line
 from pumpline.tools.daemon import read_flags
 from pumpline.tools.exit_codes import EXIT_FAILED, EXIT_OK
 from pumpline.tools.serving import event_loop
@@ -90,7 +90,7 @@ class Tool(Generic[Options]):
         program = self.options.program
         given = read_flags(program, self.flags, arguments, self.examples).values
         if given.pop("version", False):
-            print(version_line(program))
+            print(tool_version_line(program))
             return EXIT_OK
         log_as_go()
         try:

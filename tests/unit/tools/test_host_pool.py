@@ -12,10 +12,13 @@ def pool(mode: str, *, chance: float = 1.0) -> tuple[HostPool, Clock]:
     return HostPool(["a", "b", "c"], mode, now=lambda: clock.now, random=lambda: chance), clock
 
 
-def test_round_robin_leaves_nobody_out() -> None:
+def test_round_robin_begins_with_the_second_and_leaves_nobody_out() -> None:
+    """NSQ counts before it chooses."""
     hosts, _ = pool("round-robin")
-    hosts.failed(hosts.next())
-    assert [hosts.next().address for _ in range(5)] == ["b", "c", "a", "b", "c"]
+    second = hosts.next()
+    hosts.failed(second)
+    assert second.address == "b"
+    assert [hosts.next().address for _ in range(5)] == ["c", "a", "b", "c", "a"]
 
 
 def test_a_host_that_failed_is_left_out_for_longer_each_time() -> None:

@@ -97,6 +97,7 @@ def _load(choice: str) -> tuple[Any, bool]:
 
 
 _form, compiled = _load(_os.environ.get("PUMPLINE_KERNELS") or "auto")
+form = "compiled" if compiled else "python"
 unfilled: Callable[[int], bytearray] = _form.unfilled
 pubs: Callable[
     [bytearray, int, int, bytes, bytearray, bytearray, int, int, int], tuple[int, int]

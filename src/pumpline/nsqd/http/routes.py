@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from pumpline import NSQ_VERSION
+from pumpline.core.messages import kernels
 from pumpline.core.text.version import version_line
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.http.admin import AdminEndpoints
@@ -206,7 +207,7 @@ class FigureEndpoints:
         pieces = []
         lines = text_lines(
             stats,
-            program=version_line("nsqd"),
+            program=version_line("nsqd", kernels=kernels.form),
             now_s=time.time_ns() // 1_000_000_000,
             uptime_ns=time.monotonic_ns() - self._started_ns,
         )

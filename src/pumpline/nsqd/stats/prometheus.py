@@ -68,8 +68,7 @@ class Metrics:
     def _add_broker(self, exposition: Exposition) -> None:
         broker = self._broker
         health = broker.disk.health
-        form = "compiled" if kernels.compiled else "python"
-        add_build(exposition, "nsqd", broker.loop, kernels=form)
+        add_build(exposition, "nsqd", broker.loop, kernels=kernels.form)
         exposition.add(families.STARTED, broker.started_at_s)
         exposition.add(families.HEALTHY, int(health.error is None))
         exposition.add(families.WRITE_FAILURES, health.failures)

@@ -147,7 +147,7 @@ class FakeBroker:
 
     def topic(self, name: str = "t") -> Topic:
         """The topic of that name, new if need be."""
-        return self.topics.topic(name)
+        return self.topics.ensure(name)
 
     def load(self) -> Topics:
         """What a broker finds in the directory after this one was killed."""

@@ -14,7 +14,7 @@ from tests.kit.fake_broker import FakeBroker
 
 def topic_of(broker: FakeBroker, name: str = "t") -> Topic:
     topic = broker.topic(name)
-    topic.channel("c")
+    topic.ensure_channel("c")
     return topic
 
 

@@ -28,7 +28,7 @@ class Poisoned:
     def __init__(self, path: Path, *, queue_size: int, rdys: list[int], seed: int) -> None:
         self.broker = FakeBroker(path, Options(mem_queue_size=queue_size), offload=at_once)
         self.topic = self.broker.topic()
-        self.channel = self.topic.channel("c")
+        self.channel = self.topic.ensure_channel("c")
         self.random = random.Random(seed)
         self.delivered = 0
         self.first_at: dict[int, int] = {}  # offset -> how many deliveries there were by then

@@ -52,7 +52,7 @@ class World:
         self.broker = FakeBroker(path)
         topic = self.broker.topic()
         topic.store_settings(rules)
-        topic.channel("c")
+        topic.ensure_channel("c")
         self.connect()
 
     def connect(self) -> None:
@@ -168,7 +168,7 @@ class World:
             assert len(missing) == self.dropped + self.expired
 
     def dead_letters(self) -> Counter[int]:
-        _, sink = self.broker.consume(self.broker.topic("t.dlq").channel("look"), rdy=2500)
+        _, sink = self.broker.consume(self.broker.topic("t.dlq").ensure_channel("look"), rdy=2500)
         self.broker.settle()
         return Counter(json.loads(body)["offset"] for _, _, body in sink.take())
 

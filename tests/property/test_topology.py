@@ -22,7 +22,7 @@ class Deliveries(RuleBasedStateMachine):
         options = Options(enable_experiment=[EXPERIMENT])
         self.broker = FakeBroker(Path(self.directory.name), options)
         self.topic = self.broker.topic()
-        self.channel = self.topic.channel("c")
+        self.channel = self.topic.ensure_channel("c")
         self.consumers: list[tuple[ChannelConsumer, Sink]] = []
         self.delivered = dict.fromkeys(Locality, 0)
 

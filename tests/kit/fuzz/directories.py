@@ -98,14 +98,14 @@ def still_owed(template: Template, path: Path) -> dict[Channel, set[bytes]]:
 
 async def drain(broker: Broker, topic: str, channel: str) -> list[bytes]:
     """Everything the channel has, finished; the topic and the channel go on if they were paused."""
-    broker.topics.topic(topic).channel(channel).unpause()
-    broker.topics.topic(topic).unpause()
+    broker.topics.ensure(topic).ensure_channel(channel).unpause()
+    broker.topics.ensure(topic).unpause()
     wire = Wire(broker)
     await wire.send([MAGIC + b"SUB %b %b\n" % (topic.encode(), channel.encode())])
     await wire.send([b"RDY %d\n" % _READY, b"PUB %b\n" % topic.encode() + sized(SENTINEL)])
     bodies: list[bytes] = []
     deadline_s = time.monotonic() + _DRAIN_S
-    state = broker.topics.topic(topic).channel(channel)
+    state = broker.topics.ensure(topic).ensure_channel(channel)
     while SENTINEL not in bodies or state.depth or state.in_flight_count:
         assert time.monotonic() < deadline_s, (len(bodies), state.depth, state.in_flight_count)
         frames, rest = replies.whole_frames(bytes(wire.received))
@@ -123,9 +123,9 @@ async def drain(broker: Broker, topic: str, channel: str) -> list[bytes]:
 async def _fill(broker: Broker) -> set[bytes]:
     """Topics and channels; what channel d of topic t has finished."""
     for name in ("c", "d"):
-        broker.topics.topic("t").channel(name)
-    broker.topics.topic("p").channel("c")
-    broker.topics.topic("p").pause()
+        broker.topics.ensure("t").ensure_channel(name)
+    broker.topics.ensure("p").ensure_channel("c")
+    broker.topics.ensure("p").pause()
     producer = Wire(broker)
     await producer.send([MAGIC])
     for topic in TOPICS:
@@ -157,7 +157,7 @@ async def _flush(broker: Broker, name: str) -> None:
 
 
 async def _put_with_tokens(broker: Broker, name: str, bodies: list[bytes]) -> None:
-    topic = broker.topics.topic(name)
+    topic = broker.topics.ensure(name)
     for number, body in enumerate(bodies):
         token = digest_of(f"{name}:{number}")
         assert topic.upkeep.tokens.outcome(token) is None

@@ -44,7 +44,7 @@ def synced(tmp_path: Path) -> FakeBroker:
 def quiet_topic(broker: FakeBroker, name: str = "t") -> Topic:
     """One whose next small message is added to a batch that is open."""
     topic = broker.topic(name)
-    topic.channel("c")
+    topic.ensure_channel("c")
     assert outcome(broker, broker.publish(topic, b"first")) is None
     return topic
 

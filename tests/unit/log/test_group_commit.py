@@ -44,7 +44,7 @@ def synced(tmp_path: Path) -> FakeBroker:
 def quiet_topic(broker: FakeBroker, name: str = "t") -> Topic:
     """One whose next small message is added to a batch that is open."""
     topic = broker.topic(name)
-    topic.channel("c")
+    topic.ensure_channel("c")
     completion = broker.publish(topic, b"first")
     broker.settle()
     assert completion.succeeded
@@ -67,7 +67,7 @@ def raising(number: int) -> Callable[..., int]:
 
 def received(broker: FakeBroker, name: str = "t") -> list[bytes]:
     """What a consumer of the topic gets after a kill."""
-    _, sink = broker.consume(broker.load()[name].channel("c"), rdy=100)
+    _, sink = broker.consume(broker.load()[name].ensure_channel("c"), rdy=100)
     broker.settle()
     return [body for _, _, body in sink.take()]
 
@@ -198,7 +198,7 @@ def test_a_failed_append_refuses_exactly_the_publishes_of_its_tick(
     small, batched, untouched = (quiet_topic(broker, name) for name in ("small", "batched", "not"))
     before = [broker.pub(topic, b"before") for topic in (small, batched, untouched)]
     broker.run()
-    new = broker.topics.to_publish("new")
+    new = broker.topics.ensure_provisional("new")
     with monkeypatch.context() as broken:
         broken.setattr(os, "writev", raising(number))
         refused = [broker.pub(small, b"refused"), add_many(batched, b"refused", b"as well")]
@@ -276,7 +276,7 @@ def test_a_full_disk_costs_history_before_a_publish(
 ) -> None:
     broker = FakeBroker(tmp_path, Options(max_bytes_per_file=1))
     topic = broker.topic()
-    consumer, _ = broker.consume(topic.channel("c"), rdy=5)
+    consumer, _ = broker.consume(topic.ensure_channel("c"), rdy=5)
     for body in (b"a", b"b"):
         broker.publish(topic, body)
         log_of(topic).flush()
@@ -418,7 +418,7 @@ class Broken:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.broker = FakeBroker(path, Options(sync_every=1))
         self.topic: Topic = self.broker.topic()
-        self.sink = self.broker.consume(self.topic.channel("c"), rdy=50)[1]
+        self.sink = self.broker.consume(self.topic.ensure_channel("c"), rdy=50)[1]
         self._monkeypatch = monkeypatch
         self._whole = {name: getattr(os, name) for name in ("fsync", "ftruncate")}
         assert self.publish(b"kept") is None

@@ -145,7 +145,7 @@ def test_http_client(nsqd: InProcess, name: str, is_tls: bool, how: str) -> None
                 await streams[0].read(READ_BYTES_MAX)
             await ended(streams, how)
 
-    nsqd.broker.topics.topic("t")
+    nsqd.broker.topics.ensure("t")
     with Leftovers(*HTTP) as leftovers:
         nsqd.run(come_and_go())
         nsqd.run(leftovers.none_left())

@@ -54,7 +54,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data")
     fake = FakeBroker(path)
     topic = fake.topic("template")
-    topic.channel("c")
+    topic.ensure_channel("c")
     fake.publish(topic, b"message")
     fake.checkpoint()
     segment = Path(log_of(topic).segments[0].path).name
@@ -83,7 +83,7 @@ async def holds_s(path: Path) -> dict[str, float]:
         topics = server.broker.topics
         assert len(topics) == TOPICS
         for number in range(CHANNELS):
-            topics["t7"].channel(f"c{number}")
+            topics["t7"].ensure_channel(f"c{number}")
             await asyncio.sleep(0)
         for topic in topics.values():
             topic.channels["c"].note_change()

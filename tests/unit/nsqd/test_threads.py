@@ -93,7 +93,7 @@ def test_an_fsync_does_not_wait_for_names_that_are_looked_up(tmp_path: Path) -> 
     async def publish(nsqd: InProcess) -> None:
         loop = asyncio.get_running_loop()
         lookups = [loop.run_in_executor(None, answered.wait) for _ in range(100)]
-        topic = nsqd.broker.topics.topic("t")
+        topic = nsqd.broker.topics.ensure("t")
         topic.publishing.add(b"x", 0, 1)
         completion, synced = topic.publishing.completion(), asyncio.Event()
         completion.when_done(synced.set)

@@ -159,7 +159,7 @@ class Lookups:
             if topic.state is CLOSED:
                 return
             try:
-                topic.channel(name)
+                topic.ensure_channel(name)
             except NameTaken:
                 _LOG.warning("TOPIC(%s): channel %s is a hold here", topic.name, name)
             except OSError as error:

@@ -36,7 +36,7 @@ class AdminEndpoints:
     async def create_topic(self, request: Request) -> Reply:
         name = topic_name(request.query())
         try:
-            topic = self._broker.topics.topic(name)
+            topic = self._broker.topics.ensure(name)
         except OSError as error:
             raise self._failed(error, f"topic {name}") from None
         await self._broker.lookups.discovered(topic)
@@ -78,7 +78,7 @@ class AdminEndpoints:
     def create_channel(self, request: Request) -> Reply:
         topic, name = self._topic_and_channel(request)
         try:
-            topic.channel(name)
+            topic.ensure_channel(name)
         except NameTaken:
             raise HttpError(409, "HOLD_EXISTS") from None
         except OSError as error:

@@ -109,7 +109,7 @@ class PublishEndpoints:
         if self._broker.draining.active:
             raise HttpError(503, "EXITING")
         try:
-            return self._broker.topics.to_publish(name)
+            return self._broker.topics.ensure_provisional(name)
         except OSError as error:
             reason = self._broker.disk.health.failed(error, f"topic {name}")
             raise publish_failure(name, reason) from None

@@ -52,7 +52,7 @@ def sub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end
     if protocol.connections.draining:
         raise ProtocolError(E_SUB_FAILED, "SUB failed exiting")
     try:
-        channel = protocol.topics.topic(topic_name).channel(channel_name)
+        channel = protocol.topics.ensure(topic_name).ensure_channel(channel_name)
     except OSError as error:
         reason = protocol.topics.disk.health.failed(error, f"channel {channel_name}")
         raise ProtocolError(E_SUB_FAILED, f"SUB failed {reason}") from None

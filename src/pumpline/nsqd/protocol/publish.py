@@ -154,7 +154,7 @@ def _topic(protocol: "Protocol", name: str, verb: str) -> Topic:
     if protocol.connections.draining:
         raise ProtocolError(f"E_{verb}_FAILED", f"{verb} failed exiting")
     try:
-        return protocol.topics.to_publish(name)
+        return protocol.topics.ensure_provisional(name)
     except OSError as error:
         reason = protocol.topics.disk.health.failed(error, f"topic {name}")
         raise ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {reason}") from None

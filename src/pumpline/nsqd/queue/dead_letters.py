@@ -93,7 +93,7 @@ class DeadLetters:
         channel = self._channel
         name = channel.topic.settings.dead_letters_of(channel.topic.name)
         try:
-            target = channel.topic.dead_letter_topic()
+            target = channel.topic.ensure_dead_letter_topic()
         except OSError as error:
             channel.topic.disk.health.failed(error, f"topic {name}")
             self._retry(offsets, str(error))

@@ -84,9 +84,9 @@ class Topic:
 
     # -- published messages -------------------------------------------------------------------
 
-    def dead_letter_topic(self) -> "Topic":
+    def ensure_dead_letter_topic(self) -> "Topic":
         """The topic for dead letters, created if need be; OSError when it cannot be."""
-        return self.owner.topic(self.settings.dead_letters_of(self.name))
+        return self.owner.ensure(self.settings.dead_letters_of(self.name))
 
     def note_deferred(self, batches: list[LogBatch]) -> None:
         """These were published with a delay: channels start their timers when they can read
@@ -197,7 +197,7 @@ class Topic:
 
     # -- channels -----------------------------------------------------------------------------
 
-    def channel(self, name: str) -> Channel:
+    def ensure_channel(self, name: str) -> Channel:
         """The channel of that name, created if need be; NameTaken if that is a hold's."""
         channel = self.channels.get(name)
         if channel is None:

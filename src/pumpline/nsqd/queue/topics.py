@@ -79,14 +79,14 @@ class Topics(Mapping[str, Topic]):
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def topic(self, name: str) -> Topic:
+    def ensure(self, name: str) -> Topic:
         """The topic of that name, created if need be; OSError when it cannot be."""
         topic = self._by_name.get(name) or self._create(name)
         topic.state = OPEN
         return topic
 
-    def to_publish(self, name: str) -> Topic:
-        """As `topic`, to publish to: if it is created here, and its first messages cannot be
+    def ensure_provisional(self, name: str) -> Topic:
+        """As `ensure`, to publish to: if it is created here, and its first messages cannot be
         written, it is deleted again."""
         topic = self._by_name.get(name)
         if topic is None:

@@ -94,7 +94,7 @@ class Client:
 
 
 def stored(nsqd: InProcess) -> int:
-    return int(nsqd.broker.topics.topic(TOPIC).log.end)
+    return int(nsqd.broker.topics.ensure(TOPIC).log.end)
 
 
 def message_id(frame: bytes) -> str:
@@ -115,7 +115,7 @@ def test_fins_and_reqs(nsqd: InProcess) -> None:
     with Leftovers(Connection, Outbox, Protocol, ChannelConsumer) as leftovers:
         nsqd.run(scenario())
         nsqd.run(leftovers.none_left())
-    channel = nsqd.broker.topics.topic(TOPIC).channel(CHANNEL)
+    channel = nsqd.broker.topics.ensure(TOPIC).ensure_channel(CHANNEL)
     assert channel.depth == 5
     assert channel.delivery.deferred_count == 1
     assert channel.in_flight_count == 0

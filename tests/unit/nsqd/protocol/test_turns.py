@@ -125,7 +125,7 @@ async def connected(nsqd: InProcess) -> Client:
 
 
 def published(nsqd: InProcess, *topics: str) -> int:
-    return sum(nsqd.broker.topics.topic(topic).message_count for topic in topics)
+    return sum(nsqd.broker.topics.ensure(topic).message_count for topic in topics)
 
 
 @pytest.mark.parametrize("feature", ["", "deflate", "snappy", "tls_v1"])

@@ -14,7 +14,7 @@ BODY = b"x" * 1000
 def test_what_would_exceed_the_bound_is_refused(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TopicSettings(max_depth=3))
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     assert broker.publish(topic, b"a", b"b").error is None
     assert broker.publish(topic, b"c", b"d").error == "backlog full: max_depth of 3 reached"
     assert broker.publish(topic, b"c").error is None
@@ -29,13 +29,13 @@ def test_what_would_exceed_the_bound_is_refused(broker: FakeBroker) -> None:
 def test_slowest_channel_decides_and_ephemeral_ones_do_not_count(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TopicSettings(max_depth=1))
-    fast = topic.channel("fast")
-    topic.channel("idle#ephemeral")
+    fast = topic.ensure_channel("fast")
+    topic.ensure_channel("idle#ephemeral")
     consumer, _ = broker.consume(fast, rdy=10)
     for offset in range(3):
         assert broker.publish(topic, b"x").error is None
         broker.finish(consumer, offset)
-    topic.channel("slow")
+    topic.ensure_channel("slow")
     assert broker.publish(topic, b"x").error is None
     broker.finish(consumer, 3)
     assert broker.publish(topic, b"x").error is not None
@@ -51,7 +51,7 @@ def test_topic_without_channels_is_bounded_too(broker: FakeBroker) -> None:
 def test_bytes_are_bounded(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TopicSettings(max_bytes=10_500))
-    consumer, _ = broker.consume(topic.channel("c"), rdy=3)
+    consumer, _ = broker.consume(topic.ensure_channel("c"), rdy=3)
     outcomes = [broker.publish(topic, BODY).error for _ in range(12)]
     assert outcomes[:9] == [None] * 9
     assert outcomes[-1] == "backlog full: max_bytes of 10500 reached"
@@ -64,7 +64,7 @@ def test_bytes_are_bounded(broker: FakeBroker) -> None:
 def test_oldest_are_dropped(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TopicSettings(max_depth=3, when_full=DROP_OLDEST))
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     for number in range(10):
         assert broker.publish(topic, b"%d" % number).error is None
     assert channel.depth == 3
@@ -76,7 +76,7 @@ def test_oldest_are_dropped(broker: FakeBroker) -> None:
 def test_in_flight_is_never_dropped_and_what_came_back_goes_first(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TopicSettings(max_depth=3, when_full=DROP_OLDEST))
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, sink = broker.consume(channel, rdy=2)
     broker.publish(topic, b"0", b"1", b"2")
     assert len(sink.take()) == 2
@@ -95,7 +95,7 @@ def test_in_flight_is_never_dropped_and_what_came_back_goes_first(broker: FakeBr
 def test_deferred_are_dropped_last(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TopicSettings(max_depth=3, when_full=DROP_OLDEST))
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"a", b"b", delay_ns=5 * NS_PER_S)
     broker.publish(topic, b"c", b"d")
     assert (channel.depth, channel.delivery.deferred_count) == (1, 2)
@@ -111,7 +111,7 @@ def test_oldest_bytes_are_dropped(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path, Options(max_bytes_per_file=5000))
     topic = broker.topic()
     topic.store_settings(TopicSettings(max_bytes=10_500, when_full=DROP_OLDEST))
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     for _ in range(50):
         assert broker.publish(topic, BODY).error is None
         log_of(topic).flush()
@@ -131,7 +131,7 @@ def test_drops_without_channels_are_counted_with_the_topic(
     broker.advance(0.1)
     again = FakeBroker(tmp_path)
     found = again.load()["t"]
-    _, sink = again.consume(found.channel("c"), rdy=10)
+    _, sink = again.consume(found.ensure_channel("c"), rdy=10)
     again.settle()
     assert [body for _, _, body in sink.take()] == [b"b", b"c"]
 
@@ -139,7 +139,7 @@ def test_drops_without_channels_are_counted_with_the_topic(
 def test_paused_topic_drops_for_its_channels(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TopicSettings(max_depth=2, when_full=DROP_OLDEST))
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     topic.pause()
     for number in range(5):
         broker.publish(topic, b"%d" % number)
@@ -150,7 +150,7 @@ def test_paused_topic_drops_for_its_channels(broker: FakeBroker) -> None:
 
 def test_smaller_bound_takes_effect_at_once(tmp_path: Path, broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"a", b"b", b"c")
     topic.store_settings(TopicSettings(max_depth=1, when_full=DROP_OLDEST))
     assert (channel.depth, channel.overflow_count) == (1, 2)
@@ -165,7 +165,7 @@ def test_with_group_commit_only_what_is_acknowledged_is_dropped(
     broker = FakeBroker(tmp_path, Options(sync_every=1))
     topic = broker.topic()
     topic.store_settings(TopicSettings(max_depth=1, when_full=DROP_OLDEST))
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"a")
     broker.settle()
     completion = broker.publish(topic, b"b")
@@ -178,7 +178,7 @@ def test_with_group_commit_only_what_is_acknowledged_is_dropped(
 def test_bytes_are_known_after_a_restart(tmp_path: Path, broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TopicSettings(max_bytes=1_000_000))
-    consumer, sink = broker.consume(topic.channel("c"), rdy=2500)
+    consumer, sink = broker.consume(topic.ensure_channel("c"), rdy=2500)
     for _ in range(9):
         sink.output_room_bytes = 1 << 20
         broker.publish(topic, *[BODY] * 100)

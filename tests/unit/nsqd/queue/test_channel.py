@@ -20,7 +20,7 @@ def bodies(taken: list[tuple[int, int, bytes]]) -> list[bytes]:
 
 def test_messages_go_out_as_far_as_credit_goes(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, sink = broker.consume(channel, rdy=2)
     broker.publish(topic, b"a", b"b", b"c")
     assert sink.take() == [(0, 1, b"a"), (1, 1, b"b")]
@@ -32,7 +32,7 @@ def test_messages_go_out_as_far_as_credit_goes(broker: FakeBroker) -> None:
 
 def test_what_waits_is_shared_fairly(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     sinks = [broker.consume(channel, rdy=10)[1] for _ in range(3)]
     broker.publish(topic, *(b"%d" % i for i in range(9)))
     counts = [len(sink.take()) for sink in sinks]
@@ -42,7 +42,7 @@ def test_what_waits_is_shared_fairly(broker: FakeBroker) -> None:
 
 def test_what_is_in_flight_counts_against_credit(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, sink = broker.consume(channel, rdy=3)
     broker.publish(topic, *(b"%d" % i for i in range(9)))
     sink.take()
@@ -55,7 +55,7 @@ def test_what_is_in_flight_counts_against_credit(broker: FakeBroker) -> None:
 
 def test_a_consumer_that_is_backed_up_gets_nothing_and_the_others_all(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     slow, slow_sink = broker.consume(channel, rdy=10)
     _, sink = broker.consume(channel, rdy=10)
     slow_sink.output_room_bytes = 0
@@ -70,7 +70,7 @@ def test_a_consumer_that_is_backed_up_gets_nothing_and_the_others_all(broker: Fa
 
 def test_what_came_back_is_shared_fairly(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     leaving, _ = broker.consume(channel, rdy=9)
     broker.publish(topic, *(b"%d" % i for i in range(9)))
     sinks = [broker.consume(channel, rdy=10)[1] for _ in range(3)]
@@ -83,14 +83,14 @@ def test_what_came_back_is_shared_fairly(broker: FakeBroker) -> None:
 
 def test_every_channel_gets_every_message(broker: FakeBroker) -> None:
     topic = broker.topic()
-    sinks = [broker.consume(topic.channel(name), rdy=5)[1] for name in ("c", "d")]
+    sinks = [broker.consume(topic.ensure_channel(name), rdy=5)[1] for name in ("c", "d")]
     broker.publish(topic, b"a", b"b")
     assert [bodies(sink.take()) for sink in sinks] == [[b"a", b"b"]] * 2
 
 
 def test_a_paused_channel_holds_its_messages(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     _, sink = broker.consume(channel, rdy=5)
     channel.pause()
     broker.publish(topic, b"a")
@@ -105,7 +105,7 @@ def test_a_paused_channel_holds_its_messages(broker: FakeBroker) -> None:
 
 def test_a_lease_that_runs_out_comes_again_with_more_attempts(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     _, sink = broker.consume(channel, rdy=1, msg_timeout_ns=2 * NS_PER_S)
     broker.publish(topic, b"a")
     assert sink.take() == [(0, 1, b"a")]
@@ -119,7 +119,7 @@ def test_a_lease_that_runs_out_comes_again_with_more_attempts(broker: FakeBroker
 def test_a_touched_lease_lasts_longer_but_not_for_ever(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path, Options(max_msg_timeout_ns=5 * NS_PER_S))
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, sink = broker.consume(channel, rdy=1, msg_timeout_ns=2 * NS_PER_S)
     broker.publish(topic, b"a")
     for _ in range(4):
@@ -132,7 +132,7 @@ def test_a_touched_lease_lasts_longer_but_not_for_ever(tmp_path: Path) -> None:
 
 def test_what_a_consumer_leaves_behind_goes_to_another(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, _ = broker.consume(channel, rdy=5)
     broker.publish(topic, b"a", b"b")
     _, sink = broker.consume(channel, rdy=5)
@@ -143,7 +143,7 @@ def test_what_a_consumer_leaves_behind_goes_to_another(broker: FakeBroker) -> No
 
 def test_a_requeued_message_waits_for_its_delay(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, sink = broker.consume(channel, rdy=1)
     broker.publish(topic, b"a", b"b")
     channel.requeue_one(consumer, 0, 3 * NS_PER_S)
@@ -162,7 +162,7 @@ def refuse_one(
     """Publish `count` messages to a channel whose one consumer requeues `refused` each time and
     finishes the others; returns the offsets in the order of delivery, until all were delivered."""
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, sink = broker.consume(channel, rdy=consumer_rdy)
     broker.publish(topic, *(b"%d" % i for i in range(count)))
     order: list[int] = []
@@ -197,7 +197,7 @@ def test_what_times_out_waits_for_what_was_ready_and_not_for_what_came_later(
     broker: FakeBroker,
 ) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, sink = broker.consume(channel, rdy=1, msg_timeout_ns=2 * NS_PER_S)
     broker.publish(topic, b"a", b"b", b"c")
     broker.advance(2)  # `a` times out
@@ -211,7 +211,7 @@ def test_what_times_out_waits_for_what_was_ready_and_not_for_what_came_later(
 
 def test_what_a_consumer_leaves_behind_waits_for_what_was_ready(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     leaving, _ = broker.consume(channel, rdy=2)
     broker.publish(topic, b"a", b"b", b"c", b"d")
     channel.remove(leaving)
@@ -223,7 +223,7 @@ def test_what_a_consumer_leaves_behind_waits_for_what_was_ready(broker: FakeBrok
 
 def test_a_delay_that_is_over_goes_to_the_end_of_the_line(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, sink = broker.consume(channel, rdy=1)
     broker.publish(topic, *(b"%d" % i for i in range(4)))
     channel.requeue_one(consumer, 0, NS_PER_S)
@@ -237,7 +237,7 @@ def test_a_delay_that_is_over_goes_to_the_end_of_the_line(broker: FakeBroker) ->
 def test_the_order_of_what_came_back_does_not_survive_a_restart(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path)
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, _ = broker.consume(channel, rdy=1)
     broker.publish(topic, b"a", b"b", b"c")
     channel.requeue_one(consumer, 0, 0)
@@ -254,7 +254,7 @@ def test_what_came_back_goes_out_while_others_cannot_be_read_from_disk(
     monkeypatch.setattr(reader_module, "_NOWAIT", 0)
     broker = FakeBroker(tmp_path, Options(mem_queue_size=3, max_bytes_per_file=500))
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     for i in range(50):
         broker.publish(topic, b"%d" % i)
         log_of(topic).flush()
@@ -278,7 +278,7 @@ def test_what_came_back_goes_out_while_others_cannot_be_read_from_disk(
 
 def test_a_delayed_message_is_delivered_when_due_and_counts_one_attempt(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     _, sink = broker.consume(channel, rdy=5)
     broker.publish(topic, b"late", delay_ns=3 * NS_PER_S)
     broker.publish(topic, b"now")
@@ -296,7 +296,7 @@ def test_a_channel_far_behind_reads_from_disk_and_gets_everything(
     monkeypatch.setattr(reader_module, "_NOWAIT", 0)
     broker = FakeBroker(tmp_path, Options(mem_queue_size=3, max_bytes_per_file=500))
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     expected = [b"%d" % i for i in range(50)]
     for body in expected:
         broker.publish(topic, body)
@@ -316,7 +316,7 @@ def test_what_is_gone_from_the_log_is_counted_and_stepped_over(tmp_path: Path) -
     """An ephemeral channel does not hold back the log."""
     broker = FakeBroker(tmp_path, Options(max_bytes_per_file=1))
     topic = broker.topic()
-    channel = topic.channel("e#ephemeral")
+    channel = topic.ensure_channel("e#ephemeral")
     for body in (b"a", b"b", b"c"):
         broker.publish(topic, body)
         log_of(topic).flush()
@@ -333,7 +333,7 @@ def test_what_is_gone_from_the_log_is_counted_and_stepped_over(tmp_path: Path) -
 def test_an_ephemeral_channel_keeps_so_many_and_drops_the_newest(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path, Options(mem_queue_size=5))
     topic = broker.topic()
-    channel = topic.channel("e#ephemeral")
+    channel = topic.ensure_channel("e#ephemeral")
     for i in range(8):
         broker.publish(topic, b"%d" % i)
     assert (channel.depth, channel.dropped_count) == (5, 3)
@@ -344,7 +344,7 @@ def test_an_ephemeral_channel_keeps_so_many_and_drops_the_newest(tmp_path: Path)
 def test_messages_that_came_back_do_not_make_the_overflow_count_run_away(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path, Options(mem_queue_size=5))
     topic = broker.topic()
-    channel = topic.channel("e#ephemeral")
+    channel = topic.ensure_channel("e#ephemeral")
     consumer, _ = broker.consume(channel, rdy=3)
     other, _ = broker.consume(channel, rdy=0)
     broker.publish(topic, *(b"%d" % i for i in range(10)))
@@ -362,7 +362,7 @@ def test_messages_that_came_back_do_not_make_the_overflow_count_run_away(tmp_pat
 def test_a_delayed_message_survives_the_overflow_around_it(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path, Options(mem_queue_size=2))
     topic = broker.topic()
-    channel = topic.channel("e#ephemeral")
+    channel = topic.ensure_channel("e#ephemeral")
     consumer, sink = broker.consume(channel, rdy=0)
     broker.publish(topic, b"a")
     broker.publish(topic, b"late", delay_ns=NS_PER_S)
@@ -383,7 +383,7 @@ def test_a_delayed_message_survives_the_overflow_around_it(tmp_path: Path) -> No
 def test_after_a_kill_only_what_was_not_written_down_comes_again(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path)
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, _ = broker.consume(channel, rdy=6)
     broker.publish(topic, *(b"%d" % i for i in range(6)))
     channel.requeue_one(consumer, 2, 30 * NS_PER_S)
@@ -406,7 +406,7 @@ def test_channels_beyond_a_log_that_lost_its_end_go_on_with_new_messages(tmp_pat
     """After a power failure: one channel has finished what is lost, the other had not seen it."""
     broker = FakeBroker(tmp_path)
     topic = broker.topic()
-    ahead, behind = topic.channel("ahead"), topic.channel("behind")
+    ahead, behind = topic.ensure_channel("ahead"), topic.ensure_channel("behind")
     consumer, _ = broker.consume(ahead, rdy=9)
     for i in range(4):
         broker.publish(topic, b"%d" % i)
@@ -434,7 +434,7 @@ def test_channels_beyond_a_log_that_lost_its_end_go_on_with_new_messages(tmp_pat
 
 def test_a_sample_goes_on_after_messages_that_are_not_in_it(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, sink = broker.consume(channel, rdy=1, sample_rate=1)
     broker.publish(topic, *[b"m"] * 2000)
     while received := sink.take():
@@ -446,7 +446,7 @@ def test_a_sample_goes_on_after_messages_that_are_not_in_it(broker: FakeBroker) 
 def test_consumers_that_come_and_go_without_a_message_leave_nothing_behind(
     broker: FakeBroker,
 ) -> None:
-    channel = broker.topic().channel("c")
+    channel = broker.topic().ensure_channel("c")
     consumer, sink = broker.consume(channel, rdy=1)
     gone = weakref.ref(sink)
     channel.remove(consumer)

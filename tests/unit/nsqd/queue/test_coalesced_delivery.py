@@ -22,7 +22,9 @@ class Reading:
     def __init__(self, broker: FakeBroker, name: str, rdy: int) -> None:
         self._broker = broker
         self.topic: Topic = broker.topic(name)
-        found: tuple[ChannelConsumer, Sink] = broker.consume(self.topic.channel("c"), rdy=rdy)
+        found: tuple[ChannelConsumer, Sink] = broker.consume(
+            self.topic.ensure_channel("c"), rdy=rdy
+        )
         self.consumer, self.sink = found
 
     def pub(self, body: bytes) -> Completion:
@@ -160,7 +162,7 @@ def test_a_consumer_that_leaves_before_delivery_leaves_it_to_the_next(broker: Fa
     left = one_that_waits(topics)
     left.consumer.channel.remove(left.consumer)
     broker.advance(PAUSE_S_MAX)
-    _, sink = broker.consume(left.topic.channel("c"), rdy=10)
+    _, sink = broker.consume(left.topic.ensure_channel("c"), rdy=10)
     broker.settle()
     assert sorted(body for _, _, body in sink.take()) == [b"first", b"second"]
 

@@ -21,12 +21,12 @@ TWICE = TopicSettings(max_attempts=2)
 def make(broker: FakeBroker, settings: TopicSettings = TWICE) -> tuple[Topic, Channel]:
     topic = broker.topic()
     topic.store_settings(settings)
-    return topic, topic.channel("c")
+    return topic, topic.ensure_channel("c")
 
 
 def letters(broker: FakeBroker, name: str = "t.dlq") -> list[bytes]:
     """What is in the dead-letter topic."""
-    _, sink = broker.consume(broker.topic(name).channel("look"), rdy=2500)
+    _, sink = broker.consume(broker.topic(name).ensure_channel("look"), rdy=2500)
     return [body for _, _, body in sink.take()]
 
 
@@ -117,7 +117,7 @@ def test_body_alone_to_a_topic_of_another_name(broker: FakeBroker) -> None:
 
 def test_each_channel_gives_up_for_itself(broker: FakeBroker) -> None:
     topic, channel = make(broker, TopicSettings(max_attempts=1))
-    other = topic.channel("other")
+    other = topic.ensure_channel("other")
     broker.publish(topic, b"x")
     consumer, _ = broker.consume(channel, rdy=1)
     channel.requeue_one(consumer, 0, 0)

@@ -23,7 +23,7 @@ def test_a_clock_set_back_before_a_restart_makes_no_delay_longer(
 ) -> None:
     broker = FakeBroker(tmp_path)
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     consumer, _ = broker.consume(channel, rdy=1)
     broker.publish(topic, b"again")
     channel.requeue_one(consumer, 0, 30 * NS_PER_S)
@@ -54,7 +54,7 @@ def test_a_clock_set_forward_before_a_restart_ends_the_delays_that_are_over(
 ) -> None:
     broker = FakeBroker(tmp_path)
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     broker.publish(topic, b"soon", delay_ns=40 * NS_PER_S)
     broker.publish(topic, b"late", delay_ns=50 * NS_PER_S)
     broker.checkpoint()
@@ -74,7 +74,7 @@ def test_a_clock_set_forward_before_a_restart_ends_the_delays_that_are_over(
 def test_a_clock_set_back_makes_no_delay_longer_for_a_channel_far_behind(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path, Options(mem_queue_size=2))
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, *(b"%d" % i for i in range(5)))
     broker.publish(topic, b"late", delay_ns=5 * NS_PER_S)
     assert channel.delivery.deferred_count == 0  # the channel has not come to it yet
@@ -93,7 +93,7 @@ def test_messages_with_one_delay_are_one_batch_of_their_tick_and_wake_together(
     broker: FakeBroker,
 ) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     _, sink = broker.consume(channel, rdy=9)
     line = b"DPUB t 5000\n"
     commands = bytearray((line + b"\0\0\0\1x") * 4)
@@ -119,7 +119,7 @@ def test_messages_due_in_any_order_are_not_read_one_by_one(
         monkeypatch.setattr(point_reader, "_NOWAIT", 0)
     broker = FakeBroker(tmp_path)
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     count = 600
     for number in random.Random(7).sample(range(count), count):
         broker.publish(topic, b"%d" % number, delay_ns=(10 * NS_PER_S) + number)

@@ -18,7 +18,7 @@ TTL = TopicSettings(message_ttl_ns=10 * NS_PER_S)
 def test_what_waited_too_long_is_passed_over(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TTL)
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"old", b"old too")
     broker.advance(6)
     broker.publish(topic, b"young")
@@ -32,7 +32,7 @@ def test_what_waited_too_long_is_passed_over(broker: FakeBroker) -> None:
 def test_age_counts_from_when_a_deferred_message_was_due(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TTL)
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"deferred", delay_ns=20 * NS_PER_S)
     broker.advance(25)
     consumer, sink = broker.consume(channel, rdy=10)
@@ -44,7 +44,7 @@ def test_age_counts_from_when_a_deferred_message_was_due(broker: FakeBroker) -> 
 def test_what_comes_back_too_late_is_passed_over(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TTL)
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"x")
     consumer, sink = broker.consume(channel, rdy=10)
     assert sink.take() == [(0, 1, b"x")]
@@ -61,7 +61,7 @@ def test_what_comes_back_too_late_is_passed_over(broker: FakeBroker) -> None:
 def test_what_is_in_flight_can_still_be_finished(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TTL)
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"x")
     consumer, _ = broker.consume(channel, rdy=10)
     broker.advance(30)
@@ -75,7 +75,7 @@ def test_many_old_batches_take_several_turns_and_are_all_passed(
     monkeypatch.setattr(expiry, "BATCHES_MAX", 3)
     topic = broker.topic()
     topic.store_settings(TTL)
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     for _ in range(20):
         broker.publish(topic, b"old")
     broker.advance(11)
@@ -90,7 +90,7 @@ def test_many_old_batches_take_several_turns_and_are_all_passed(
 def test_settings_that_go_away_bring_the_rest(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TTL)
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"old")
     broker.advance(11)
     topic.store_settings(TopicSettings())
@@ -104,7 +104,7 @@ def test_old_segments_go_though_nobody_consumes(tmp_path: Path, with_channel: bo
     topic = broker.topic()
     topic.store_settings(TTL)
     if with_channel:
-        topic.channel("c")
+        topic.ensure_channel("c")
     for _ in range(5):
         broker.publish(topic, b"x")
         log_of(topic).flush()
@@ -120,7 +120,7 @@ def test_old_segments_go_though_nobody_consumes(tmp_path: Path, with_channel: bo
     if with_channel:
         assert topic.channels["c"].expiry.count == 2
     else:
-        _, sink = broker.consume(topic.channel("c"), rdy=9)
+        _, sink = broker.consume(topic.ensure_channel("c"), rdy=9)
         assert [offset for offset, _, _ in sink.take()] == [2, 3, 4]
 
 
@@ -129,7 +129,7 @@ def test_passed_over_is_remembered(tmp_path: Path, broker: FakeBroker) -> None:
     topic.store_settings(TTL)
     broker.publish(topic, b"old")
     broker.advance(11)
-    broker.consume(topic.channel("c"), rdy=1)
+    broker.consume(topic.ensure_channel("c"), rdy=1)
     broker.checkpoint()
     found = FakeBroker(tmp_path).load()["t"]
     assert found.settings == TTL

@@ -38,7 +38,7 @@ def told(topic: Topic, channel: str = "") -> tuple[int, list[int]]:
 
 def test_a_sample_is_the_time_from_publish_to_fin(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"a", b"b")
     broker.advance(2)
     broker.publish(topic, b"c")
@@ -54,7 +54,7 @@ def test_a_sample_is_the_time_from_publish_to_fin(broker: FakeBroker) -> None:
 
 def test_a_span_of_many_batches_has_a_sample_for_each_message(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     for _ in range(4):
         broker.publish(topic, b"a", b"b")
         broker.advance(1)
@@ -69,7 +69,7 @@ def test_a_span_of_many_batches_has_a_sample_for_each_message(broker: FakeBroker
 
 def test_a_topic_has_the_samples_of_all_its_channels(broker: FakeBroker) -> None:
     topic = broker.topic()
-    consumers = [broker.consume(topic.channel(name), rdy=1)[0] for name in ("c", "d")]
+    consumers = [broker.consume(topic.ensure_channel(name), rdy=1)[0] for name in ("c", "d")]
     broker.publish(topic, b"a")
     for consumer in consumers:
         broker.advance(1)
@@ -81,7 +81,7 @@ def test_a_topic_has_the_samples_of_all_its_channels(broker: FakeBroker) -> None
 
 def test_a_redelivered_message_counts_from_its_publish(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"a", b"b")
     consumer, _ = broker.consume(channel, rdy=1)
     broker.advance(1)
@@ -98,7 +98,7 @@ def test_a_message_from_before_a_restart_counts_from_its_publish(
     broker: FakeBroker, tmp_path: Path
 ) -> None:
     topic = broker.topic()
-    broker.consume(topic.channel("c"), rdy=2)
+    broker.consume(topic.ensure_channel("c"), rdy=2)
     broker.publish(topic, b"a", b"b", b"c")
     broker.checkpoint()
     after = FakeBroker(tmp_path, broker.options)
@@ -114,7 +114,7 @@ def test_a_message_from_before_a_restart_counts_from_its_publish(
 def test_without_the_option_there_is_nothing(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path)
     topic = broker.topic()
-    assert topic.channel("c").latency is None
+    assert topic.ensure_channel("c").latency is None
     nothing = LatencyStats(count=0, percentiles=None)
     assert asyncio.run(topic_latency(topic, Pace())) == nothing
     assert channel_stats(topic.channels["c"], Selection()).e2e_processing_latency == nothing

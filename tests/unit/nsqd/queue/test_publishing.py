@@ -34,7 +34,7 @@ def raising(number: int) -> Callable[..., int]:
 
 def bodies_of(broker: FakeBroker, topic: Topic) -> list[bytes]:
     """What a consumer of the topic gets, in the order of offsets."""
-    _, sink = broker.consume(topic.channel("c"), rdy=1000)
+    _, sink = broker.consume(topic.ensure_channel("c"), rdy=1000)
     broker.settle()
     return [body for _, _, body in sorted(sink.take())]
 
@@ -179,7 +179,7 @@ def test_a_time_leads_to_the_message_within_the_batch_of_many_ticks(
 def test_each_message_of_a_batch_of_many_ticks_gets_too_old_by_itself(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.store_settings(TopicSettings(message_ttl_ns=10 * NS_PER_S))
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"opens the batch")
     for number in range(20):
         broker.clock.passed_ns += NS_PER_S  # without a flush
@@ -205,7 +205,7 @@ def test_a_deferred_message_that_a_full_ring_drops_leaves_no_delay_behind(
     """The next message gets its offset, and must not get its delay."""
     broker = FakeBroker(tmp_path, Options(mem_queue_size=3))
     topic = broker.topic("t#ephemeral")
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     for number in range(3 - room):
         broker.publish(topic, b"%d" % number)
     broker.publish(topic, *[b"late"] * (1 + room), delay_ns=60 * NS_PER_S)
@@ -237,7 +237,7 @@ def test_a_refused_deferred_message_leaves_no_delay_behind(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     _, sink = broker.consume(channel, rdy=10)
     with monkeypatch.context() as broken:
         broken.setattr(os, "writev", raising(errno.EIO))

@@ -37,7 +37,7 @@ def fill(broker: FakeBroker, topic: Topic, segments: int) -> None:
 
 
 def consume_all(broker: FakeBroker, topic: Topic, channel_name: str) -> None:
-    consumer, sink = broker.consume(topic.channel(channel_name), rdy=2500)
+    consumer, sink = broker.consume(topic.ensure_channel(channel_name), rdy=2500)
     while received := sink.take():
         sink.output_room_bytes = 1 << 30
         broker.finish(consumer, *(offset for offset, _, _ in received))
@@ -57,8 +57,8 @@ def age(topic: Topic, seconds: int) -> None:
 def test_what_a_channel_has_not_finished_stays_whatever_its_age_and_size(tmp_path: Path) -> None:
     broker = make_broker(tmp_path, retention_bytes=0, retention_s=0)
     topic = broker.topic()
-    topic.channel("slow")
-    topic.channel("fast")
+    topic.ensure_channel("slow")
+    topic.ensure_channel("fast")
     fill(broker, topic, 5)
     consume_all(broker, topic, "fast")
     age(topic, 2 * DAY_S)
@@ -79,7 +79,7 @@ def test_consumed_history_is_kept_up_to_its_bytes(tmp_path: Path) -> None:
     keep = 3 * PER_SEGMENT * len(BODY)
     broker = make_broker(tmp_path, retention_bytes=keep)
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     fill(broker, topic, 8)
     consume_all(broker, topic, "c")
     before = len(log_of(topic).segments)
@@ -92,7 +92,7 @@ def test_consumed_history_is_kept_up_to_its_bytes(tmp_path: Path) -> None:
 def test_consumed_history_goes_when_it_is_old(tmp_path: Path) -> None:
     broker = make_broker(tmp_path)
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     fill(broker, topic, 4)
     consume_all(broker, topic, "c")
     retire(broker, topic)
@@ -102,7 +102,7 @@ def test_consumed_history_goes_when_it_is_old(tmp_path: Path) -> None:
     retire(broker, topic)
     assert log_of(topic).first == log_of(topic).end
     broker.publish(topic, b"and on it goes")
-    _, sink = broker.consume(topic.channel("c"), rdy=1)
+    _, sink = broker.consume(topic.ensure_channel("c"), rdy=1)
     assert [body for _, _, body in sink.take()] == [b"and on it goes"]
 
 
@@ -111,7 +111,7 @@ def test_history_goes_first_when_the_disk_runs_low(
 ) -> None:
     broker = make_broker(tmp_path)
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     fill(broker, topic, 4)
     consume_all(broker, topic, "c")
     fill(broker, topic, 2)
@@ -125,7 +125,7 @@ def test_a_message_in_flight_holds_its_segment(tmp_path: Path) -> None:
     broker = make_broker(tmp_path, retention_bytes=0, retention_s=0)
     topic = broker.topic()
     fill(broker, topic, 4)
-    consumer, sink = broker.consume(topic.channel("c"), rdy=2500)
+    consumer, sink = broker.consume(topic.ensure_channel("c"), rdy=2500)
     offsets = [offset for offset, _, _ in sink.take()]
     held = offsets[15]
     broker.finish(consumer, *(offset for offset in offsets if offset != held))
@@ -141,9 +141,9 @@ def test_a_kill_between_retiring_and_a_checkpoint_leaves_no_depth_of_what_is_gon
 ) -> None:
     broker = make_broker(tmp_path, retention_bytes=0, retention_s=0)
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     fill(broker, topic, 3)
-    consumer, sink = broker.consume(topic.channel("c"), rdy=25)
+    consumer, sink = broker.consume(topic.ensure_channel("c"), rdy=25)
     offsets = [offset for offset, _, _ in sink.take()]
     broker.finish(consumer, *offsets)  # the cursor does not know of it yet
     retire(broker, topic)
@@ -157,7 +157,7 @@ def test_a_kill_between_retiring_and_a_checkpoint_leaves_no_depth_of_what_is_gon
 def test_what_was_emptied_goes_at_once_if_nothing_is_to_be_kept(tmp_path: Path) -> None:
     broker = make_broker(tmp_path, retention_bytes=0, retention_s=0)
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     fill(broker, topic, 2)
     channel.empty()
     Retention(broker.topics).retire_now(topic)
@@ -172,7 +172,7 @@ def test_what_was_emptied_goes_at_once_if_nothing_is_to_be_kept(tmp_path: Path) 
 def test_what_was_emptied_stays_readable_if_it_is_to_be_kept(tmp_path: Path) -> None:
     broker = make_broker(tmp_path)
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     fill(broker, topic, 2)
     channel.empty()
     Retention(broker.topics).retire_now(topic)
@@ -182,8 +182,8 @@ def test_what_was_emptied_stays_readable_if_it_is_to_be_kept(tmp_path: Path) -> 
 def test_what_a_paused_topic_drops_is_no_depth_of_an_ephemeral_channel(tmp_path: Path) -> None:
     broker = make_broker(tmp_path, retention_bytes=0)
     topic = broker.topic()
-    topic.channel("c")
-    ephemeral = topic.channel("e#ephemeral")
+    topic.ensure_channel("c")
+    ephemeral = topic.ensure_channel("e#ephemeral")
     topic.pause()
     fill(broker, topic, 3)
     topic.store_settings(TopicSettings(max_depth=2, when_full=DROP_OLDEST))
@@ -197,7 +197,7 @@ def test_what_a_paused_topic_drops_is_no_depth_of_an_ephemeral_channel(tmp_path:
 def test_an_idle_newest_segment_counts_as_history(tmp_path: Path) -> None:
     broker = make_broker(tmp_path, retention_bytes=0)
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     broker.publish(topic, BODY)
     log_of(topic).flush()
     consume_all(broker, topic, "c")
@@ -258,7 +258,7 @@ def test_only_a_failed_write_that_lacked_room_costs_the_newest_segment(
 ) -> None:
     broker = make_broker(tmp_path)
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     broker.publish(topic, BODY)
     log_of(topic).flush()
     consume_all(broker, topic, "c")
@@ -272,7 +272,7 @@ def test_an_empty_is_not_refused_because_a_segment_cannot_be_deleted(
 ) -> None:
     broker = make_broker(tmp_path, retention_bytes=0)
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     fill(broker, topic, 3)
     topic.channels["c"].empty()
 

@@ -33,7 +33,7 @@ def test_a_loss_of_power_takes_no_token_of_a_deleted_message(
     broker = FakeBroker(tmp_path, options(retention_time_ns=0, retention_bytes=0))
     topic = broker.topic()
     publish_all(broker, topic, *names(30))
-    topic.channel("c").seek(topic.log.end)
+    topic.ensure_channel("c").seek(topic.log.end)
     if how == "retention":
         for _ in range(3):
             Retention(broker.topics).retire_now(topic)
@@ -52,9 +52,9 @@ def test_a_loss_of_power_takes_no_token_of_a_deleted_message(
 def test_retention_goes_on_while_tokens_come(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path, options(retention_time_ns=0, retention_bytes=0))
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     for number in range(5):
         publish_all(broker, topic, *names(30, first=30 * number))
-        topic.channel("c").seek(topic.log.end)
+        topic.ensure_channel("c").seek(topic.log.end)
         Retention(broker.topics).run()
     assert log_of(topic).first >= 90

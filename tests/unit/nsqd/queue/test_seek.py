@@ -21,7 +21,7 @@ def broker(tmp_path: Path) -> FakeBroker:
 def channel(broker: FakeBroker) -> Channel:
     """A channel with ten messages waiting, one batch each."""
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     for body in BODIES:
         broker.publish(topic, body)
     return channel
@@ -94,7 +94,7 @@ def test_attempts_and_delays_are_forgotten(broker: FakeBroker, channel: Channel)
 
 def test_a_message_published_with_a_delay_waits_for_it_again(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"late", delay_ns=60 * NS_PER_S)
     _, sink = broker.consume(channel, rdy=5)
     channel.seek(0)
@@ -148,7 +148,7 @@ def test_changes_after_it_are_added_to_it(broker: FakeBroker, channel: Channel) 
 
 def test_an_ephemeral_channel_can_be_moved_too(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c#ephemeral")
+    channel = topic.ensure_channel("c#ephemeral")
     _, sink = broker.consume(channel, rdy=100)
     broker.publish(topic, *BODIES)
     sink.take()

@@ -35,7 +35,7 @@ def test_a_publish_is_settled_in_its_tick(broker: FakeBroker) -> None:
 
 def test_a_large_message_is_a_batch_of_its_own_in_its_place(broker: FakeBroker) -> None:
     topic = broker.topic()
-    _, sink = broker.consume(topic.channel("c"), rdy=9)
+    _, sink = broker.consume(topic.ensure_channel("c"), rdy=9)
     large = [bytearray(b"PUB t\n\0\0\0\1".rjust(40) + body) for body in (b"2", b"3")]
     topic.publishing.add(b"1", 0, 1)
     for buf in large:
@@ -57,7 +57,7 @@ def test_a_large_message_is_a_batch_of_its_own_in_its_place(broker: FakeBroker) 
 
 def test_all_of_a_tick_is_one_batch_and_delays_are_batches_of_their_own(broker: FakeBroker) -> None:
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     topic.publishing.add(b"a", 0, 1)
     topic.publishing.add(b"b", 0, 1)
     topic.publishing.add(b"c", 0, 1, delay_ns=NS_PER_S)
@@ -68,7 +68,7 @@ def test_all_of_a_tick_is_one_batch_and_delays_are_batches_of_their_own(broker: 
 
 def test_the_messages_of_one_body_are_put_all_or_none(broker: FakeBroker) -> None:
     topic = broker.topic()
-    _, sink = broker.consume(topic.channel("c"), rdy=5)
+    _, sink = broker.consume(topic.ensure_channel("c"), rdy=5)
     body = bytearray(b"".join(SIZE.pack(len(each)) + each for each in (b"a", b"bc", b"")))
     whole = len(body) - SIZE.size
     assert topic.publishing.add_many(body, 0, whole, 2) == -1
@@ -81,7 +81,7 @@ def test_the_messages_of_one_body_are_put_all_or_none(broker: FakeBroker) -> Non
 def test_hundreds_of_different_delays_in_one_tick_are_all_taken(broker: FakeBroker) -> None:
     """One batch each, and more pieces than one writev takes."""
     topic = broker.topic()
-    _, sink = broker.consume(topic.channel("c"), rdy=500)
+    _, sink = broker.consume(topic.ensure_channel("c"), rdy=500)
     for i in range(400):
         body = b"%d" % i
         topic.publishing.add(body, 0, len(body), delay_ns=NS_PER_S + i)
@@ -96,7 +96,7 @@ def test_a_failed_write_refuses_the_publish_and_queues_nothing(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = broker.topic()
-    _, sink = broker.consume(topic.channel("c"), rdy=5)
+    _, sink = broker.consume(topic.ensure_channel("c"), rdy=5)
     with monkeypatch.context() as broken:
         refuse(broken, "writev", errno.ENOSPC)
         completion = broker.publish(topic, b"refused")
@@ -111,7 +111,7 @@ def test_a_full_disk_costs_consumed_history_before_a_publish(
 ) -> None:
     broker = FakeBroker(tmp_path, Options(max_bytes_per_file=1))
     topic = broker.topic()
-    consumer, _ = broker.consume(topic.channel("c"), rdy=5)
+    consumer, _ = broker.consume(topic.ensure_channel("c"), rdy=5)
     for body in (b"a", b"b"):
         broker.publish(topic, body)
         log_of(topic).flush()
@@ -136,7 +136,7 @@ def test_with_group_commit_the_answer_and_the_message_wait_for_the_fsync(
     grouped: FakeBroker,
 ) -> None:
     topic = grouped.topic()
-    _, sink = grouped.consume(topic.channel("c"), rdy=5)
+    _, sink = grouped.consume(topic.ensure_channel("c"), rdy=5)
     completion = grouped.publish(topic, b"a")
     assert (completion.done, sink.take()) == (False, [])
     grouped.settle()
@@ -146,7 +146,7 @@ def test_with_group_commit_the_answer_and_the_message_wait_for_the_fsync(
 
 def test_what_came_during_an_fsync_waits_for_the_next(grouped: FakeBroker) -> None:
     topic = grouped.topic()
-    _, sink = grouped.consume(topic.channel("c"), rdy=5)
+    _, sink = grouped.consume(topic.ensure_channel("c"), rdy=5)
     first = grouped.publish(topic, b"a")
     grouped.threads.work()
     second = grouped.publish(topic, b"b")
@@ -163,7 +163,7 @@ def test_a_failed_fsync_takes_back_everything_since_the_last(
     grouped: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = grouped.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     _, sink = grouped.consume(channel, rdy=50)
     grouped.publish(topic, b"kept")
     grouped.settle()
@@ -184,7 +184,7 @@ def test_a_slow_channel_is_never_given_what_was_taken_back(
 ) -> None:
     """It reads ahead from the file, where the refused messages were already."""
     topic = grouped.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     for i in range(6):
         grouped.publish(topic, b"%d" % i)
         grouped.settle()
@@ -208,7 +208,7 @@ def test_what_was_put_before_a_failed_fsync_came_back_is_refused_with_the_rest(
 ) -> None:
     """A batch is open, its offsets given out, when the log is cut back below them."""
     topic = grouped.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     _, sink = grouped.consume(channel, rdy=50)
     refused = grouped.publish(topic, b"x", b"y")
     completion = topic.publishing.add(b"new", 0, 3)
@@ -231,13 +231,13 @@ def test_without_channels_messages_wait_for_the_first_one_alone(broker: FakeBrok
     topic = broker.topic()
     broker.publish(topic, b"a", b"b")
     assert topic.depth == 2
-    first = topic.channel("first")
-    assert (topic.depth, first.depth, topic.channel("second").depth) == (0, 2, 0)
+    first = topic.ensure_channel("first")
+    assert (topic.depth, first.depth, topic.ensure_channel("second").depth) == (0, 2, 0)
 
 
 def test_a_paused_topic_keeps_what_comes_to_itself(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     topic.pause()
     broker.publish(topic, b"a")
     assert (topic.depth, channel.depth) == (1, 0)
@@ -251,11 +251,11 @@ def test_a_topic_that_awaits_channels_takes_messages_and_gives_them_to_all_of_th
 ) -> None:
     topic = broker.topic()
     topic.await_channels()
-    early = topic.channel("early")
+    early = topic.ensure_channel("early")
     _, sink = broker.consume(early, rdy=9)
     completion = broker.publish(topic, b"a")
     assert (completion.done, completion.error) == (True, None)
-    late = topic.channel("late")
+    late = topic.ensure_channel("late")
     topic.pause()
     topic.unpause()
     assert (topic.depth, early.depth, late.depth, sink.take()) == (1, 0, 0, [])
@@ -270,7 +270,7 @@ def test_a_topic_that_is_paused_or_gone_does_not_move_when_its_channels_are_know
 ) -> None:
     topic = broker.topic()
     topic.await_channels()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"a")
     topic.pause()
     topic.channels_known()
@@ -287,12 +287,12 @@ def test_a_topic_that_awaited_channels_when_it_was_killed_still_does(tmp_path: P
     topic = broker.topic()
     topic.await_channels()
     topic.upkeep.manifest.write()
-    topic.channel("early")
+    topic.ensure_channel("early")
     broker.publish(topic, b"a")
     again = FakeBroker(tmp_path)
     topic = again.load()["t"]
     assert topic.awaits_channels
-    late = topic.channel("late")
+    late = topic.ensure_channel("late")
     topic.channels_known()
     again.run()
     assert (topic.channels["early"].depth, late.depth) == (1, 1)
@@ -301,7 +301,7 @@ def test_a_topic_that_awaited_channels_when_it_was_killed_still_does(tmp_path: P
 
 def test_emptying_a_paused_topic_leaves_its_channels_what_they_have(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, b"a", b"b")
     topic.pause()
     broker.publish(topic, b"x", b"y")
@@ -315,7 +315,7 @@ def test_emptying_a_paused_topic_leaves_its_channels_what_they_have(broker: Fake
 
 def test_a_topic_is_found_again_with_its_channels(tmp_path: Path, broker: FakeBroker) -> None:
     topic = broker.topic("..")
-    topic.channel(".")
+    topic.ensure_channel(".")
     broker.publish(topic, b"a")
     found = FakeBroker(tmp_path).load()
     assert list(found) == [".."]
@@ -326,7 +326,7 @@ def test_a_topic_is_found_again_with_its_channels(tmp_path: Path, broker: FakeBr
 def test_a_lost_manifest_costs_nothing_but_the_place_of_the_pump(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path)
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     broker.publish(topic, b"a", b"b")
     log_of(topic).flush()
     (tmp_path / "topics" / "t" / "topic.json").write_bytes(b"\0\0\0")

@@ -32,9 +32,9 @@ def test_no_log_shares_an_id_with_another(tmp_path: Path, node_ids: tuple[int, i
     for number, node_id in enumerate(node_ids):
         topics = new_topics(tmp_path / str(number), node_id)
         for name in names():
-            bases.append(topics.topic(name).log.base_id)
+            bases.append(topics.ensure(name).log.base_id)
             topics.delete(name)
-            bases.append(topics.topic(name).log.base_id)  # made anew
+            bases.append(topics.ensure(name).log.base_id)  # made anew
     assert len(bases) == 8 * LOGS
     bases.sort()
     assert all(other - base >= MESSAGES for base, other in pairwise(bases))
@@ -44,7 +44,7 @@ def test_no_log_shares_an_id_with_another(tmp_path: Path, node_ids: tuple[int, i
 
 def test_a_log_keeps_its_ids_over_a_restart(tmp_path: Path) -> None:
     topics = new_topics(tmp_path / "data", 7)
-    base_id = topics.topic("t").log.base_id
+    base_id = topics.ensure("t").log.base_id
     again = Topics(topics.options, topics.tick, topics.disk)
     again.load()
     assert again["t"].log.base_id == base_id
@@ -67,8 +67,8 @@ def test_settings_outlive_a_loss_of_power_that_took_messages(broker: FakeBroker)
 def test_a_channel_has_no_depth_of_what_a_loss_of_power_took(broker: FakeBroker) -> None:
     """Its offsets are not given out again: those of another channel may be finished."""
     topic = broker.topic()
-    consumer, _ = broker.consume(topic.channel("ahead"), rdy=2)
-    topic.channel("behind")
+    consumer, _ = broker.consume(topic.ensure_channel("ahead"), rdy=2)
+    topic.ensure_channel("behind")
     for body in (b"0", b"1", b"2", b"3"):
         broker.publish(topic, body)
     broker.finish(consumer, 1)
@@ -100,7 +100,7 @@ def test_a_full_disk_at_the_start_costs_nothing_that_a_channel_has_not_finished(
     """After a loss of power the manifest is written anew, for which room is made."""
     broker = FakeBroker(tmp_path, Options(max_bytes_per_file=100))
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     for number in range(5):
         broker.publish(topic, b"%d" % number + bytes(100))
         broker.advance(FLUSH_S)
@@ -137,7 +137,7 @@ def test_a_topic_that_cannot_be_deleted_goes_on(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = broker.topic()
-    _, sink = broker.consume(topic.channel("c"), rdy=10)
+    _, sink = broker.consume(topic.ensure_channel("c"), rdy=10)
     with monkeypatch.context() as broken:
         fail(broken, "rename")
         with pytest.raises(OSError, match="Input/output"):
@@ -153,7 +153,7 @@ def test_a_topic_is_deleted_whatever_the_disk_says_of_its_channels(
 ) -> None:
     """Their cursors are gone with its directory."""
     topic = broker.topic()
-    channels = [topic.channel("c"), topic.channel("d")]
+    channels = [topic.ensure_channel("c"), topic.ensure_channel("d")]
     broker.consume(channels[0], rdy=10)
     with monkeypatch.context() as broken:
         fail(broken, "replace")
@@ -169,7 +169,7 @@ def test_a_channel_that_cannot_be_deleted_goes_on(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = broker.topic()
-    consumer, sink = broker.consume(topic.channel("c"), rdy=10)
+    consumer, sink = broker.consume(topic.ensure_channel("c"), rdy=10)
     with monkeypatch.context() as broken:
         fail(broken, "replace")
         with pytest.raises(OSError, match="Input/output"):
@@ -186,14 +186,14 @@ def test_a_deleted_channel_that_nsqd_dat_still_names_does_not_come_back(
 ) -> None:
     """It came back at the oldest message, as a channel does whose cursor is lost."""
     topic = broker.topic()
-    topic.channel("kept")
-    topic.channel("c").pause()
+    topic.ensure_channel("kept")
+    topic.ensure_channel("c").pause()
     broker.publish(topic, b"old")
     broker.disk.directory.write_metadata(broker.topics.describe())
     topic.delete_channel("c")
     assert list(broker.load()["t"].channels) == ["kept"]
     assert list(broker.load()["t"].channels) == ["kept"]  # killed again before nsqd.dat is written
-    again = broker.topics["t"].channel("c")
+    again = broker.topics["t"].ensure_channel("c")
     assert again.depth == 0
     assert not broker.load()["t"].channels["c"].paused  # as the deleted one was
 
@@ -203,7 +203,7 @@ async def test_nothing_is_left_of_a_deleted_channel_once_nsqd_dat_is_written(
 ) -> None:
     writer = MetadataWriter(broker.disk, describe=broker.topics.describe, count=lambda: 1)
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     await writer.persist()
     topic.delete_channel("c")
     with monkeypatch.context() as broken:
@@ -213,7 +213,7 @@ async def test_nothing_is_left_of_a_deleted_channel_once_nsqd_dat_is_written(
     assert list(broker.load()["t"].channels) == []
     await writer.persist()
     assert [path.name for path in (tmp_path / "topics" / "t").iterdir()] == ["topic.json"]
-    topic.channel("c").pause()
+    topic.ensure_channel("c").pause()
     await writer.persist()
     assert broker.load()["t"].channels["c"].paused
 
@@ -222,19 +222,19 @@ def test_what_a_deleted_channel_had_is_not_for_the_next_one_if_ephemeral_ones_st
     broker: FakeBroker,
 ) -> None:
     topic = broker.topic()
-    topic.channel("c")
-    topic.channel("e#ephemeral")
+    topic.ensure_channel("c")
+    topic.ensure_channel("e#ephemeral")
     broker.publish(topic, b"old")
     assert topic.delete_channel("c") is None
     found = broker.load()["t"]
-    assert found.channel("next").depth == 0
+    assert found.ensure_channel("next").depth == 0
 
 
 def test_what_a_deleted_channel_had_is_not_for_the_next_one_if_a_kill_comes_in_between(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     broker.publish(topic, b"old")
     remove_cursor = broker.disk.directory.remove_cursor
     found: list[int] = []
@@ -252,7 +252,7 @@ def test_it_is_told_when_a_kill_would_give_what_a_deleted_channel_had_to_the_nex
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     with monkeypatch.context() as broken:
         fail(broken, "writev")
         error = topic.delete_channel("c")
@@ -266,7 +266,7 @@ def test_a_new_topic_whose_first_publish_cannot_be_synced_goes(
 ) -> None:
     broker = FakeBroker(tmp_path, Options(sync_every=1))
     fail(monkeypatch, "fsync")
-    completion = broker.publish(broker.topics.to_publish("new"), b"refused")
+    completion = broker.publish(broker.topics.ensure_provisional("new"), b"refused")
     broker.settle()
     assert completion.error is not None
     assert list(broker.topics) == []
@@ -275,7 +275,7 @@ def test_a_new_topic_whose_first_publish_cannot_be_synced_goes(
 def test_a_new_topic_that_cannot_remember_the_token_of_its_first_publish_goes(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = broker.topics.to_publish("new")
+    topic = broker.topics.ensure_provisional("new")
     with monkeypatch.context() as broken:
         fail(broken, "replace")
         with pytest.raises(OSError, match="Input/output"):
@@ -287,7 +287,7 @@ def test_a_new_topic_that_cannot_remember_the_token_of_its_first_publish_goes(
 def test_a_new_topic_that_cannot_be_deleted_goes_once_the_disk_works(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new, used = broker.topics.to_publish("new"), broker.topics.to_publish("used")
+    new, used = broker.topics.ensure_provisional("new"), broker.topics.ensure_provisional("used")
     with monkeypatch.context() as broken:
         fail(broken, "writev")
         fail(broken, "rename")
@@ -296,7 +296,7 @@ def test_a_new_topic_that_cannot_be_deleted_goes_once_the_disk_works(
             assert broker.publish(used, b"refused").error
         broker.advance(5)
         assert list(broker.topics) == ["new", "used"]
-    used.channel("c")
+    used.ensure_channel("c")
     assert len(broker.clock.waiting) < 5
     broker.advance(1)
     assert list(broker.topics) == ["used"]
@@ -305,7 +305,7 @@ def test_a_new_topic_that_cannot_be_deleted_goes_once_the_disk_works(
 def test_a_publish_that_is_refused_takes_no_topic_that_another_publishes_to(
     broker: FakeBroker,
 ) -> None:
-    topic = broker.topics.to_publish("new")
+    topic = broker.topics.ensure_provisional("new")
     topic.publishing.add(b"other", 0, 5)
     topic.drop_if_unused()
     completion = topic.publishing.completion()
@@ -326,6 +326,6 @@ def test_new_messages_do_not_count_as_given_because_lost_ones_were(
         os.truncate(segment, 0)
     assert broker.publish(broker.load()["t"], b"new").error is None
     again = broker.load()["t"]
-    _, sink = broker.consume(again.channel("first"), rdy=10)
+    _, sink = broker.consume(again.ensure_channel("first"), rdy=10)
     broker.settle()
     assert [body for _, _, body in sink.take()] == [b"new"]

@@ -45,7 +45,7 @@ def test_without_a_name_of_its_own_nobody_is_near() -> None:
 
 def test_the_nearest_with_credit_gets_the_message(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     _, far = broker.consume(channel, rdy=2, locality=GLOBAL)
     _, middle = broker.consume(channel, rdy=2, locality=REGION)
     _, near = broker.consume(channel, rdy=2, locality=ZONE)
@@ -59,7 +59,7 @@ def test_the_nearest_with_credit_gets_the_message(broker: FakeBroker) -> None:
 
 def test_credit_that_comes_back_comes_first_again(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.consume(channel, rdy=5, locality=GLOBAL)
     near, sink = broker.consume(channel, rdy=1, locality=ZONE)
     broker.publish(topic, b"a", b"b")
@@ -71,7 +71,7 @@ def test_credit_that_comes_back_comes_first_again(broker: FakeBroker) -> None:
 
 def test_those_equally_near_share(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     sinks = [broker.consume(channel, rdy=10, locality=ZONE)[1] for _ in range(2)]
     broker.consume(channel, rdy=10, locality=GLOBAL)
     broker.publish(topic, *[b"x"] * 10)
@@ -81,7 +81,7 @@ def test_those_equally_near_share(broker: FakeBroker) -> None:
 
 def test_deliveries_are_counted_by_how_near_they_went(broker: FakeBroker) -> None:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     near, _ = broker.consume(channel, rdy=3, locality=ZONE)
     broker.consume(channel, rdy=2, locality=REGION)
     broker.consume(channel, rdy=9, locality=GLOBAL)
@@ -96,7 +96,7 @@ def test_deliveries_are_counted_by_how_near_they_went(broker: FakeBroker) -> Non
 def test_off_nobody_is_preferred_and_nothing_is_counted(tmp_path: Path) -> None:
     broker = FakeBroker(tmp_path, Options(topology_zone="z1"))
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     _, far = broker.consume(channel, rdy=5, locality=GLOBAL)
     _, near = broker.consume(channel, rdy=5, locality=ZONE)
     broker.publish(topic, *[b"x"] * 4)

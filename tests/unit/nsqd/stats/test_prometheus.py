@@ -23,7 +23,7 @@ async def broker(tmp_path: Path) -> Broker:
     fake = FakeBroker(tmp_path)
     broker = Broker(fake.options, fake.tick, fake.disk)
     for number in range(TOPICS):
-        broker.topics.topic(f"t{number}")
+        broker.topics.ensure(f"t{number}")
     return broker
 
 
@@ -58,9 +58,9 @@ async def test_others_get_their_turn_between_the_channels_of_a_topic(
     monkeypatch.setattr(yielding, "SLICE_S", 0.0)
     fake = FakeBroker(tmp_path, Options(e2e_processing_latency_percentile=percentiles))
     broker = Broker(fake.options, fake.tick, fake.disk)
-    topic = broker.topics.topic("t")
+    topic = broker.topics.ensure("t")
     for number in range(CHANNELS):
-        topic.channel(f"c{number}")
+        topic.ensure_channel(f"c{number}")
     exposition = Exposition()
     metrics = Metrics(broker, memory=Memory(), http=[])
     _, turns = await turns_during(metrics._add_topics(exposition, Selection()))
@@ -75,7 +75,7 @@ async def test_a_channel_deleted_meanwhile_is_left_out(
     monkeypatch.setattr(yielding, "SLICE_S", 0.0)
     topic = broker.topics["t0"]
     for number in range(CHANNELS):
-        topic.channel(f"c{number}")
+        topic.ensure_channel(f"c{number}")
     exposition = Exposition()
     metrics = Metrics(broker, memory=Memory(), http=[])
     scrape = asyncio.create_task(metrics._add_topics(exposition, Selection(topic="t0")))

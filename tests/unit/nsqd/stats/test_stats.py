@@ -19,9 +19,9 @@ async def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broker:
     monkeypatch.setattr(yielding, "SLICE_S", -1.0)  # everything takes longer than that
     fake = FakeBroker(tmp_path)
     broker = Broker(fake.options, fake.tick, fake.disk)
-    topic = broker.topics.topic("t")
+    topic = broker.topics.ensure("t")
     for number in range(CHANNELS):
-        topic.channel(f"c{number:02}")
+        topic.ensure_channel(f"c{number:02}")
     return broker
 
 
@@ -47,9 +47,9 @@ async def test_what_is_beyond_the_memory_queue_is_the_backend_s(tmp_path: Path) 
     """As in NSQ; what of it is in memory here depends on the bytes, and is nobody's business."""
     fake = FakeBroker(tmp_path, Options(mem_queue_size=10))
     broker = Broker(fake.options, fake.tick, fake.disk)
-    with_channel, without = broker.topics.topic("a"), broker.topics.topic("b")
-    channel = with_channel.channel("c")
-    for topic in (with_channel, without, broker.topics.topic("e#ephemeral")):
+    with_channel, without = broker.topics.ensure("a"), broker.topics.ensure("b")
+    channel = with_channel.ensure_channel("c")
+    for topic in (with_channel, without, broker.topics.ensure("e#ephemeral")):
         for _ in range(12):
             fake.publish(topic, b"x")
     consumer, _ = fake.consume(channel, rdy=1)

@@ -16,7 +16,7 @@ from tests.kit.fake_broker import FakeBroker
 @pytest.fixture
 def channel(broker: FakeBroker) -> Channel:
     topic = broker.topic()
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     broker.publish(topic, *(b"%d" % i for i in range(10)))
     return channel
 
@@ -37,9 +37,9 @@ def records(broker: FakeBroker, channel: Channel) -> int:
 def test_a_new_channel_has_a_cursor_before_anybody_is_told(broker: FakeBroker) -> None:
     topic = broker.topic()
     broker.publish(topic, b"a", b"b")
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     assert written(broker, channel).low == 0
-    later = topic.channel("d")
+    later = topic.ensure_channel("d")
     assert written(broker, later).low == 2
 
 
@@ -54,9 +54,9 @@ def test_a_channel_whose_cursor_cannot_be_written_is_not_created(
     with monkeypatch.context() as broken:
         broken.setattr(os, "writev", full)
         with pytest.raises(OSError):
-            topic.channel("c")
+            topic.ensure_channel("c")
     assert topic.channels == {}
-    topic.channel("c")
+    topic.ensure_channel("c")
 
 
 def test_changes_are_written_once_after_a_while(broker: FakeBroker, channel: Channel) -> None:
@@ -124,7 +124,7 @@ def test_a_failed_write_is_made_good_by_a_snapshot(
 def test_a_failed_write_of_one_channel_does_not_keep_others_from_theirs(
     broker: FakeBroker, channel: Channel
 ) -> None:
-    other = channel.topic.channel("d")
+    other = channel.topic.ensure_channel("d")
     broker.publish(channel.topic, b"for both")
     consumers = [broker.consume(each, rdy=20)[0] for each in (channel, other)]
     broker.checkpoint()
@@ -192,7 +192,7 @@ def test_a_write_under_way_for_a_deleted_channel_does_not_touch_its_successor(
     broker.consume(channel, rdy=5)
     broker.advance(0.1)
     topic.delete_channel("c")
-    successor = topic.channel("c")
+    successor = topic.ensure_channel("c")
     broker.threads.run()
     assert broker.disk.directory.channel_names("t") == ["c"]
     found = written(broker, successor)
@@ -201,7 +201,7 @@ def test_a_write_under_way_for_a_deleted_channel_does_not_touch_its_successor(
 
 def test_a_channel_without_a_cursor_keeps_no_journal(broker: FakeBroker, channel: Channel) -> None:
     """Its changes would pile up for as long as it lives."""
-    ephemeral = channel.topic.channel("e#ephemeral")
+    ephemeral = channel.topic.ensure_channel("e#ephemeral")
     consumer, sink = broker.consume(ephemeral, rdy=4)
     for round_number in range(50):
         broker.publish(channel.topic, b"a", b"b", b"c")
@@ -240,7 +240,7 @@ def test_the_age_is_that_of_the_oldest_change_not_on_disk(
 def test_one_channel_can_be_written_at_once_and_no_other_is(
     broker: FakeBroker, channel: Channel
 ) -> None:
-    other = channel.topic.channel("d")
+    other = channel.topic.ensure_channel("d")
     consumer, _ = broker.consume(channel, rdy=5)
     broker.publish(channel.topic, b"for both")
     elsewhere, _ = broker.consume(other, rdy=5)
@@ -256,7 +256,7 @@ def test_one_channel_can_be_written_at_once_and_no_other_is(
 def test_one_channel_is_written_at_once_while_a_checkpoint_of_all_is_under_way(
     broker: FakeBroker, channel: Channel
 ) -> None:
-    other = channel.topic.channel("d")
+    other = channel.topic.ensure_channel("d")
     consumer, _ = broker.consume(channel, rdy=5)
     broker.publish(channel.topic, b"for both")
     elsewhere, _ = broker.consume(other, rdy=5)
@@ -277,7 +277,7 @@ def test_many_changed_channels_are_written_in_slices(
     """Each slice takes 32 channels here; all are on disk one after the other."""
     monkeypatch.setattr(checkpoints_module, "SLICE_S", 0.0)
     topic = channel.topic
-    others = [topic.channel(f"d{number}") for number in range(99)]
+    others = [topic.ensure_channel(f"d{number}") for number in range(99)]
     consumers = [broker.consume(each, rdy=5)[0] for each in others]
     broker.checkpoint()
     broker.settle()
@@ -297,7 +297,7 @@ def test_a_full_disk_is_not_tried_without_a_pause(
     broker: FakeBroker, channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints_module, "SLICE_S", 0.0)
-    others = [channel.topic.channel(f"d{number}") for number in range(99)]
+    others = [channel.topic.ensure_channel(f"d{number}") for number in range(99)]
 
     def full(*_: object, **__: object) -> int:
         raise OSError(28, os.strerror(28))

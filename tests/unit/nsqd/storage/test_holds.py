@@ -49,7 +49,7 @@ def create(topic: Topic, name: str = "h", *, offset: int = 0, bytes_max: int = 0
 
 
 def consume_all(broker: FakeBroker, topic: Topic) -> None:
-    consumer, sink = broker.consume(topic.channel("c"), rdy=2500)
+    consumer, sink = broker.consume(topic.ensure_channel("c"), rdy=2500)
     while received := sink.take():
         sink.output_room_bytes = 1 << 30
         broker.finish(consumer, *(offset for offset, _, _ in received))
@@ -76,7 +76,7 @@ def test_the_lowest_hold_decides(broker: FakeBroker) -> None:
 
 def test_what_channels_have_not_finished_stays_whatever_holds_say(broker: FakeBroker) -> None:
     topic = filled(broker)
-    topic.channel("c")
+    topic.ensure_channel("c")
     create(topic, offset=50)
     assert retire(broker, topic) == 0
 
@@ -87,7 +87,7 @@ def test_without_channels_what_holds_have_passed_is_history(broker: FakeBroker) 
     first = retire(broker, topic)
     assert 0 < first <= 25
     assert topic.depth == 50 - first
-    channel = topic.channel("c")
+    channel = topic.ensure_channel("c")
     assert channel.delivery.next == first
     assert channel.depth == 50 - first
 
@@ -98,7 +98,7 @@ def test_without_channels_and_holds_everything_stays(broker: FakeBroker) -> None
 
 def test_ephemeral_channels_of_a_paused_topic_keep_what_they_wait_for(broker: FakeBroker) -> None:
     topic = broker.topic()
-    topic.channel("c#ephemeral")
+    topic.ensure_channel("c#ephemeral")
     topic.pause()
     for _ in range(50):
         broker.publish(topic, BODY)
@@ -159,7 +159,7 @@ def test_a_hold_has_the_name_to_itself(broker: FakeBroker) -> None:
     topic = broker.topic()
     create(topic, "mine")
     with pytest.raises(NameTaken):
-        topic.channel("mine")
+        topic.ensure_channel("mine")
 
 
 async def test_what_a_kill_would_bring_back_is_kept_until_a_commit_is_on_disk(
@@ -239,7 +239,7 @@ def test_messages_lost_with_the_power_leave_their_offsets_to_the_hold(broker: Fa
 def test_a_hold_on_an_empty_log_outlives_the_manifest(broker: FakeBroker) -> None:
     """A loss of power may take it: it is not synced, as a hold is."""
     topic = filled(broker)
-    topic.channel("c")
+    topic.ensure_channel("c")
     topic.channels["c"].empty()
     topic.upkeep.drop_history(newest=True)
     assert topic.log.size_bytes == 0

@@ -221,7 +221,7 @@ def test_tokens_are_filed_when_history_has_made_room_for_them(
     broker = FakeBroker(tmp_path, options(**NEVER))
     topic = broker.topic()
     publish_all(broker, topic, *names(30))
-    consumer, sink = broker.consume(topic.channel("c"), rdy=100)
+    consumer, sink = broker.consume(topic.ensure_channel("c"), rdy=100)
     broker.finish(consumer, *(offset for offset, _, _ in sink.take()))
     oldest, writev = log_of(topic).segments[0].path, os.writev
 
@@ -256,7 +256,7 @@ def test_tokens_are_filed_before_there_are_too_many(tmp_path: Path) -> None:
 
 def test_with_a_delay_and_a_token_both_survive(tmp_path: Path, broker: FakeBroker) -> None:
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     publish(topic, "later", delay_ns=60_000_000_000)
     broker.settle()
     again, found = restarted(tmp_path)
@@ -325,7 +325,7 @@ def test_a_message_lost_with_the_power_is_not_taken_for_published(
 ) -> None:
     """The file of tokens was written back by the system, the log was not."""
     topic = broker.topic()
-    topic.channel("c")
+    topic.ensure_channel("c")
     publish_all(broker, topic, *names(40))
     topic.close()
     log = log_of(topic)

@@ -107,3 +107,20 @@ async def test_auth_with_the_wrong_secret(auth_nsqd: Nsqd, owner: Owner) -> None
 async def test_auth_without_a_secret(auth_nsqd: Nsqd, owner: Owner) -> None:
     with pytest.raises(AuthRequiredError):
         await owner.open(auth_nsqd.tcp_address, Settings())
+
+
+@pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "tls"])
+async def test_tls_is_told_before_auth_where_nsqd_requires_both(
+    tmp_path: Path, authority: Authority, auth_server: AuthorityServer, owner: Owner, with_tls: bool
+) -> None:
+    flags = [
+        *authority.issue("nsqd").flags(),
+        "--tls-required=true",
+        f"--auth-http-address={auth_server.address}",
+    ]
+    settings = Settings(tls=with_tls and client_context(authority=authority))
+    with Nsqd(tmp_path / "data", flags) as nsqd, pytest.raises(AuthRequiredError) as failed:
+        await owner.open(nsqd.tcp_address, settings)
+    told = "nsqd requires TLS (tls in the settings) and an auth_secret"
+    told_with_tls = "nsqd requires an auth_secret"
+    assert str(failed.value).endswith(told_with_tls if with_tls else told)

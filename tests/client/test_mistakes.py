@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from pumpline import sync
-from pumpline.client import ConnectError, Consumer, Producer, Settings
+from pumpline.client import (
+    ConnectError,
+    Consumer,
+    Producer,
+    RefusedError,
+    ServerError,
+    Settings,
+)
 from pumpline.core.protocol.frames import RESPONSE, encode_frame
 from tests.kit.client.consuming import CHANNEL, until
 from tests.kit.daemons import Nsqd, Nsqlookupd
@@ -144,3 +151,10 @@ async def test_an_answer_to_identify_that_is_no_json_object_is_told(answer: byte
         port = server.sockets[0].getsockname()[1]
         told = await failure_of(f"127.0.0.1:{port}")
     assert "not the answer of an nsqd: IDENTIFY was answered with" in told
+
+
+async def test_a_delay_over_nsqds_limit_names_the_flag(nsqd: Nsqd) -> None:
+    async with Producer(nsqd.tcp_address) as producer:
+        with pytest.raises(RefusedError, match=r"DPUB timeout 3600001 .*nsqd's --max-req-timeout"):
+            await producer.publish("t", b"1", defer=timedelta(milliseconds=3_600_001))
+        assert "max-req-timeout" not in str(RefusedError(ServerError("E_BAD_TOPIC", "no")))

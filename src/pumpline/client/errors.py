@@ -83,7 +83,9 @@ class RefusedError(PublishError):
     """The message was not published: nsqd refused it."""
 
     def __init__(self, error: ServerError) -> None:
-        super().__init__(str(error))
+        is_delay = error.text.startswith("DPUB timeout ")
+        hint = "; in milliseconds, the limit is nsqd's --max-req-timeout" if is_delay else ""
+        super().__init__(f"{error}{hint}")
         self.code = error.code
 
 

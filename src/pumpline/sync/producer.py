@@ -12,7 +12,7 @@ from pumpline.client.connection.address import list_of_addresses
 from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay
 from pumpline.client.errors import NotSentError, PublishError, less_certain
-from pumpline.client.publishing.bodies import Body, blocks
+from pumpline.client.publishing.bodies import Body, blocks, json_body
 from pumpline.client.publishing.producer import BODY_BYTES_MAX, WhenDown
 from pumpline.sync.loop_thread import ClientClosedError, LoopCall, LoopThread, PerProcess, result_of
 
@@ -73,6 +73,10 @@ class Producer:
         """Publish a message, and return when nsqd has confirmed it."""
         thread, producer = self._started()
         thread.run(producer.publish(topic, body, defer=defer))
+
+    def publish_json(self, topic: str, value: object, *, defer: Delay | None = None) -> None:
+        """`publish` a value as JSON."""
+        self.publish(topic, json_body(value), defer=defer)
 
     def publish_many(self, topic: str, bodies: Iterable[Body]) -> None:
         """Publish messages by MPUB. They are taken from `bodies` in this thread.

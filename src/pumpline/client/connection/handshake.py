@@ -22,6 +22,7 @@ from pumpline.core.protocol.errors import E_BAD_PROTOCOL
 from pumpline.core.protocol.frames import ERROR, RESPONSE
 from pumpline.core.protocol.layers import Compression, Deflate, LayerMissing, Layers, Snappy, Tls
 
+TLS_REQUIRED = "(TLS required)"  # in nsqd's refusals
 HANDSHAKE_BYTES_MAX = 1 << 20  # of unread input, and of one answer
 
 
@@ -77,9 +78,25 @@ class Handshake:
 
     async def _authenticate(self, secret: bytes) -> None:
         if not secret:
+            if self.layers is None or self.layers.tls is None:
+                await self._refuse_without_tls()
             raise AuthRequiredError(f"{self._address}: nsqd requires an auth_secret")
         self._send(commands.auth(secret))
         await self._answer()
+
+    async def _refuse_without_tls(self) -> None:
+        """Raise if nsqd requires TLS, too: a user should not learn that only after AUTH works. The
+        answer to IDENTIFY does not tell. CLS does: nsqd refuses it in any case here, and says so if
+        TLS is the reason."""
+        self._send(commands.CLS)
+        try:
+            await self._answer()
+        except ServerError as error:
+            if TLS_REQUIRED in error.text:
+                text = (
+                    f"{self._address}: nsqd requires TLS (tls in the settings) and an auth_secret"
+                )
+                raise AuthRequiredError(text) from error
 
     async def _start_tls(self, tls: Tls) -> None:
         layers = self.layers = Layers(tls=tls, compression=None)

@@ -23,7 +23,7 @@ from pumpline.client.connection.handshake import new_compression
 from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.backoff import Backoff
 from pumpline.client.consuming.dead_letters import DeadLetterPublisher, has_dead_letters
-from pumpline.client.consuming.handling import Handler, HandlerTurns, Handling, give_back
+from pumpline.client.consuming.handling import Handler, HandlerTurns, Handling, give_back, log_body
 from pumpline.client.consuming.inbox import Inbox
 from pumpline.client.consuming.message import Batch, Message, ThreadMessage
 from pumpline.client.consuming.options import ConsumerOptions
@@ -351,6 +351,7 @@ class Consumer:
         """A message was delivered too often: finish it, after what `giving_up` says."""
         self.counters.given_up += 1
         logger.warning("giving up %r", message)
+        log_body(message)
         if self._giving_up == DROP:
             message.finish()
         elif self._giving_up == DEAD_LETTER:

@@ -45,13 +45,13 @@ class DeadLetterPublisher:
             timestamp_ns=message.timestamp_ns,
             body=message.body,
         )
-        async with self._turns[message.nsqd]:
+        async with self._turns[message.node]:
             try:
-                await self._send(message.nsqd, letter)
+                await self._send(message.node, letter)
             except ServerError as error:
                 if error.code != "E_BAD_MESSAGE":
                     raise
-                await self._send(message.nsqd, message.body)
+                await self._send(message.node, message.body)
 
     async def close(self) -> None:
         await asyncio.gather(*(each.close() for each in self._connections.values()))

@@ -177,7 +177,13 @@ def settle(message: Message, error: BaseException | None) -> None:
         message.finish()
     else:
         logger.error("the handler failed on %r", message, exc_info=error)
+        log_body(message)
         message.requeue()
+
+
+def log_body(message: Message) -> None:
+    """Bodies may be confidential, so they are logged at DEBUG only."""
+    logger.debug("body of %s: %.1000r", message.id, message.body)
 
 
 def give_back(messages: list[Message]) -> None:

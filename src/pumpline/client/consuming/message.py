@@ -8,8 +8,9 @@ Messages that came in one chunk share an `Arrival`, so that a message costs one 
 counting and timing are done by the chunk. Knows no socket: an `AnswerSender` sends the answers.
 """
 
+import json
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from pumpline.client.delay import Delay, milliseconds
 
@@ -22,6 +23,8 @@ class AnswerSender(Protocol):
 
     address: str
     """Of the nsqd."""
+    topic: str
+    channel: str
     finished: list[bytes]
     """Ids to finish with the next flush."""
 
@@ -88,9 +91,21 @@ class Message:
         return self._record[0]
 
     @property
-    def nsqd(self) -> str:
+    def topic(self) -> str:
+        return self._arrival.sender.topic
+
+    @property
+    def channel(self) -> str:
+        return self._arrival.sender.channel
+
+    @property
+    def node(self) -> str:
         """The address of the nsqd it came from."""
         return self._arrival.sender.address
+
+    def json(self) -> Any:
+        """The body as JSON; ValueError if it is none."""
+        return json.loads(self.body)
 
     @property
     def is_over(self) -> bool:
@@ -151,7 +166,9 @@ class Message:
         return True
 
     def __repr__(self) -> str:
-        return f"<Message {self.id} attempts={self.attempts} body={self.body[:40]!r}>"
+        """Without the body, which may be confidential: this is in log lines."""
+        where = f"{self.topic}/{self.channel}"
+        return f"<Message {self.id} of {where} attempts={self.attempts} bytes={len(self.body)}>"
 
 
 class ThreadMessage(Message):

@@ -80,6 +80,8 @@ class Subscription:
         """`on_connection_end`: it was lost, or could not be opened, and will be tried again, when
         `before_reconnect` has returned."""
         self.address = address
+        self.topic = terms.topic
+        self.channel = terms.channel
         self.finished: list[bytes] = []
         self.credit = Credit(RDY_MAX)
         self.connection: NsqdConnection | None = None  # while subscribed

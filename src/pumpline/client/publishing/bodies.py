@@ -3,6 +3,7 @@
 Knows the limits it is given and the layout of an MPUB; must not know who sends them.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -63,3 +64,9 @@ def bytes_of(body: object) -> bytes:
 def check_topic(topic: str) -> None:
     if not is_valid_name(topic):
         raise ValueError(f"{topic!r} is not a valid topic name")
+
+
+def json_body(value: object) -> bytes:
+    """Compact UTF-8."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode()

@@ -26,7 +26,14 @@ from pumpline.client.connection.address import list_of_addresses, parse_address
 from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay, milliseconds
 from pumpline.client.errors import NotSentError, PublishError, less_certain, wrong_name
-from pumpline.client.publishing.bodies import Body, blocks, bytes_of, check_topic, portions
+from pumpline.client.publishing.bodies import (
+    Body,
+    blocks,
+    bytes_of,
+    check_topic,
+    json_body,
+    portions,
+)
 from pumpline.client.publishing.nsqds import Nsqds
 from pumpline.client.publishing.publication import MESSAGE_COST_BYTES, Waiter, cost_bytes
 from pumpline.client.publishing.publish_queue import PublishQueue
@@ -165,6 +172,11 @@ class Producer:
             await self._queue.put(topic, [message], cost, defer_ms=defer_ms)
         else:
             await self._queue.add(topic, message)
+
+    async def publish_json(self, topic: str, value: object, *, defer: Delay | None = None) -> None:
+        """`publish` what `json.dumps` takes, as JSON. ValueError or TypeError if it cannot be JSON;
+        NaN cannot."""
+        await self.publish(topic, json_body(value), defer=defer)
 
     async def publish_many(self, topic: str, bodies: Iterable[Body]) -> None:
         """Publish messages by MPUB, in as few commands as nsqd's limits allow.

@@ -23,7 +23,7 @@ def _tailed(topic: str, batch: Batch) -> Iterator[TailedMessage]:
     for message in batch:
         yield TailedMessage(
             topic=topic,
-            node=message.nsqd,
+            node=message.node,
             id=message.id,
             timestamp_ns=message.timestamp_ns,
             attempts=message.attempts,

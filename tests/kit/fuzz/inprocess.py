@@ -40,6 +40,7 @@ class InProcess:
         given = [
             "--tcp-address=127.0.0.1:0",
             "--http-address=127.0.0.1:0",
+            "--https-address=127.0.0.1:0",
             f"--data-path={data_path}",
         ]
         self._options = Options.from_sources(flags.parse(FLAGS, [*given, *argv]).values, {})

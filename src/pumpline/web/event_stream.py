@@ -8,7 +8,7 @@ is nothing to send nobody looks for it: `EventStream.wake` says when to.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from pumpline.web.replies import ReplySink
+from pumpline.web.stream_sink import StreamSink
 
 RETRY_MS = 1000  # a client waits before it comes back
 SIGN_OF_LIFE = b":\n\n"  # a comment, to readers of events
@@ -28,7 +28,7 @@ class EventStream:
     def length_bytes(self) -> None:
         return None
 
-    async def send(self, sink: ReplySink) -> None:
+    async def send(self, sink: StreamSink) -> None:
         piece = b"retry: %d\n\n" % RETRY_MS
         while True:
             if not piece:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pumpline.web.loopback import unpace
-from pumpline.web.replies import ReplySink
+from pumpline.web.stream_sink import StreamSink
 from pumpline.web.turn_queue import TurnQueue
 
 SLICE_BYTES_MAX = 32 << 20  # sent by a thread before others get it, and in a turn if others wait
@@ -58,7 +58,7 @@ class FileStream:
     def length_bytes(self) -> int:
         return sum(span.length_bytes for span in self._spans)
 
-    async def send(self, sink: ReplySink) -> None:
+    async def send(self, sink: StreamSink) -> None:
         await sink.drain()
         socket_fd = sink.socket_fd()
         if socket_fd is not None:
@@ -78,7 +78,7 @@ class FileStream:
                 if self._turn_bytes >= SLICE_BYTES_MAX:
                     self._yield()
 
-    async def _push(self, sink: ReplySink, out: int, fd: int, position: int, end: int) -> int:
+    async def _push(self, sink: StreamSink, out: int, fd: int, position: int, end: int) -> int:
         sent = await self._run(partial(_push, out, fd, position, end))
         sink.check()
         if not sent:
@@ -88,7 +88,7 @@ class FileStream:
                 self._yield()
         return sent
 
-    async def _copy(self, sink: ReplySink, fd: int, position: int, end: int) -> int:
+    async def _copy(self, sink: StreamSink, fd: int, position: int, end: int) -> int:
         data = await self._run(partial(_read, fd, position, end))
         sink.put(data)
         while not await sink.room(WAIT_S):

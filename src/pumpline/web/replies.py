@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 
 from pumpline import __version__
+from pumpline.web.stream_sink import StreamSink
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -56,37 +57,6 @@ class HttpError(Exception):
         return error_reply(self.status, self.code, headers=self.headers, details=self.details)
 
 
-class ReplySink(Protocol):
-    """Where a stream goes: the rest of a reply, after its head."""
-
-    heartbeat_s: float  # of nothing to send, before a sign of life
-
-    def put(self, data: bytes) -> None:
-        """Send it without waiting; ConnectionError when the client is gone."""
-
-    async def room(self, within_s: float | None = None) -> bool:
-        """Wait until the client has taken most of what was sent. False if it has not within that
-        time; ConnectionError when it is gone."""
-
-    async def write(self, data: bytes) -> None:
-        """`put`, then wait for `room`."""
-
-    async def drain(self) -> None:
-        """Wait until all that was written is in the socket."""
-
-    def socket_fd(self) -> int | None:
-        """To send past the connection, after `drain`; None if that cannot be, as with TLS."""
-
-    def check(self) -> None:
-        """ConnectionError if the client is gone."""
-
-    def expect(self, length_bytes: int) -> None:
-        """From now on the client has its time to take that many bytes."""
-
-    def rest(self) -> None:
-        """Nothing is sent for a while."""
-
-
 class Stream(Protocol):
     """The body of a reply that is sent piece by piece."""
 
@@ -97,7 +67,7 @@ class Stream(Protocol):
         """None: nobody knows yet."""
         ...
 
-    async def send(self, sink: ReplySink) -> None:
+    async def send(self, sink: StreamSink) -> None:
         """Send it all; ConnectionError when the client is gone."""
         ...
 

@@ -19,7 +19,8 @@ from pumpline.log.messages import Filter, LoggedMessage, Looked, LookLimits, loo
 from pumpline.nsqd.http.log import LogEndpoints, log_of
 from pumpline.nsqd.http.message_json import MessagePieces, MessageState, PiecePlace
 from pumpline.nsqd.queue.topic import Topic
-from pumpline.web.replies import HttpError, ReplySink
+from pumpline.web.replies import HttpError
+from pumpline.web.stream_sink import StreamSink
 from pumpline.web.turn_queue import TurnQueue
 
 PAGE_BYTES_MAX = 8 << 20  # of bodies; one message at least
@@ -218,7 +219,7 @@ class PageStream:
         await self._next()
         return self._unsent if self._is_over else None
 
-    async def send(self, sink: ReplySink) -> None:
+    async def send(self, sink: StreamSink) -> None:
         while self._unsent:
             sink.expect(len(self._unsent))
             sink.put(self._unsent)

@@ -6,7 +6,6 @@ python examples/consume_handler.py 127.0.0.1:4150
 import asyncio
 import json
 import logging
-import signal
 import sys
 
 from pumpline.client import Consumer, ConsumerOptions, Message, Retry
@@ -33,7 +32,6 @@ async def main() -> None:
         max_attempts=2,
         options=ConsumerOptions(requeue_delay_s=0.1, backoff_multiplier_s=0.05),
     )
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop_soon)
     await consumer.run(bill, concurrency=10)
     print(f"{consumer.counters.finished} messages finished")
 

@@ -16,7 +16,7 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 from weakref import WeakSet
 
@@ -25,6 +25,7 @@ from pumpline.client.connection.address import list_of_addresses
 from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.consumer import BATCH_SIZE, GivingUp, OnGivingUp
 from pumpline.client.consuming.message import Batch, Message
+from pumpline.client.consuming.signals import stopping_on_signals
 from pumpline.client.consuming.subscription import Counters
 from pumpline.sync.loop_thread import FORKED, LoopThread, PerProcess
 
@@ -126,12 +127,19 @@ class Consumer:
             if owns and (running := self._client.take()):
                 thread.end(running[1].stop(timeout_s=0))
 
-    def run(self, handler: Callable[[Message], object], *, concurrency: int = 1) -> None:
-        """Handle messages, in so many threads, until `stop`: finish each when the handler returns,
-        requeue it and back off when it raises."""
+    def run(
+        self,
+        handler: Callable[[Message], object],
+        *,
+        concurrency: int = 1,
+        signals: bool = True,
+    ) -> None:
+        """Handle messages, in so many threads, until `stop`, SIGINT or SIGTERM: finish each when
+        the handler returns, requeue it when it raises. Signals as in `pumpline.client`."""
         thread, consumer = self._started()
         try:
-            thread.run(consumer.run(handler, concurrency=concurrency, threads=True))
+            with stopping_on_signals(self.stop_soon) if signals else nullcontext():
+                thread.run(consumer.run(handler, concurrency=concurrency, threads=True))
         finally:
             self.stop()
 

@@ -16,6 +16,7 @@ import inspect
 import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from typing import Literal, NamedTuple, Self, TypeVar
 
 from pumpline.client.connection.address import list_of_addresses, parse_address
@@ -24,11 +25,13 @@ from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.backoff import Backoff
 from pumpline.client.consuming.dead_letters import DeadLetterPublisher, has_dead_letters
 from pumpline.client.consuming.handling import Handler, HandlerTurns, Handling, give_back, log_body
+from pumpline.client.consuming.hooks import Hook, RunHooks
 from pumpline.client.consuming.inbox import Inbox
 from pumpline.client.consuming.message import Batch, Message, ThreadMessage
 from pumpline.client.consuming.options import ConsumerOptions
 from pumpline.client.consuming.rdy import RdyPool
 from pumpline.client.consuming.rdy_sender import RdySender
+from pumpline.client.consuming.signals import stopping_on_signals
 from pumpline.client.consuming.subscription import Counters, SubscriptionTerms
 from pumpline.client.consuming.subscriptions import Subscriptions
 from pumpline.client.discovery import Discovery
@@ -45,6 +48,7 @@ DROP: Literal["drop"] = "drop"
 OnGivingUp = Callable[[Message], Awaitable[object] | object]
 GivingUp = Literal["dead-letter", "drop"] | OnGivingUp
 H = TypeVar("H", bound=Handler)
+K = TypeVar("K", bound=Hook)
 
 logger = logging.getLogger("pumpline.client")
 
@@ -110,6 +114,7 @@ class Consumer:
         if giving_up == DEAD_LETTER and not has_dead_letters(topic):
             max_attempts = 0
         self._handling: Handling | None = None
+        self._hooks = RunHooks()
         self._inbox = Inbox(
             attempts_max=max_attempts or ATTEMPTS_WRAP,
             give_up=self._give_up,
@@ -202,29 +207,47 @@ class Consumer:
 
         return keep
 
+    def on_start(self, function: K) -> K:
+        """Decorator: `run` calls the function, or coroutine function, before it connects."""
+        self._hooks.on_start.append(function)
+        return function
+
+    def on_stop(self, function: K) -> K:
+        """Decorator: `run` calls it when all messages are answered and the connections closed."""
+        self._hooks.on_stop.append(function)
+        return function
+
     async def run(
         self,
         handler: Handler | None = None,
         *,
         concurrency: int = 1,
         threads: bool | None = None,
+        signals: bool = True,
     ) -> None:
-        """Handle messages until `stop`: finish each when the handler returns; requeue it and back
-        off when the handler raises. A message that the handler has answered is left alone.
+        """Handle messages until `stop`, SIGINT or SIGTERM: finish each when the handler returns;
+        requeue it when the handler raises. A message that the handler has answered is left alone.
 
         At most `concurrency` messages are handled at a time. A handler that is no coroutine
         function runs in that many threads; `threads=False` calls it on the event loop instead,
-        which is for handlers that never wait.
+        which is for handlers that never wait. Signals are watched in the main thread, unless
+        `signals` is False or the program has handlers for them.
         """
         if handler is not None:
             self._handling = Handling(handler, concurrency=concurrency, threads=threads)
         if self._handling is None:
             raise ValueError("a handler is needed")
-        self._inbox.message_type = self._handling.message_type
+        wake = asyncio.get_running_loop().call_soon_threadsafe
+        async with self._hooks.around():
+            with stopping_on_signals(lambda: wake(self.stop_soon)) if signals else nullcontext():
+                await self._run_handlers(self._handling)
+
+    async def _run_handlers(self, handling: Handling) -> None:
+        self._inbox.message_type = handling.message_type
         self.start()
         try:
             # A cancellation stops the consumer gracefully before it stops the handlers.
-            self._handled = asyncio.create_task(self._handling.run(self._inbox.take))
+            self._handled = asyncio.create_task(handling.run(self._inbox.take))
             await asyncio.shield(self._handled)
         except asyncio.CancelledError:
             task = asyncio.current_task()

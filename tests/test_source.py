@@ -126,6 +126,12 @@ def test_core_touches_nothing_outside_itself(path: Path) -> None:
     assert imported_packages(ast.parse(path.read_text())) & forbidden == set()
 
 
+def test_tls_clients_verify_in_one_way() -> None:
+    """`core/protocol/verification.py` makes the context, for every Python."""
+    makers = {relative(path) for path in MODULES if "create_default_context" in path.read_text()}
+    assert makers == {"pumpline/core/protocol/verification.py"}
+
+
 def test_unit_tests_are_in_the_folders_of_their_modules() -> None:
     unit = ROOT / "tests" / "unit"
     rooms = {path.parent.relative_to(unit) for path in unit.rglob("test_*.py")}

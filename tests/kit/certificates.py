@@ -30,13 +30,22 @@ class Identity(NamedTuple):
 
 
 class Authority:
-    def __init__(self, directory: Path, name: str = "authority") -> None:
+    """Its certificates have no key identifiers: those of private authorities often have none."""
+
+    def __init__(
+        self, directory: Path, name: str = "authority", *, issuer: "Authority | None" = None
+    ) -> None:
         self._directory = directory
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(name)
-        certificate = _sign(self._name, self._name, self._key, self._key, is_authority=True)
+        by = issuer or self
+        certificate = _sign(self._name, by._name, self._key, by._key, is_authority=True)
         self.path = directory / f"{name}.pem"
         self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def authorize(self, name: str) -> "Authority":
+        """An intermediate authority."""
+        return Authority(self._directory, name, issuer=self)
 
     def issue(self, name: str) -> Identity:
         """An identity for 127.0.0.1, with that common name."""

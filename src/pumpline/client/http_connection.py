@@ -35,6 +35,8 @@ from socket import SHUT_RDWR
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from pumpline.core.protocol.verification import verifying_context
+
 PIECE_BYTES = 64 * 1024
 
 NewTlsContext = Callable[[], ssl.SSLContext]
@@ -55,7 +57,7 @@ class HttpClientConnection:
     """Requests to one server, one after another. `abort` may be called from any thread."""
 
     def __init__(
-        self, origin: str, *, timeout_s: float, tls: NewTlsContext = ssl.create_default_context
+        self, origin: str, *, timeout_s: float, tls: NewTlsContext = verifying_context
     ) -> None:
         """`origin` is `http://host:port` or `https://host:port`; `tls` is called when needed."""
         self._origin = urlsplit(origin)
@@ -244,7 +246,7 @@ class HttpThread:
 
     def __init__(self, url: str, *, tls: ssl.SSLContext | None = None) -> None:
         self._origin, self._target = split_url(url)
-        self._tls = (lambda: tls) if tls is not None else ssl.create_default_context
+        self._tls = (lambda: tls) if tls is not None else verifying_context
         self._is_asking = False
 
     async def get(

@@ -6,6 +6,7 @@ Knows every room of nsqadmin and joins them.
 import logging
 import ssl
 
+from pumpline.core.protocol.verification import verifying_context
 from pumpline.nsqadmin.access import AdminUsers, ConfigGuard
 from pumpline.nsqadmin.api.actions import ActionEndpoints
 from pumpline.nsqadmin.api.config import AdminConfigEndpoints
@@ -82,7 +83,8 @@ class Nsqadmin:
         self._notifier = Notifier(
             options.notification_http_endpoint, self._users, self._asker(ANSWER_BYTES_MAX, tls)
         )
-        self._graphite = self._asker(GRAPHITE_BYTES_MAX, None)
+        is_https = options.graphite_url.startswith("https:")
+        self._graphite = self._asker(GRAPHITE_BYTES_MAX, verifying_context() if is_https else None)
         changes = Changes(directory)
         state = ClusterState()
         poller = self._poller = ClusterPoller(directory, state)
@@ -153,7 +155,7 @@ class Nsqadmin:
 def client_tls(options: NsqadminOptions) -> ssl.SSLContext:
     """How nsqds and nsqlookupds are talked to; StartupError if a file cannot be used."""
     try:
-        context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
+        context = verifying_context(options.http_client_tls_root_ca_file)
         if options.http_client_tls_insecure_skip_verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pumpline.client import ConsumerOptions, Settings
+from pumpline.core.protocol.verification import verifying_context
 from pumpline.core.text.durations import NS_PER_MS, NS_PER_S, format_duration, parse_duration
 from pumpline.core.text.flags import Kind
 
@@ -215,7 +216,7 @@ def _in_seconds(name: str, value: Any) -> Any:
 
 def _tls_context(values: dict[str, Any]) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=values.get("tls_root_ca_file"))
+        context = verifying_context(values.get("tls_root_ca_file", ""))
         if values.get("tls_cert") or values.get("tls_key"):
             context.load_cert_chain(values.get("tls_cert", ""), values.get("tls_key"))
     except (OSError, ssl.SSLError) as error:

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import httptools
 
+from pumpline.core.protocol.verification import verifying_context
 from pumpline.tools.tool import ToolFailure
 
 RETRY_FIRST_S = 0.05
@@ -43,7 +44,7 @@ class TokenPublisher:
             raise ToolFailure(f"{address!r} is no HTTP address: expected host:port or a URL")
         self.address = address
         self._host, self._port = parts.hostname, parts.port
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._tls = verifying_context() if parts.scheme == "https" else None
         authorization = f"Authorization: Bearer {access_token}\r\n" if access_token else ""
         self._head = f"Host: {parts.netloc}\r\n{authorization}".encode()
         self._turn = asyncio.Lock()

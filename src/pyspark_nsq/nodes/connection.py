@@ -21,6 +21,7 @@ from socket import gethostname
 from urllib.parse import quote
 
 from pumpline.client.http_connection import HttpClientConnection, HttpRequestError
+from pumpline.core.protocol.verification import verifying_context
 from pyspark_nsq.errors import BadOption, NodeRefused, NsqError, Unreachable, Untrusted
 from pyspark_nsq.options import TOKEN, TOKEN_CHARS, Connecting
 
@@ -230,7 +231,7 @@ def _tls(connecting: Connecting) -> ssl.SSLContext:
     """BadOption, with the file, when one cannot be used on this machine."""
     authority, certificate = connecting.tls_ca_file, connecting.tls_cert_file
     try:
-        context = ssl.create_default_context(cafile=authority or None)
+        context = verifying_context(authority)
     except (OSError, ValueError) as error:
         raise BadOption(f"'tlsCaFile': {authority}: {_reason(error)}") from None
     if certificate:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pumpline import __version__
 from pumpline.core.protocol.incoming import FRAME_BYTES_MAX
+from pumpline.core.protocol.verification import verifying_context
 
 HEARTBEATS_OFF_S = -1.0
 MAX_RDY_COUNT_DEFAULT = 2500
@@ -142,7 +143,7 @@ class Settings:
     def tls_context(self) -> ssl.SSLContext | None:
         if isinstance(self.tls, ssl.SSLContext):
             return self.tls
-        return ssl.create_default_context() if self.tls else None
+        return verifying_context() if self.tls else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pumpline.core.protocol.verification import verifying_context
 from pumpline.core.text.durations import NS_PER_S
 from pumpline.core.text.flags import BOOL, DURATION, STRING, STRINGS, OptionsError, option
 
@@ -57,7 +58,7 @@ class ClusterOptions:
     def tls(self) -> ssl.SSLContext:
         """OptionsError, with the file, when one cannot be used."""
         try:
-            context = ssl.create_default_context(cafile=self.tls_ca_file or None)
+            context = verifying_context(self.tls_ca_file)
         except (OSError, ValueError) as error:
             raise OptionsError(f"--tls-ca-file {self.tls_ca_file}: {_reason(error)}") from None
         if self.tls_insecure_skip_verify:

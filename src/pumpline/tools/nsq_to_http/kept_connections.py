@@ -17,6 +17,8 @@ from typing import cast
 import httptools
 from yarl import URL
 
+from pumpline.core.protocol.verification import verifying_context
+
 HEAD_BYTES_MAX = 1 << 20
 REDIRECTS_MAX = 10
 CONNECTING_MAX = 4  # a server with a short queue drops what comes beyond it, for a second or more
@@ -258,7 +260,7 @@ class KeptConnections:
     async def _dial(self, loop: asyncio.AbstractEventLoop, place: Place) -> KeptConnection:
         host, port, is_tls = place
         if is_tls and self._tls is None:
-            self._tls = ssl.create_default_context()
+            self._tls = verifying_context()
         tls = self._tls if is_tls else None
         _, connection = await loop.create_connection(
             lambda: KeptConnection(loop), host, port, ssl=tls

@@ -177,6 +177,7 @@ class TopicBook:
         self.may_be_made = False  # by a publish that was not answered
         self.paused: bool | None = False
         self.paused_at = 0  # by the ledger's count of events: it was paused by then
+        self.unpaused_at = 0  # likewise
         self.pause_is_saved = True  # a kill does not undo it
         self.pause_ns = 0  # when that was changed, and not saved
         self.channels: dict[str, ChannelBook] = {}

@@ -218,6 +218,8 @@ class LedgerState:
         topic.paused = None
         topic.disturbed_at = self.now
         newest = max((m.arrived_at for m in topic.taken.values() if m.is_durable), default=0)
+        if newest <= topic.unpaused_at:  # it may be paused again, with what it had by then
+            self._forget_given(topic, topic.pause_ns)
         for channel in topic.channels.values():
             channel.paused = None
             channel.is_certain = channel.is_certain and newest > channel.since

@@ -180,6 +180,8 @@ class Operations(LedgerState):
             book.disturbed_at = self.now
         if target is book and book is not None and paused and certain and not book.paused:
             book.paused_at = self.now
+        if target is book and book is not None and not paused and book.paused is not False:
+            book.unpaused_at = self.now
         if target is not None:
             target.paused = paused if certain else None
             target.pause_is_saved = certain

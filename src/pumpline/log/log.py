@@ -166,6 +166,8 @@ class Log(Tail):
                 count = self._fitting(batches)
                 self._write_with_room(batches[:count])
                 del batches[:count]
+            if self.written < end:
+                self._leave_gap(end)
         except OSError:
             self.state = State.STUCK
             self.unshare_batch()
@@ -246,15 +248,20 @@ class Log(Tail):
         self.written = batches[-1].end
 
     def skip_to(self, offset: int) -> None:
-        """Leave a gap: the next message gets `offset`. For offsets given out and then lost."""
-        assert self.written == self.accepted
+        """Leave a gap: the next message gets `offset`. For offsets given out and then lost. If the
+        log is stuck, the segments get the gap with the next flush."""
         if offset > self.end:
-            self.written = offset
-            self.start_at(offset)
-            self.segments.append(Segment(self.directory, offset))
-            with suppress(OSError):  # a full disk: the next start finds out again
-                self.files.get(self.segments[-1].path)
-                self.dirty.add(self.directory)
+            is_written = self.written == self.accepted
+            self._next_is(offset)
+            if is_written:
+                self._leave_gap(offset)
+
+    def _leave_gap(self, offset: int) -> None:
+        self.written = offset
+        self.segments.append(Segment(self.directory, offset))
+        with suppress(OSError):  # a full disk: the next start finds out again
+            self.files.get(self.segments[-1].path)
+            self.dirty.add(self.directory)
 
     def note_disorder(self, offset: int) -> None:
         """Publish times before `offset` say nothing about those from there on. OSError if that

@@ -27,7 +27,7 @@ class Tail:
         self.on_visible: Callable[[], None] | None = None  # called when `end` has grown
         self.is_followed = False  # somebody reads the tail, even if `on_visible` is not called now
         self._end = 0  # while it is not derived
-        self._begin = 0  # of the tail, while there is nothing in it
+        self._begin = 0  # the offset of the next message, if that is above the end of the tail
         self._tail_bytes = 0  # of frames
         self._body_bytes = 0  # of sealed batches, accepted since the process started
         self._shared: SharedBatches | None = None
@@ -47,7 +47,8 @@ class Tail:
         """The offset of the next message."""
         if self.open is not None:
             return self.open.end
-        return self.tail[-1].end if self.tail else self._begin
+        end = self.tail[-1].end if self.tail else 0
+        return end if end > self._begin else self._begin
 
     @property
     def message_bytes(self) -> int:
@@ -178,8 +179,7 @@ class Tail:
             batch = self.tail.pop()
             self._tail_bytes -= len(batch.frames)
             self._body_bytes -= batch.body_bytes
-        if not self.tail:
-            self._begin = offset
+        self._begin = offset
         assert self.accepted == offset
 
     def _split_at(self, offset: int) -> None:
@@ -190,7 +190,12 @@ class Tail:
 
     def start_at(self, offset: int) -> None:
         """There is nothing in memory; the next message gets `offset`."""
-        assert not self.tail and self.open is None
+        assert not self.tail
+        self._next_is(offset)
+
+    def _next_is(self, offset: int) -> None:
+        """The next message gets `offset`; there is none between the end of the tail and that."""
+        assert self.open is None
         self._begin = self._end = self.logged = offset
 
     # -- reading ------------------------------------------------------------------------------

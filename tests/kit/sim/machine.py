@@ -188,10 +188,28 @@ class HttpCall:
             return
         lines = head.decode().split("\r\n")
         fields = dict(line.lower().split(": ", 1) for line in lines[1:])
-        if len(body) >= int(fields.get("content-length", 0)):
+        if fields.get("transfer-encoding") == "chunked":
+            whole = _joined_chunks(body)
+        else:
+            whole = body if len(body) >= int(fields.get("content-length", 0)) else None
+        if whole is not None:
             self.status = int(lines[0].split()[1])
-            self.body = body
+            self.body = whole
             self.is_done = True
 
     def lost(self) -> None:
         self.is_done = True
+
+
+def _joined_chunks(data: bytes) -> bytes | None:
+    """A body that came in chunks; None if it is not whole yet."""
+    body = b""
+    while True:
+        line, mark, data = data.partition(b"\r\n")
+        size = int(line, 16) if mark else 0
+        if not mark or len(data) < size + 2:
+            return None
+        if not size:
+            return body
+        body += data[:size]
+        data = data[size + 2 :]

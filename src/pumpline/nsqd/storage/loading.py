@@ -116,7 +116,7 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     tokens = load_publish_tokens(entry.name, log, count_max=options.max_publish_tokens)
     known = [state.delivery.high for state in cursors.values()] + [hold.offset for hold in holds]
     lost = log.end, max(known, default=0)
-    if lost[0] < lost[1] and log.written == log.end:  # else its messages come next
+    if lost[0] < lost[1]:
         log.skip_to(lost[1])
         cursors = {name: _without(state, lost) for name, state in cursors.items()}
     is_in_wal = disk.wal.unflushed.has_any_of(log)

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
+from base64 import b64decode
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from http import HTTPStatus
@@ -41,6 +42,8 @@ from pumpline.web.sockets import ListeningSockets
 HTTP_TIMEOUT_S = 10.0
 HTTP_BYTES_MAX = 1 << 30
 POLL_S = 0.005
+PAGE_MESSAGES = 1000  # the most that /log/peek gives
+FAST_RETRIES = "--max-req-timeout=0s"  # nsqd cuts a requeue's delay to this
 
 
 class _Thread:
@@ -140,9 +143,18 @@ class _LocalDaemon(ABC):
 
 
 class LocalNsqd(_LocalDaemon):
-    def __init__(self, *given_flags: str, data_path: str | Path | None = None) -> None:
-        """Flags are nsqd's. Without a data path, the data is gone after the `with` block."""
-        super().__init__(*given_flags)
+    def __init__(
+        self,
+        *given_flags: str,
+        data_path: str | Path | None = None,
+        fast_retries: bool = False,
+    ) -> None:
+        """Flags are nsqd's. Without a data path, the data is gone after the `with` block.
+
+        With `fast_retries`, a requeued message comes again at once, whatever its delay is. nsqd
+        then refuses a publish with `defer`.
+        """
+        super().__init__(*([FAST_RETRIES] if fast_retries else []), *given_flags)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if data_path is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="nsqd-")
@@ -158,8 +170,28 @@ class LocalNsqd(_LocalDaemon):
         for body in bodies:
             self.post(f"/pub?topic={quote(topic)}", body)
 
-    def stats(self, topic: str, channel: str | None = None) -> dict[str, Any]:
-        """What /stats says of a topic or a channel; empty while there is none."""
+    def messages(self, topic: str) -> list[bytes]:
+        """The bodies of all messages that were published to the topic, in order, whether they are
+        consumed or not; empty while there is no such topic. Not those that retention has deleted,
+        and none of an ephemeral topic."""
+        if not self.stats(topic):
+            return []
+        bodies: list[bytes] = []
+        path = f"/log/peek?topic={quote(topic)}&limit={PAGE_MESSAGES}"
+        page = json.loads(self.get(path))
+        while True:
+            for message in page["messages"]:
+                encoded = message.get("body_base64")
+                body = b64decode(encoded) if encoded is not None else message["body"].encode()
+                bodies.append(body)
+            if page["next"] >= page["end"]:
+                return bodies
+            page = json.loads(self.get(f"{path}&from={page['next']}"))
+
+    def stats(self, topic: str | None = None, channel: str | None = None) -> dict[str, Any]:
+        """What /stats says of nsqd, of a topic or of a channel; empty while there is none."""
+        if topic is None:
+            return dict(json.loads(self.get("/stats?format=json")))
         found: dict[str, Any] = json.loads(self.get(f"/stats?format=json&topic={quote(topic)}"))
         for each in found["topics"] or ():
             if channel is None:

@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from pumpline.client import Producer
+from pumpline import sync
+from pumpline.client import Message, Producer, Retry
 from pumpline.testing import LocalNsqadmin, LocalNsqd, LocalNsqlookupd
+from tests.kit.daemons import wait_until
 
 
 async def test_a_local_nsqd_is_published_to() -> None:
@@ -111,3 +114,54 @@ def test_the_plugin_imports_no_daemon() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "False"
+
+
+def test_the_messages_of_a_topic_are_there_after_they_are_consumed() -> None:
+    with LocalNsqd() as nsqd:
+        assert nsqd.messages("t") == []
+        bodies = [b"%d" % number for number in range(2500)] + [b"\xff\x00", "ä".encode()]
+        with sync.Producer(nsqd.tcp_address) as producer:
+            producer.publish_many("t", bodies)
+        assert nsqd.messages("t") == bodies
+        consumer = sync.Consumer("t", "ch", nsqd=nsqd.tcp_address, max_in_flight=2500)
+        for count, message in enumerate(consumer, 1):
+            message.finish()
+            if count == len(bodies):
+                break
+        nsqd.wait_until_done("t", "ch")
+        assert nsqd.messages("t") == bodies
+
+
+def test_stats_of_all_topics() -> None:
+    with LocalNsqd() as nsqd:
+        nsqd.publish("a", b"1")
+        nsqd.publish("b", b"1")
+        stats = nsqd.stats()
+        assert sorted(each["topic_name"] for each in stats["topics"]) == ["a", "b"]
+        assert stats["health"] == "OK"
+
+
+@pytest.mark.parametrize("how", ["raise", "retry", "requeue"])
+def test_with_fast_retries_an_hour_passes_at_once(how: str) -> None:
+    """The consumer under test has its usual delays: 90 s and more, or an hour."""
+    attempts: list[int] = []
+    with LocalNsqd(fast_retries=True) as nsqd:
+        nsqd.publish("t", b"1")
+        consumer = sync.Consumer("t", "ch", nsqd=nsqd.tcp_address)
+
+        def handle(message: Message) -> None:
+            attempts.append(message.attempts)
+            if how == "retry":
+                raise Retry(3600)
+            if how == "requeue":
+                message.requeue(3600)
+            else:
+                raise ValueError("no")
+
+        with consumer:
+            thread = threading.Thread(target=consumer.run, args=(handle,))
+            thread.start()
+            wait_until(lambda: nsqd.messages("t.dlq"))
+            consumer.stop_soon()
+            thread.join()
+    assert attempts == [1, 2, 3, 4, 5]

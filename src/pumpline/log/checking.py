@@ -4,25 +4,19 @@ From then on the index of the segment is whole, and its damage is known and step
 """
 
 import threading
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pumpline.log import recovery
-from pumpline.log.recovery import Damage
 from pumpline.log.segment import Segment
+
+if TYPE_CHECKING:  # its readers check
+    from pumpline.log.log import Log
 
 # Checks are work for the interpreter: one at a time leaves the event loop its share of it.
 _checking = threading.Lock()
 
 
-class CheckedLog(Protocol):
-    """A log, as seen from here."""
-
-    def limit_of(self, segment: Segment) -> int: ...
-
-    def report_damage(self, damages: list[Damage]) -> None: ...
-
-
-def check(log: CheckedLog, segment: Segment, fd: int) -> None:
+def check(log: "Log", segment: Segment, fd: int) -> None:
     """Make sure that the index of a segment is whole and its damage known; from a thread."""
     if segment.unchecked_bytes:
         with _checking:

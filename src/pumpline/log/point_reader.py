@@ -94,13 +94,13 @@ class PointReader(Reader):
         def done(result: object) -> None:
             if isinstance(result, BaseException):
                 if not self._outdated and self._log.contains(group.parts[0][0]):
-                    self._log.report_read_error(result, self._go_on)
+                    self._log.report_read_error(result, self._end_load)
                     return
             elif not self._outdated:
                 self._found = group.found
                 if offset not in group.found:
                     self._odd = offset
-            self._go_on()
+            self._end_load()
 
         self._log.offload(group.load, done)
 

@@ -184,11 +184,11 @@ class Reader:
                 self._block = self._log.keep_block(result.block)
                 self._covers_from = offset
         elif not outdated:
-            self._log.report_read_error(result, self._go_on)
+            self._log.report_read_error(result, self._end_load)
             return
-        self._go_on()
+        self._end_load()
 
-    def _go_on(self) -> None:
+    def _end_load(self) -> None:
         self._loading = self._outdated = False
         self._on_ready()
 

@@ -6,22 +6,14 @@ The newest one stays: a single reply may be larger than the bound. Knows no sock
 """
 
 import logging
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a connection notes what it has unsent
+    from pumpline.web.connection import HttpConnection
 
 UNSENT_BYTES_MAX = 128 << 20
 
 _LOG = logging.getLogger(__name__)
-
-
-class Listed(Protocol):
-    """A connection."""
-
-    @property
-    def address(self) -> str:
-        """The client's, for the log."""
-        ...
-
-    def abort(self) -> None: ...
 
 
 class UnsentReplies:
@@ -29,9 +21,9 @@ class UnsentReplies:
         self.dropped_count = 0
         self._bytes_max = bytes_max
         self._total_bytes = 0
-        self._by_connection: dict[Listed, int] = {}  # listed longest first
+        self._by_connection: dict[HttpConnection, int] = {}  # listed longest first
 
-    def note(self, connection: Listed, unsent_bytes: int) -> None:
+    def note(self, connection: "HttpConnection", unsent_bytes: int) -> None:
         """The client has left so many bytes; 0 if it takes what is sent."""
         self._total_bytes += unsent_bytes - self._by_connection.get(connection, 0)
         if unsent_bytes:

@@ -117,7 +117,7 @@ def virtual_nsqd(seed: int = 0, **options: Any) -> Iterator[VirtualNsqd]:
     """`options` are nsqd's, as `nsqd.options.Options` has them."""
     chance = random.Random(seed)
     machine = Machine(chance, **options)
-    with simulated(machine.disk, machine.clock, chance, crowd=64, direct_bytes=1 << 16):
+    with simulated(machine.disk, machine.clock, chance, channels_at_once=64, direct_bytes=1 << 16):
         machine.start()
 
         async def create_connection(

@@ -93,10 +93,15 @@ def _defaults() -> list[tuple[dict[str, Any], str, str]]:
 
 @contextmanager
 def simulated(
-    disk: SimDisk, clock: VirtualClock, chance: random.Random, *, crowd: int, direct_bytes: int
+    disk: SimDisk,
+    clock: VirtualClock,
+    chance: random.Random,
+    *,
+    channels_at_once: int,
+    direct_bytes: int,
 ) -> Iterator[None]:
-    """`crowd`: with more channels than that at once, delivery is coalesced. `direct_bytes`: what is
-    larger goes straight to its segment."""
+    """`channels_at_once`: with more, delivery is coalesced. `direct_bytes`: larger
+    batches go straight to their segments."""
     sim_time = SimTime(clock)
     stands_for: dict[int, Any] = {
         id(time): sim_time,
@@ -114,7 +119,7 @@ def simulated(
         names[name] = value
 
     try:
-        put(vars(tick), "CHANNELS_AT_ONCE", crowd)
+        put(vars(tick), "CHANNELS_AT_ONCE", channels_at_once)
         put(vars(group_commit), "DIRECT_BYTES", direct_bytes)
         for module in _modules():
             names = vars(module)

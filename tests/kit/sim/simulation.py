@@ -40,10 +40,14 @@ class Simulation(Acts):
         at = -1
         try:
             seed = self.history.seed
-            crowd = seed % 2 * CHANNELS_AT_ONCE  # there are two topics: with 0 they are many
+            channels_at_once = seed % 2 * CHANNELS_AT_ONCE  # two topics are many, with 0
             direct_bytes = 300 if seed % 3 == 0 else DIRECT_BYTES
             with simulated(
-                machine.disk, machine.clock, self.chance, crowd=crowd, direct_bytes=direct_bytes
+                machine.disk,
+                machine.clock,
+                self.chance,
+                channels_at_once=channels_at_once,
+                direct_bytes=direct_bytes,
             ):
                 try:
                     self.start()

@@ -42,13 +42,13 @@ class Expiry:
             return False
         self._batches += 1
         if self._batches > BATCHES_MAX:
-            channel.topic.tick.later(0, self._go_on)
+            channel.topic.tick.later(0, self._resume)
             return False
         self.count += channel.delivery.skip(start, end)
         channel.note_change()
         return True
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._batches = 0
         self._channel.announce()
 

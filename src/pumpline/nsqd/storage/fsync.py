@@ -102,7 +102,7 @@ class Fsyncs:
             self.times_s.record(result)
             topic.sync_done(paths, None)
             if self.group_commit:
-                self._go_on(topic)
+                self._sync_rest(topic)
             else:
                 self._resting.add(topic)
                 self._later(REST_S, lambda: self._rested(topic))
@@ -111,9 +111,9 @@ class Fsyncs:
 
     def _rested(self, topic: Synced) -> None:
         self._resting.discard(topic)
-        self._go_on(topic)
+        self._sync_rest(topic)
 
-    def _go_on(self, topic: Synced) -> None:
+    def _sync_rest(self, topic: Synced) -> None:
         if topic in self._hurried:
             self._start(topic)
         elif topic.unsynced:

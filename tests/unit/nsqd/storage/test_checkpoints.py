@@ -24,9 +24,9 @@ def channel(broker: FakeBroker) -> Channel:
 def written(broker: FakeBroker, channel: Channel) -> Delivery:
     """The state that a restart would find."""
     data = broker.disk.directory.read_cursor("t", channel.name)
-    journals, used = cursor.decode(data, broker.tick.read_clocks(), delay_max_ns=1 << 62)
+    deltas, used = cursor.decode(data, broker.tick.read_clocks(), delay_max_ns=1 << 62)
     assert used == len(data)
-    return restore(journals)
+    return restore(deltas)
 
 
 def records(broker: FakeBroker, channel: Channel) -> int:

@@ -21,6 +21,7 @@ from pumpline.client.errors import (
     StalledError,
     UnconfirmedError,
 )
+from pumpline.client.publishing.middleware import Outgoing
 from pumpline.client.publishing.producer import Producer
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Message",
     "MissingExtraError",
     "NotSentError",
+    "Outgoing",
     "Producer",
     "PublishError",
     "PumplineError",

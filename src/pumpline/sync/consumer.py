@@ -25,6 +25,7 @@ from pumpline.client.connection.address import list_of_addresses
 from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.consumer import BATCH_SIZE, GivingUp, OnGivingUp
 from pumpline.client.consuming.message import Batch, Message
+from pumpline.client.consuming.middleware import Around
 from pumpline.client.consuming.signals import stopping_on_signals
 from pumpline.client.consuming.subscription import Counters
 from pumpline.sync.loop_thread import FORKED, LoopThread, PerProcess
@@ -39,6 +40,7 @@ class ConsumerArguments(TypedDict, total=False):
     max_attempts: int
     giving_up: GivingUp
     auto_touch: bool
+    middleware: Iterable[Around]
     settings: Settings | None
     options: client.ConsumerOptions | None
 
@@ -56,6 +58,7 @@ class Consumer:
         **options: Unpack[ConsumerArguments],
     ) -> None:
         nsqds, lookupds = list_of_addresses(nsqd), list_of_addresses(lookupd)
+        options["middleware"] = tuple(options.get("middleware", ()))  # it is used more than once
 
         if callable(giving_up := options.get("giving_up")):
             options["giving_up"] = _in_a_thread(giving_up)

@@ -13,6 +13,7 @@ from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay
 from pumpline.client.errors import NotSentError, PublishError, less_certain
 from pumpline.client.publishing.bodies import Body, blocks, json_body
+from pumpline.client.publishing.middleware import Around
 from pumpline.client.publishing.producer import BODY_BYTES_MAX, WhenDown
 from pumpline.sync.loop_thread import ClientClosedError, LoopCall, LoopThread, PerProcess, result_of
 
@@ -31,6 +32,7 @@ class ProducerOptions(TypedDict, total=False):
     retry_unconfirmed: bool
     lazy: bool
     when_down: WhenDown
+    middleware: Iterable[Around]
     message_bytes_max: int
     body_bytes_max: int
     pending_bytes_max: int
@@ -41,6 +43,7 @@ class Producer:
 
     def __init__(self, addresses: str | Iterable[str], **options: Unpack[ProducerOptions]) -> None:
         given = list_of_addresses(addresses)
+        options["middleware"] = tuple(options.get("middleware", ()))  # it is used more than once
         client.Producer(given, **options)  # raises here if an option is wrong
 
         async def start() -> client.Producer:

@@ -28,6 +28,7 @@ from pumpline.client.consuming.handling import Handler, HandlerTurns, Handling, 
 from pumpline.client.consuming.hooks import Hook, RunHooks
 from pumpline.client.consuming.inbox import Inbox
 from pumpline.client.consuming.message import Batch, Message, ThreadMessage
+from pumpline.client.consuming.middleware import Around
 from pumpline.client.consuming.options import ConsumerOptions
 from pumpline.client.consuming.rdy import RdyPool
 from pumpline.client.consuming.rdy_sender import RdySender
@@ -75,6 +76,7 @@ class Consumer:
         max_attempts: int = MAX_ATTEMPTS,
         giving_up: GivingUp = DEAD_LETTER,
         auto_touch: bool = True,
+        middleware: Iterable[Around] = (),
         settings: Settings | None = None,
         options: ConsumerOptions | None = None,
     ) -> None:
@@ -87,6 +89,7 @@ class Consumer:
                         it; a function: call it with the message, then finish that. A message that
                         cannot be published, or for which the function raises, is requeued
         auto_touch      touch messages until they are answered, or nsqd allows no more
+        middleware      functions around each call of the handler of `run`
         settings        of each connection: TLS, compression, AUTH, timeouts
         options         the finer points
         """
@@ -101,9 +104,7 @@ class Consumer:
         self.options = options or ConsumerOptions()
         self.auto_touch = auto_touch
         self.counters = Counters()
-        self._nsqds = set(list_of_addresses(nsqd))
-        for address in self._nsqds:
-            parse_address(address)
+        self._nsqds = _checked_addresses(nsqd)
         self._discovery = self._new_discovery(list_of_addresses(lookupd))
         if not self._nsqds and self._discovery is None:
             raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
@@ -115,10 +116,8 @@ class Consumer:
             max_attempts = 0
         self._handling: Handling | None = None
         self._hooks = RunHooks()
-        self._inbox = Inbox(
-            attempts_max=max_attempts or ATTEMPTS_WRAP,
-            give_up=self._give_up,
-        )
+        self._middleware = tuple(middleware)
+        self._inbox = Inbox(attempts_max=max_attempts or ATTEMPTS_WRAP, give_up=self._give_up)
         self._running: _Running | None = None  # from its start on
         self._handled: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -202,10 +201,14 @@ class Consumer:
         """Decorator: the function that `run` gives messages to. See `run`."""
 
         def keep(function: H) -> H:
-            self._handling = Handling(function, concurrency=concurrency, threads=threads)
+            self._handling = self._new_handling(function, concurrency, threads)
             return function
 
         return keep
+
+    def _new_handling(self, handler: Handler, concurrency: int, threads: bool | None) -> Handling:
+        middleware = self._middleware
+        return Handling(handler, concurrency=concurrency, threads=threads, middleware=middleware)
 
     def on_start(self, function: K) -> K:
         """Decorator: `run` calls the function, or coroutine function, before it connects."""
@@ -234,7 +237,7 @@ class Consumer:
         `signals` is False or the program has handlers for them.
         """
         if handler is not None:
-            self._handling = Handling(handler, concurrency=concurrency, threads=threads)
+            self._handling = self._new_handling(handler, concurrency, threads)
         if self._handling is None:
             raise ValueError("a handler is needed")
         wake = asyncio.get_running_loop().call_soon_threadsafe
@@ -421,6 +424,13 @@ async def _finish_after(giving_up: OnGivingUp, message: Message) -> None:
         raise
     else:
         message.finish()
+
+
+def _checked_addresses(given: str | Iterable[str]) -> set[str]:
+    addresses = set(list_of_addresses(given))
+    for address in addresses:
+        parse_address(address)
+    return addresses
 
 
 def _check_names(topic: str, channel: str) -> None:

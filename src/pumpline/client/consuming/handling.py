@@ -17,9 +17,10 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from pumpline.client.consuming.message import Message, ThreadMessage
+from pumpline.client.consuming.middleware import Around, is_coroutine_function, wrapped
 from pumpline.client.consuming.outcomes import Drop, Retry
 from pumpline.client.consuming.threads import Threads
 
@@ -76,18 +77,25 @@ class HandlerTurns:
 
 
 class Handling:
-    def __init__(self, handler: Handler, *, concurrency: int, threads: bool | None) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        concurrency: int,
+        threads: bool | None,
+        middleware: Sequence[Around] = (),
+    ) -> None:
         if concurrency < 1:
             raise ValueError("concurrency must be at least 1")
-        is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-            getattr(handler, "__call__", None)  # noqa: B004 (an object with an async __call__)
-        )
+        is_async = is_coroutine_function(handler)
         if is_async and threads:
             raise ValueError("a coroutine function cannot run in threads")
+        self._uses_threads = not is_async if threads is None else threads
+        if middleware:
+            handler = wrapped(handler, middleware, in_threads=self._uses_threads)
         self._handler = handler
         self._concurrency = concurrency
         self._is_async = is_async
-        self._uses_threads = not is_async if threads is None else threads
         self._tasks: list[asyncio.Task[None]] = []
         self._threads: Threads | None = None
 

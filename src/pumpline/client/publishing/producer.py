@@ -34,6 +34,7 @@ from pumpline.client.publishing.bodies import (
     json_body,
     portions,
 )
+from pumpline.client.publishing.middleware import Around, Outgoing, wrapped
 from pumpline.client.publishing.nsqds import Nsqds
 from pumpline.client.publishing.publication import MESSAGE_COST_BYTES, Waiter, cost_bytes
 from pumpline.client.publishing.publish_queue import PublishQueue
@@ -62,6 +63,7 @@ class Producer:
         retry_unconfirmed: bool = True,
         lazy: bool = False,
         when_down: WhenDown = "wait",
+        middleware: Iterable[Around] = (),
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         body_bytes_max: int = BODY_BYTES_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
@@ -75,20 +77,20 @@ class Producer:
         confirm_timeout_s   for one try; then the connection is given up
         retry_unconfirmed   send again what may have been published already
         lazy                start without waiting for a connection: nsqd may come up later
-        when_down           while no nsqd can be reached, a publish waits for one ("wait"), within
-                            timeout_s, or raises NotSentError at once ("raise")
+        when_down           "wait" for an nsqd, or "raise" NotSentError, while none can be reached
+        middleware          coroutine functions around each call of publish and publish_many
         message_bytes_max   nsqd's --max-msg-size
         body_bytes_max      nsqd's --max-body-size
         pending_bytes_max   of messages not confirmed yet; beyond it publish waits
         """
-        if not batch_delay_s >= 0:
-            raise ValueError("batch_delay_s must not be negative")
+        _check_not_negative(batch_delay_s=batch_delay_s)
         _check_positive(timeout_s=timeout_s, confirm_timeout_s=confirm_timeout_s)
         _check_positive(message_bytes_max=message_bytes_max, body_bytes_max=body_bytes_max)
         _check_positive(pending_bytes_max=pending_bytes_max)
         self.waits = 0  # publishes that had to wait for `pending_bytes_max`
         self._batching = batching
         self._lazy = lazy
+        self._surround(tuple(middleware))
         self._timeout_s = timeout_s
         self._message_bytes_max = message_bytes_max
         self._body_bytes_max = body_bytes_max
@@ -213,6 +215,33 @@ class Producer:
                 waiter.cancel()
             raise
 
+    def _surround(self, middleware: tuple[Around, ...]) -> None:
+        """Replace the methods of this producer. Without middleware they are as fast as before; one
+        more coroutine for each publish would cost 6 %."""
+        if not middleware:
+            return
+        plain_publish, plain_publish_many = self.publish, self.publish_many
+
+        async def innermost(outgoing: Outgoing) -> None:
+            bodies = outgoing.bodies
+            if isinstance(bodies, tuple) and len(bodies) == 1:
+                await plain_publish(outgoing.topic, bodies[0], defer=outgoing.defer)
+            elif outgoing.defer is not None:
+                raise ValueError("only one message at a time can be deferred")
+            else:
+                await plain_publish_many(outgoing.topic, bodies)
+
+        call = wrapped(innermost, middleware)
+
+        async def publish(topic: str, body: Body, *, defer: Delay | None = None) -> None:
+            await call(Outgoing(topic, (body,), defer))
+
+        async def publish_many(topic: str, bodies: Iterable[Body]) -> None:
+            await call(Outgoing(topic, bodies))
+
+        self.publish = publish  # type: ignore[method-assign]
+        self.publish_many = publish_many  # type: ignore[method-assign]
+
     def _checked(self, topic: str, body: Body) -> bytes:
         if not self._queue.is_accepting:
             raise self._not_accepting()
@@ -287,6 +316,12 @@ def _raises(when_down: WhenDown) -> bool:
     if when_down not in ("wait", "raise"):
         raise ValueError(f"when_down is 'wait' or 'raise', not {when_down!r}")
     return when_down == "raise"
+
+
+def _check_not_negative(**limits: float) -> None:
+    for name, value in limits.items():
+        if not value >= 0:
+            raise ValueError(f"{name} must not be negative")
 
 
 def _check_positive(**limits: float) -> None:

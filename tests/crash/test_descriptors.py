@@ -187,7 +187,7 @@ def publish_to_all(client: RawClient, names: list[str], body: bytes) -> None:
 def create_channels(nsqd: KillableNsqd, names: list[str]) -> None:
     """Over one HTTP connection, with many requests under way: one by one takes twice as long."""
     step = 200
-    request = "POST /channel/create?topic={}&channel=c HTTP/1.1\r\nHost: nsqd\r\n\r\n"
+    request = "POST /channel/create?topic={}&channel=c HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with socket.create_connection(("127.0.0.1", nsqd.http_port), IO_TIMEOUT_S) as connection:
         for start in range(0, len(names), step):
             group = names[start : start + step]

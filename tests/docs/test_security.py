@@ -13,4 +13,4 @@ from tests.kit.pages import Reader
     not (shutil.which("curl") and shutil.which("openssl")), reason="needs curl and openssl"
 )
 def test_examples_print_what_the_page_says(tmp_path: Path) -> None:
-    assert Reader(tmp_path).follow("security.md") == 17
+    assert Reader(tmp_path).follow("security.md") == 18

@@ -23,9 +23,9 @@ PATIENCE_S = 60.0
 
 MPUB = MAGIC + mpub("t", [bytes(100_000)] * 10)[:-1]
 IDENTIFY = MAGIC + identify({"user_agent": "x" * 5_000_000})
-REQUEST = b"POST /mpub?topic=t HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"
-CHUNKS = b"POST /mpub?topic=t HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4f0000\r\n"
-TAIL = b"GET /log/tail?topic=t&from=0 HTTP/1.1\r\nHost: a\r\n\r\n"
+REQUEST = b"POST /mpub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+CHUNKS = b"POST /mpub?topic=t HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4f0000\r\n"
+TAIL = b"GET /log/tail?topic=t&from=0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 KINDS: dict[str, tuple[str, bytes, int]] = {  # the port, what is sent, and bytes of the answer
     "MPUBs cut off": ("tcp", MPUB, 0),

@@ -1,7 +1,7 @@
 """The options of nsqadmin: one table for flags and the config file.
 
-Names, defaults and config keys are NSQ's; `nsqd_token_file` is ours. `fault` has NSQ's own texts of
-what cannot be. Resolves addresses; knows no other sockets and no files.
+Names, defaults and config keys are NSQ's; `http_host` and `nsqd_token_file` are ours. `fault` has
+NSQ's own texts of what cannot be. Resolves addresses; knows no other sockets and no files.
 """
 
 import socket
@@ -16,6 +16,7 @@ from pumpline.core.text.durations import NS_PER_S
 from pumpline.core.text.flags import (
     BOOL,
     DURATION,
+    HOSTS,
     LOG_FORMAT,
     LOG_LEVEL,
     PROCESS_FLAGS,
@@ -44,6 +45,12 @@ class NsqadminOptions(DaemonOptions):
     log_format: LogFormat = option(LOG_FORMAT, LogFormat.TEXT, "of the log lines: text or json")
     log_prefix: str = option(STRING, "[nsqadmin] ", "text before every log line")
     http_address: str = option(STRING, "0.0.0.0:4171", "<addr>:<port> for HTTP")
+    http_host: list[str] = option(
+        HOSTS,
+        list,
+        "host name that HTTP requests may be for, beside the machine's own; others are then "
+        "refused, as they are on a loopback address (repeatable, or a comma list)",
+    )
     base_path: str = option(STRING, "/", "what all paths begin with")
     dev_static_dir: str = option(STRING, "", "serve the files of the page from this directory")
     graphite_url: str = option(STRING, "", "URL of Graphite")

@@ -42,6 +42,7 @@ from pumpline.nsqadmin.metrics import AdminMetrics
 from pumpline.nsqadmin.notifications import ANSWER_BYTES_MAX, Notifier
 from pumpline.nsqadmin.options import LISTENER, NsqadminOptions
 from pumpline.nsqadmin.pages import Pages
+from pumpline.web.hosts import answers_any_host, own_hosts
 from pumpline.web.http_client import Asker
 from pumpline.web.listeners import Listeners
 from pumpline.web.server import HttpServer
@@ -60,6 +61,7 @@ class Nsqadmin:
         self.options = options
         self.http_port = 0  # once it has started
         self._listeners = Listeners(sockets)
+        self._any_host = answers_any_host(sockets.by_name[LISTENER], options.http_host)
         self._users = AdminUsers(options)
         self._upstream: Upstream | None = None
         self._notifier: Notifier | None = None
@@ -114,7 +116,9 @@ class Nsqadmin:
                 GraphiteEndpoints(options, self._graphite), proxy=options.proxy_graphite
             ),
         )
-        self._http = HttpServer(routes)
+        # Its pages change things. Where any name may be ours, any name is.
+        hosts = None if self._any_host else own_hosts(*options.http_host)
+        self._http = HttpServer(routes, own_hosts=hosts, any_host=self._any_host)
         self.http_port = (await self._listeners.prepare(LISTENER, self._http)).port
         await self._listeners.start()
         metrics.watch(self._http)

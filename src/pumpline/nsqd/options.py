@@ -19,6 +19,7 @@ from pumpline.core.text.flags import (
     BOOL,
     DURATION,
     FLOATS,
+    HOSTS,
     INT,
     LOG_FORMAT,
     LOG_LEVEL,
@@ -251,6 +252,12 @@ class Options(DaemonOptions):
         DURATION,
         NS_PER_S,
         "how long consumers have, when nsqd stops, to finish what is in flight; 0 for no time",
+    )
+    http_host: list[str] = option(
+        HOSTS,
+        list,
+        "host name that HTTP requests may be for, beside the machine's own; others are then "
+        "refused, as they are on a loopback address (repeatable, or a comma list)",
     )
     http_token_file: str = option(
         STRING,

@@ -38,8 +38,8 @@ from pumpline.nsqd.stats.stats import Selection, gather
 from pumpline.nsqd.stats.statsd import full_prefix
 from pumpline.nsqd.stats.statsd_push import StatsdPush
 from pumpline.nsqd.storage.disk import Disk
+from pumpline.web.hosts import answers_any_host, own_hosts
 from pumpline.web.listeners import Listeners
-from pumpline.web.origins import OwnHosts
 from pumpline.web.server import HttpServer
 from pumpline.web.sockets import StartupError
 from pumpline.web.yielding import Pace
@@ -246,7 +246,7 @@ class Server:
         return tls
 
     async def _listen_http(self, broker: Broker, metrics: Metrics) -> None:
-        own_hosts = OwnHosts(socket.gethostname(), self.options.broadcast_address)
+        hosts = own_hosts(self.options.broadcast_address, *self.options.http_host)
         routes = nsqd_routes(
             broker,
             ports=self.ports,
@@ -255,18 +255,22 @@ class Server:
             lookupds_changed=broker.lookups.update,
             guarded=self._gate is not None,
             log_is_closed=self._gate is None and bool(self.options.auth_http_address),
-            own_hosts=own_hosts,
+            own_hosts=hosts,
         )
         refuses = self.options.tls_required is TlsRequired.YES
         refusal = (lambda: tls_refusal(self.ports)) if refuses else None
         gate = None if self._gate is None else self._gate.check
         if self.options.http_address:
-            http = HttpServer(routes, refusal=refusal, gate=gate, own_hosts=own_hosts)
+            any_host = self._answers_any_host("HTTP")
+            http = HttpServer(
+                routes, refusal=refusal, gate=gate, own_hosts=hosts, any_host=any_host
+            )
             self._http.append(http)
             guarded = refuses or gate is not None
             self.ports.http = await self._listen("HTTP", http, guarded=guarded)
         if self.options.https_address and self._https_tls is not None:
-            https = HttpServer(routes, gate=gate, own_hosts=own_hosts)
+            any_host = self._answers_any_host("HTTPS")
+            https = HttpServer(routes, gate=gate, own_hosts=hosts, any_host=any_host)
             self._http.append(https)
             self.ports.https = await self._listen(
                 "HTTPS",
@@ -274,6 +278,9 @@ class Server:
                 tls=self._https_tls,
                 guarded=bool(gate or self.options.tls_client_auth_policy),
             )
+
+    def _answers_any_host(self, listener: str) -> bool:
+        return answers_any_host(self._claim.sockets.by_name[listener], self.options.http_host)
 
     def _tell_ports(self) -> None:
         """Ports to broadcast are those in use unless the options say otherwise; statsd's keys

@@ -1,6 +1,7 @@
 """The options of nsqlookupd: one table for flags and the config file.
 
-Names, defaults and config keys are NSQ's; `max_connections` is ours. Knows no files and no sockets.
+Names, defaults and config keys are NSQ's; `http_host` and `max_connections` are ours. Knows no
+files and no sockets.
 """
 
 import socket
@@ -11,6 +12,7 @@ from pumpline.core.text import flags
 from pumpline.core.text.durations import NS_PER_MIN, NS_PER_S
 from pumpline.core.text.flags import (
     DURATION,
+    HOSTS,
     INT,
     LOG_FORMAT,
     LOG_LEVEL,
@@ -47,6 +49,12 @@ class NsqlookupdOptions(DaemonOptions):
     )
     tombstone_lifetime_ns: int = option(
         DURATION, 45 * NS_PER_S, "how long an nsqd is left out of lookups of a tombstoned topic"
+    )
+    http_host: list[str] = option(
+        HOSTS,
+        list,
+        "host name that HTTP requests may be for, beside the machine's own; others are then "
+        "refused, as they are on a loopback address (repeatable, or a comma list)",
     )
     max_connections: int = option(INT, 0, "most connections of nsqds; 0 for no limit")
 

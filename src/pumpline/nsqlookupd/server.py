@@ -16,8 +16,8 @@ from pumpline.nsqlookupd.http import nsqlookupd_routes
 from pumpline.nsqlookupd.metrics import LookupdMetrics
 from pumpline.nsqlookupd.options import NsqlookupdOptions
 from pumpline.nsqlookupd.registry import SLICE_NAMES, Registry
+from pumpline.web.hosts import answers_any_host, own_hosts
 from pumpline.web.listeners import Listeners
-from pumpline.web.origins import OwnHosts
 from pumpline.web.server import HttpServer
 from pumpline.web.sockets import ListeningSockets
 
@@ -41,7 +41,8 @@ class Nsqlookupd:
         self.metrics = LookupdMetrics(self)
         self.http = HttpServer(
             nsqlookupd_routes(self.registry, metrics=self.metrics.get),
-            own_hosts=OwnHosts(socket.gethostname(), options.broadcast_address),
+            own_hosts=own_hosts(options.broadcast_address, *options.http_host),
+            any_host=answers_any_host(sockets.by_name["HTTP"], options.http_host),
         )
         self._listeners = Listeners(sockets)
         self._expiry: asyncio.TimerHandle | None = None

@@ -13,38 +13,17 @@ themselves decides, in the order of Go's `http.CrossOriginProtection`:
 |                  | absent                                             | none: a client asks  |
 |                  | `null`, any else                                   | somebody else's      |
 
-`Host` alone proves nothing. The owner of a name can let it mean 127.0.0.1 once a page was loaded
-from it (DNS rebinding), and both headers then have that name. Hence `OwnHosts`.
+`Host` alone proves nothing, because of DNS rebinding (see `web.hosts`): both headers then have the
+attacker's name.
 
 Pure: knows heads, and nothing of connections and routes.
 """
 
-from ipaddress import ip_address
-
 from pumpline.web.head import Head
+from pumpline.web.hosts import OwnHosts
 
-_LOCALHOST = "localhost"
 _ALWAYS_OURS = "same-origin"
 _NO_PAGE = "none"
-
-
-class OwnHosts:
-    """Under which hosts a server is asked: its names, and any address, which nobody can let mean
-    another machine."""
-
-    def __init__(self, *names: str) -> None:
-        self._names = frozenset(_bare(name) for name in names if name)
-
-    def has(self, host: str) -> bool:
-        """`host` is the value of a Host header, maybe with a port."""
-        name = _bare(host)
-        if name == _LOCALHOST or name.endswith("." + _LOCALHOST) or name in self._names:
-            return True
-        try:
-            ip_address(name)
-        except ValueError:
-            return False
-        return True
 
 
 def is_foreign(head: Head, own_hosts: OwnHosts | None) -> bool:
@@ -67,12 +46,3 @@ def is_foreign(head: Head, own_hosts: OwnHosts | None) -> bool:
 def _authority(origin: str) -> str:
     """Host and port of `<scheme>://<host>[:<port>]`; empty if it is none."""
     return origin.partition("://")[2].lower()
-
-
-def _bare(host: str) -> str:
-    """The name or address in `<host>[:<port>]`, without brackets and a final dot."""
-    host = host.strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    name = host if host.count(":") > 1 else host.partition(":")[0]
-    return name.removesuffix(".")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pumpline.web.connection import HttpConnection
 from pumpline.web.endpoint import Endpoint, RequestGate
 from pumpline.web.exchange import Shared
-from pumpline.web.origins import OwnHosts
+from pumpline.web.hosts import OwnHosts
 from pumpline.web.replies import Reply
 from pumpline.web.routes import Routes
 from pumpline.web.site import Site
@@ -30,11 +30,15 @@ class HttpServer:
         refusal: Callable[[], Reply] | None = None,
         gate: RequestGate | None = None,
         own_hosts: OwnHosts | None = None,
+        any_host: bool = True,
         patience: Patience | None = None,
     ) -> None:
         """`refusal`, if given, answers everything. Without a `gate` anybody may do anything, but
-        for other people's web pages: `web.origins` has that, and what `own_hosts` are for."""
-        self._site = Site(routes, gate=gate, refusal=refusal, own_hosts=own_hosts)
+        for other people's web pages: `web.origins` and `web.hosts` have that, and what `own_hosts`
+        and `any_host` are for."""
+        self._site = Site(
+            routes, gate=gate, refusal=refusal, own_hosts=own_hosts, any_host=any_host
+        )
         self._shared: Shared[HttpConnection] = Shared(self._site, patience or Patience())
         self._limits = TimeLimits(
             self._shared.patience, self._shared.connections, self._shared.buffers.forget

@@ -27,7 +27,8 @@ from pumpline.web.endpoint import (
     Work,
 )
 from pumpline.web.head import Head, parse_head
-from pumpline.web.origins import OwnHosts, is_foreign
+from pumpline.web.hosts import OwnHosts, unknown_host_reply
+from pumpline.web.origins import is_foreign
 from pumpline.web.query import QueryError, unescape
 from pumpline.web.replies import HttpError, Reply, error_reply, redirect_reply
 from pumpline.web.request import Request, printable
@@ -70,14 +71,17 @@ class Site:
         gate: RequestGate | None = None,
         refusal: Callable[[], Reply] | None = None,
         own_hosts: OwnHosts | None = None,
+        any_host: bool = True,
     ) -> None:
         """Without a `gate` anybody may do anything, but for other people's web pages (see
-        `web.origins`). `refusal`, if given, answers everything."""
+        `web.origins`). `refusal`, if given, answers everything. Without `any_host`, only requests
+        for one of `own_hosts` are answered (see `web.hosts`)."""
         self.replies: Counter[int] = Counter()  # sent, by status
         self._routes = routes
         self._gate = gate
         self._refuse = None if refusal is None else Endpoint(lambda _: refusal())
         self._own_hosts = own_hosts
+        self._only_hosts = None if any_host else own_hosts
         self._log_soon = LogSoon(_LOG)
         self._plans: dict[bytes, RequestPlan] = {}  # of heads that may well come again
 
@@ -99,6 +103,10 @@ class Site:
     def plan(self, head: Head) -> RequestPlan:
         if self._refuse is not None:
             return RequestPlan(head, self._refuse, quiet=True)
+        if self._only_hosts is not None:
+            refused = unknown_host_reply(head, self._only_hosts)
+            if refused is not None:
+                return RequestPlan(head, None, reply=refused)
         if head.method == OPTIONS and head.target == "*":
             return RequestPlan(head, None, reply=Reply())
         if not head.expectation_is_met:

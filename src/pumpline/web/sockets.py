@@ -11,7 +11,7 @@ import socket
 import stat
 from collections.abc import Mapping
 
-from pumpline.core.text.addresses import is_path, join_address, split_address
+from pumpline.core.text.addresses import is_loopback, is_path, join_address, split_address
 
 BACKLOG = 1024
 UNIX_SOCKET = -1  # in place of a port
@@ -31,10 +31,16 @@ class ListeningSocket:
         """The path, of a unix socket."""
         self.port: int = UNIX_SOCKET if isinstance(bound, str) else bound[1]
         self.shown = join_address(bound)
+        self._hosts = [] if self.is_unix else [each.getsockname()[0] for each in sockets]
 
     @property
     def is_unix(self) -> bool:
         return self.port == UNIX_SOCKET
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect, by TCP."""
+        return not self.is_unix and all(is_loopback(host) for host in self._hosts)
 
     def close(self) -> None:
         for each in self.sockets:

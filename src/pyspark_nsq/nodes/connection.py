@@ -33,6 +33,7 @@ HINTS = {
     "UNAUTHORIZED": "it wants an 'accessToken' that it knows",
     "FORBIDDEN": "its 'accessToken' may only read",
     "ACCESS_TOKEN_REQUIRED": "it has --auth-http-address; start it with --http-token-file, too",
+    "UNKNOWN_HOST": "it does not know this host name; start it with --http-host and the name",
     "CERTIFICATE_REQUIRED": "it wants a certificate: 'tlsCertFile' and 'tlsKeyFile', and https://",
 }
 # OpenSSL's reasons when the other side speaks no TLS, or does not accept our certificate.

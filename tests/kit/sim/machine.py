@@ -138,7 +138,7 @@ class Machine:
         call = HttpCall()
         link = self.network.connect("HTTP", call)
         if link is not None:
-            head = f"{method} {path} HTTP/1.1\r\nHost: sim\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = f"{method} {path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n"
             call.expects = len(head) + len(body)
             link.send(head.encode() + body)
             self.loop.run(REPLY_S, lambda: call.is_done or self.disk.is_dead)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.kit.daemons import IO_TIMEOUT_S, Nsqd
+from tests.kit.daemons import IO_TIMEOUT_S, Daemon, Nsqd
 
 NSQ_HEADER = "X-NSQ-Content-Type"
 JSON_TYPE = "application/json; charset=utf-8"
@@ -49,7 +49,7 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def open_connection(nsqd: Nsqd) -> http.client.HTTPConnection:
+def open_connection(nsqd: Daemon) -> http.client.HTTPConnection:
     return http.client.HTTPConnection("127.0.0.1", nsqd.http_port, timeout=IO_TIMEOUT_S)
 
 

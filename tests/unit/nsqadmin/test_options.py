@@ -20,7 +20,8 @@ NSQD = {"nsqd-http-address": ["127.0.0.1:4151"]}
 
 
 def test_all_of_nsqs_flags_are_there_and_two_more() -> None:
-    assert {flag.name for flag in FLAGS} == NSQ_FLAGS | {"nsqd-token-file", "log-format"}
+    ours = {"nsqd-token-file", "log-format", "http-host"}
+    assert {flag.name for flag in FLAGS} == NSQ_FLAGS | ours
 
 
 def test_defaults_are_nsqs() -> None:

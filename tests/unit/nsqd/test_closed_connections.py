@@ -112,21 +112,21 @@ def test_client(nsqd: InProcess, name: str, how: str) -> None:
 
 
 def post(path: str, length: str, body: bytes) -> bytes:
-    return f"POST {path}?topic=t HTTP/1.1\r\nHost: a\r\n{length}\r\n\r\n".encode() + body
+    return f"POST {path}?topic=t HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n".encode() + body
 
 
 REQUESTS = {
     "no word": b"",
     "half a head": b"GET /ping HTTP/1.1\r\nX: " + b"x" * 60_000,
     "no request": b"NONSENSE\r\n\r\n",
-    "a question": b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n",
-    "several": b"GET /stats?format=json HTTP/1.1\r\nHost: a\r\n\r\n" * 20,
+    "a question": b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "several": b"GET /stats?format=json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20,
     "a publish": post("/pub", "Content-Length: 1", b"x"),
     "a body cut off": post("/mpub", "Content-Length: 5000000", bytes(4_999_999)),
     "chunks cut off": post("/mpub", "Transfer-Encoding: chunked", b"400000\r\n" + bytes(4_000_000)),
     "lines": post("/mpub", "Content-Length: 100000", b"x\n" * 50_000),
-    "a tail": b"GET /log/tail?topic=t HTTP/1.1\r\nHost: a\r\n\r\n",
-    "a page": b"GET /log/peek?topic=t&from=0 HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a tail": b"GET /log/tail?topic=t HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a page": b"GET /log/peek?topic=t&from=0 HTTP/1.1\r\nHost: localhost\r\n\r\n",
 }
 ANSWERED = ("no request", "a question", "several", "a publish", "lines", "a tail", "a page")
 

@@ -45,6 +45,7 @@ OUR_FLAGS = [
     "max-publish-tokens",
     "max-connections",
     "drain-timeout",
+    "http-host",
     "http-token-file",
     "http-client-ca-file",
     "lookupd-ping-interval",
@@ -111,6 +112,7 @@ CONFIG_DEFAULTS = {
     "max_publish_tokens": 100000,
     "max_connections": 0,
     "drain_timeout": SECOND_NS,
+    "http_host": [],
     "http_token_file": "",
     "http_client_ca_file": "",
 }

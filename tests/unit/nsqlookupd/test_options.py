@@ -21,8 +21,9 @@ NSQ_FLAGS = {
 }
 
 
-def test_all_of_nsqs_flags_are_there_and_two_more() -> None:
-    assert {flag.name for flag in FLAGS} == NSQ_FLAGS | {"log-format", "max-connections"}
+def test_all_of_nsqs_flags_are_there_and_ours() -> None:
+    ours = {"log-format", "http-host", "max-connections"}
+    assert {flag.name for flag in FLAGS} == NSQ_FLAGS | ours
 
 
 def test_defaults_are_nsqs() -> None:

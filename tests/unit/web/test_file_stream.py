@@ -184,6 +184,8 @@ async def test_a_client_that_does_not_read_is_dropped(
     reader, writer = await hasty.connect(b"")
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     writer.write(GET)
+    while not hasty.server.dropped_count:
+        await asyncio.sleep(0.005)
     await hasty.nothing_is_open()
     writer.transport.resume_reading()  # type: ignore[attr-defined]
     with suppress(ConnectionResetError):

@@ -3,9 +3,10 @@
 import pytest
 
 from pumpline.web.head import Head
-from pumpline.web.origins import OwnHosts, is_foreign
+from pumpline.web.hosts import OwnHosts
+from pumpline.web.origins import is_foreign
 
-OWN = OwnHosts("node-7", "nsqd.example")
+OWN = OwnHosts(["node-7", "nsqd.example"])
 
 
 def head(host: str | None, origin: str | None, site: str | None) -> Head:

@@ -12,6 +12,7 @@ from pumpline.nsqd.claim import Claim
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.server import Server
 from tests.kit.daemons import ErrorFrame, Nsqd, Nsqlookupd, RawClient, RawMessage, wait_until
+from tests.kit.wire.open_nsqd import OpenNsqd
 from tests.kit.wire.web import ask
 
 pytestmark = pytest.mark.deviation
@@ -83,7 +84,7 @@ def test_nothing_new_is_delivered_and_requeued_messages_stay(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_an_open_http_connection_is_refused_new_work_too(tmp_path: Path, known: bool) -> None:
-    request = b"POST /pub?topic=%s HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
+    request = b"POST /pub?topic=%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
     with Nsqd(tmp_path / "data", [LONG]) as nsqd:
         client, (message,) = busy_consumer(nsqd, b"a")
         with socket.create_connection(("127.0.0.1", nsqd.http_port), 10) as raw:
@@ -244,17 +245,21 @@ async def test_drain_from_afar_needs_a_token(tmp_path: Path, guarded: bool) -> N
         {"Forwarded": "for=203.0.113.9"},
         {"X-Real-IP": "203.0.113.9"},
         {"Via": "1.1 proxy"},
-        {"Host": "evil.example"},
-        {"Host": "evil.example:4151"},
     ],
     ids=str,
 )
-def test_drain_through_a_proxy_or_under_another_name_is_refused(
-    nsqd: Nsqd, headers: dict[str, str]
-) -> None:
+def test_drain_through_a_proxy_is_refused(nsqd: Nsqd, headers: dict[str, str]) -> None:
     answer = ask(nsqd, "POST", "/drain", headers=headers)
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert not is_draining(nsqd)
+
+
+def test_drain_under_another_name_is_refused(tmp_path: Path) -> None:
+    with OpenNsqd(tmp_path / "data") as nsqd:
+        for host in ("evil.example", "evil.example:4151"):
+            answer = ask(nsqd, "POST", "/drain", headers={"Host": host})
+            assert (answer.status, answer.code) == (403, "FORBIDDEN")
+        assert not is_draining(nsqd)
 
 
 @pytest.mark.parametrize("host", ["localhost", "[::1]:1", "127.0.0.1", socket.gethostname()])

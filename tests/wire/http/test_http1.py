@@ -10,7 +10,8 @@ CLOSE = b"Connection: close\r\n\r\n"
 
 
 def pub(topic: str, *headers: str, version: str = "1.1", body: bytes = b"x") -> bytes:
-    lines = [f"POST /pub?topic={topic} HTTP/{version}", "Host: x", *headers, "Connection: close"]
+    first = f"POST /pub?topic={topic} HTTP/{version}"
+    lines = [first, "Host: localhost", *headers, "Connection: close"]
     return "\r\n".join((*lines, "", "")).encode() + body
 
 
@@ -44,7 +45,7 @@ def test_chunks_in_http_1_0_are_refused(nsqd: Nsqd, topic: str) -> None:
 
 @pytest.mark.parametrize("version", ["0.9", "2.0"])
 def test_other_versions_are_refused(nsqd: Nsqd, version: str) -> None:
-    request = f"GET /ping HTTP/{version}\r\nHost: x\r\n".encode() + CLOSE
+    request = f"GET /ping HTTP/{version}\r\nHost: localhost\r\n".encode() + CLOSE
     assert answer_to(nsqd, request)[0] == 505
 
 
@@ -69,17 +70,17 @@ def test_a_redirect_of_a_post_has_no_body(nsqd: Nsqd, topic: str) -> None:
 
 
 def test_options_of_the_server_itself(nsqd: Nsqd) -> None:
-    assert answer_to(nsqd, b"OPTIONS * HTTP/1.1\r\nHost: x\r\n" + CLOSE) == (200, b"")
+    assert answer_to(nsqd, b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n" + CLOSE) == (200, b"")
 
 
 @pytest.mark.deviation  # the original takes them
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET /ping HTTP/1.1\nHost: x\n\n",
-        b"GET /ping HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n",
-        b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length:\r\n\r\n",
-        b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n"
+        b"GET /ping HTTP/1.1\nHost: localhost\n\n",
+        b"GET /ping HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n",
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length:\r\n\r\n",
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n",
     ],
 )

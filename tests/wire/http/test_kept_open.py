@@ -16,11 +16,11 @@ from tests.kit.wire.web import ask, ask_on, open_connection, read_to_end, send_r
 
 MSG_MAX = 1000
 NSQD_FLAGS = (f"--max-msg-size={MSG_MAX}",)
-LAST = b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+LAST = b"GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 def pub(topic: str, body: bytes, *headers: str) -> bytes:
-    lines = [f"POST /pub?topic={topic} HTTP/1.1", "Host: x", *headers]
+    lines = [f"POST /pub?topic={topic} HTTP/1.1", "Host: localhost", *headers]
     return ("\r\n".join(lines) + f"\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body
 
 
@@ -136,7 +136,7 @@ def nsqd_socket(nsqd: Nsqd) -> socket.socket:
 def mpub(topic: str, messages: list[bytes], token: str = "") -> bytes:
     body = mpub_body(messages)
     target = f"/mpub?topic={topic}&binary=true" + (f"&token={token}" if token else "")
-    head = f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 

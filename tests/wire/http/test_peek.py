@@ -207,7 +207,7 @@ class Tail:
     def __init__(self, nsqd: Nsqd, query: str, headers: str) -> None:
         self.socket = socket.create_connection(("127.0.0.1", nsqd.http_port), IO_TIMEOUT_S)
         # HTTP/1.0: the body comes as it is, and ends with the connection.
-        request = f"GET /log/tail?{query} HTTP/1.0\r\nHost: x\r\n{headers}\r\n"
+        request = f"GET /log/tail?{query} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n"
         self.socket.sendall(request.encode())
         self.file = self.socket.makefile("rb")
         self.head = list(iter(self.file.readline, b"\r\n"))
@@ -270,7 +270,8 @@ def test_a_tail_ends_with_its_topic(nsqd: Nsqd, filled: str) -> None:
 
 def test_a_tail_over_http_1_1_comes_in_chunks(nsqd: Nsqd, filled: str) -> None:
     raw = socket.create_connection(("127.0.0.1", nsqd.http_port), IO_TIMEOUT_S)
-    raw.sendall(f"GET /log/tail?topic={filled}&from=99 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    target = f"/log/tail?topic={filled}&from=99"
+    raw.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     with raw, raw.makefile("rb") as stream:
         head = list(iter(stream.readline, b"\r\n"))
         assert b"Transfer-Encoding: chunked\r\n" in head

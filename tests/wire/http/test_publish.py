@@ -53,7 +53,7 @@ def test_a_body_is_not_decompressed(nsqd: Nsqd, connect: Connect, topic: str) ->
 
 def test_a_client_that_waits_to_be_told_is_told(nsqd: Nsqd, connect: Connect, topic: str) -> None:
     head = (
-        f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        f"POST /pub?topic={topic} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         "Content-Length: 4\r\nExpect: 100-continue\r\n\r\n"
     )
     raw = send_raw(nsqd, head.encode())
@@ -65,7 +65,7 @@ def test_a_client_that_waits_to_be_told_is_told(nsqd: Nsqd, connect: Connect, to
 
 def test_a_client_that_waits_is_told_at_once_if_it_is_too_much(nsqd: Nsqd, topic: str) -> None:
     head = (
-        f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        f"POST /pub?topic={topic} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         f"Content-Length: {MSG_MAX + 1}\r\nExpect: 100-continue\r\n\r\n"
     )
     raw = send_raw(nsqd, head.encode())
@@ -254,7 +254,7 @@ def test_one_line_too_long_and_nothing_is_queued(nsqd: Nsqd, topic: str) -> None
 @pytest.mark.parametrize("path", ["/pub", "/mpub"])
 def test_a_body_that_breaks_off_queues_nothing(nsqd: Nsqd, topic: str, path: str) -> None:
     act(nsqd, "/topic/create", topic=topic)
-    head = f"POST {path}?topic={topic} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+    head = f"POST {path}?topic={topic} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
     raw = send_raw(nsqd, head.encode() + b"half of it\n")
     raw.close()
     assert ask(nsqd, "POST", f"/pub?topic={topic}", b"next").status == 200

@@ -301,8 +301,8 @@ def test_a_connection_serves_many_requests(nsqd: Nsqd, topic: str) -> None:
 
 
 def test_pipelined_requests_are_answered_in_order(nsqd: Nsqd) -> None:
-    ping = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
-    nope = b"GET /nope HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    ping = b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    nope = b"GET /nope HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     answers = read_to_end(send_raw(nsqd, ping * 3 + nope))
     assert re.findall(rb"HTTP/1\.1 (\d+)", answers) == [b"200", b"200", b"200", b"404"]
 
@@ -318,8 +318,8 @@ def test_http_1_0_is_answered_and_closed(nsqd: Nsqd) -> None:
     [
         b"\x16\x03\x01\x02\x00\r\n\r\n",
         b"  V2SUB a b\n\r\n\r\n",
-        b"GET /ping HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /pub HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        b"GET /ping HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /pub HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
     ],
 )
 def test_what_is_no_http_is_refused_and_hurts_nobody(nsqd: Nsqd, head: bytes) -> None:
@@ -330,7 +330,7 @@ def test_what_is_no_http_is_refused_and_hurts_nobody(nsqd: Nsqd, head: bytes) ->
 
 @pytest.mark.deviation  # the original takes a megabyte of headers
 def test_large_heads_are_refused(nsqd: Nsqd) -> None:
-    head = b"GET /ping HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 100_000 + b"\r\n\r\n"
+    head = b"GET /ping HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 100_000 + b"\r\n\r\n"
     answer = read_to_end(send_raw(nsqd, head))
     assert answer.startswith(b"HTTP/1.1 431 "), answer
 

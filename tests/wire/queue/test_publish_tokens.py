@@ -132,9 +132,10 @@ def test_many_at_once_with_one_token_are_one(own_nsqd: Nsqd, flags: tuple[str, .
 
 def test_a_token_on_a_connection_that_publishes_plainly_is_heeded(nsqd: Nsqd, topic: str) -> None:
     """A head that comes again, with its publish token, publishes nothing again."""
-    plain = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx".encode()
+    head = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n"
+    plain = f"{head}x".encode()
     marked = plain.replace(b" HTTP", b"&token=a HTTP")
-    last = marked.replace(b"Host: x", b"Host: x\r\nConnection: close")
+    last = marked.replace(b"Host: localhost", b"Host: localhost\r\nConnection: close")
     raw = send_raw(nsqd, plain + plain + marked + marked + last)
     answers = b""
     while piece := raw.recv(65536):

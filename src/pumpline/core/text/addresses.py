@@ -26,6 +26,15 @@ def join_address(name: object) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def bare_host(host: str) -> str:
+    """The name or address in `<host>[:<port>]`, in lower case, without brackets and a final dot."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    name = host if host.count(":") > 1 else host.partition(":")[0]
+    return name.removesuffix(".")
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address; of a socket, so never a name."""
     address = ip_address(host.partition("%")[0])

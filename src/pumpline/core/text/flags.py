@@ -33,6 +33,7 @@ _INTEGER = re.compile(
     re.ASCII,
 )
 _FLOAT_CHARS = re.compile(r"[0-9a-zA-Z.+-]+", re.ASCII)
+_NO_HOST = re.compile(r"[\s/@?#]")
 _ROW_KEY = "pumpline.flag"
 
 T = TypeVar("T")
@@ -389,6 +390,21 @@ def _coerce_string(value: object) -> str:
     return value
 
 
+def _parse_hosts(text: str) -> list[str]:
+    return _checked_hosts(text.split(","))
+
+
+def _coerce_hosts(value: object) -> list[str]:
+    return _checked_hosts(_coerce_strings(value))
+
+
+def _checked_hosts(names: list[str]) -> list[str]:
+    names = [name.strip() for name in names]
+    if any(not name or _NO_HOST.search(name) for name in names):
+        raise ValueError("not a host name")
+    return names
+
+
 def _coerce_strings(value: object) -> list[str]:
     if isinstance(value, str):
         return value.split(",") if value else []
@@ -415,6 +431,7 @@ FLOAT: Kind[float] = Kind("float", _parse_float, _coerce_float)
 STRING: Kind[str] = Kind("string", str, _coerce_string, _show_string)
 DURATION: Kind[int] = Kind("duration", _parse_duration, _coerce_duration, format_duration)
 STRINGS: Kind[list[str]] = Kind("value", lambda text: [text], _coerce_strings, is_repeatable=True)
+HOSTS: Kind[list[str]] = Kind("name", _parse_hosts, _coerce_hosts, is_repeatable=True)
 FLOATS: Kind[list[float]] = Kind(
     "value",
     lambda text: [_parse_float(each) for each in text.split(",")],

@@ -7,7 +7,7 @@ ours. The address of the socket is not enough: it is that of a proxy, or of a br
 
 from pumpline.core.text.durations import format_duration, parse_duration
 from pumpline.nsqd.broker import Broker
-from pumpline.web.origins import OwnHosts
+from pumpline.web.hosts import OwnHosts
 from pumpline.web.replies import HttpError, Reply, json_reply, plain_reply
 from pumpline.web.request import Request
 

@@ -30,7 +30,7 @@ from pumpline.nsqd.stats.prometheus import Metrics
 from pumpline.nsqd.stats.stats import Selection, Stats, gather
 from pumpline.nsqd.stats.text import text_lines
 from pumpline.web.endpoint import Access, BodyLimit, Endpoint, Handler
-from pumpline.web.origins import OwnHosts
+from pumpline.web.hosts import OwnHosts
 from pumpline.web.pprof import command_line, pprof_index
 from pumpline.web.query import BOOLEANS
 from pumpline.web.replies import Reply, json_reply, plain_reply, text_reply

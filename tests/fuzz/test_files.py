@@ -16,7 +16,8 @@ import pytest
 
 from pumpline.core.messages.batches import LogBatch
 from pumpline.core.messages.crc import crc32
-from pumpline.core.messages.delivery import DeliveryDelta, Pending, restore
+from pumpline.core.messages.deferred import Pending, Pendings
+from pumpline.core.messages.delivery import DeliveryDelta, restore
 from pumpline.log import cursor
 from pumpline.log.cursor import Clocks
 from pumpline.log.directory import Directory, DirectoryError, Manifest, Metadata
@@ -184,7 +185,7 @@ def a_journal(rng: random.Random) -> DeliveryDelta:
         Pending(rng.randint(low, low + 200), rng.randint(0, 70_000) & 0xFFFF, rng.choice((0, 5)))
         for _ in range(rng.randint(0, 5))
     ]
-    return DeliveryDelta(low, following, spans, pending)
+    return DeliveryDelta(low, following, spans, Pendings.of(pending))
 
 
 def same_until(first: bytes, second: bytes) -> int:
@@ -200,7 +201,7 @@ def test_damaged_cursor_keeps_the_records_before_the_damage(rounds: Rounds) -> N
         data = b"".join(records)
         damaged = mutated(rng, data)
         with within(LIMIT_S):
-            decoded, used = cursor.decode(damaged, Clocks(0, WALL_AHEAD_NS), delay_max_ns=1 << 62)
+            decoded, used = cursor.decode(damaged, Clocks(0, WALL_AHEAD_NS))
             restore(decoded)
         assert used <= len(damaged)
         ends = itertools.accumulate(map(len, records))
@@ -217,9 +218,7 @@ def test_cursor_record_whose_crc_fits_by_chance_is_no_trap(rounds: Rounds) -> No
         checked = payload[: max(length - 4, 0)]
         data = length.to_bytes(4) + crc32(checked).to_bytes(4) + payload
         with within(LIMIT_S):
-            cursor.decode(
-                data + bytes(rng.randint(0, 40)), Clocks(0, WALL_AHEAD_NS), delay_max_ns=1 << 62
-            )
+            cursor.decode(data + bytes(rng.randint(0, 40)), Clocks(0, WALL_AHEAD_NS))
 
     rounds(play)
 

@@ -348,8 +348,10 @@ class DeliveryMachine(RuleBasedStateMachine):
             elif message.place is Place.READY:
                 # Woken or not by the time of the delta, its due time is over.
                 assert offset in ready or deferred[offset] <= self.written_ns
-            if offset in ready or offset in deferred:
+            if offset in ready:
                 assert found.attempts.get(offset, 1) == message.deliveries
+            if offset in deferred:
+                assert found.deferred({offset})[offset].attempts == message.deliveries
         fresh = sum(m.place is Place.FRESH for m in self.written.values())
         assert found.waiting(self.written_end) == len(ready) + fresh
 
@@ -406,7 +408,7 @@ def _behind(state: Delivery) -> list[int]:
 
 def _deferred(state: Delivery) -> dict[int, int]:
     """Offset -> due time."""
-    return {o: due_ns for due_ns, start, end in state._deferred for o in range(start, end)}
+    return {o: each.due_ns for o, each in state.deferred(set(range(state.high))).items()}
 
 
 TestDelivery = DeliveryMachine.TestCase

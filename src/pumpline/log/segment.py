@@ -1,8 +1,8 @@
 """A segment: one file of batches, `<first offset, 20 digits>.log`.
 
 A segment knows its size and, for what this process wrote or checked, a sparse index from offset to
-file position: one point for every INDEX_STRIDE_BYTES, so at most 1,600 points for 100 MiB. What was
-there when the process started and was not checked since is `unchecked_bytes` long.
+file position: one point for every INDEX_STRIDE_BYTES, so at most 6,400 points (100 kB) for 100 MiB.
+What was there when the process started and was not checked since is `unchecked_bytes` long.
 
 Threads read the index while the event loop adds to it; they may miss its newest point.
 """
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pumpline.core.messages.batches import HEADER_BYTES, LogBatch
 
-INDEX_STRIDE_BYTES = 64 * 1024
+INDEX_STRIDE_BYTES = 16 * 1024
 SUFFIX = ".log"
 OFFSET_END = 1 << 63  # above every offset
 

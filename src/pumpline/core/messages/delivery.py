@@ -21,27 +21,22 @@ What consumers finish is added to `answered` as it comes, and counted as finishe
 tick, or as soon as anybody asks what is finished (`settle`).
 
 Attempts are kept only where they differ from the rule "delivered once": 0 for what was deferred
-at publish, n after n deliveries. `take_delta` gives what changed since it was last called, which
-is all a checkpoint has to write.
+at publish, n after n deliveries; those of deferred messages with their due times. `take_delta`
+gives what changed since it was last called, which is all a checkpoint has to write.
 """
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
-from heapq import heappop, heappush
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
+from pumpline.core.messages.deferred import Deferred, Pending, Pendings, flat_of
 from pumpline.core.messages.finished import Finished
 from pumpline.core.messages.leases import NEVER_NS
 from pumpline.core.messages.spans import Span, gaps, joined, length, outside
 
-
-class Pending(NamedTuple):
-    """An unfinished offset whose attempts or due time differ from the rule."""
-
-    offset: int
-    attempts: int
-    due_ns: int  # 0: no longer deferred
+WAKE_MAX = 5000  # messages at once: 3 ms
 
 
 class DeliveryDelta(NamedTuple):
@@ -49,21 +44,21 @@ class DeliveryDelta(NamedTuple):
 
     low: int
     next: int
-    finished: list[Span]
-    pending: list[Pending]
+    finished: list[Span]  # of a snapshot: in no order
+    pending: Pendings
 
 
 class Delivery:
     __slots__ = (
         "_changed",
         "_deferred",
+        "_deferred_since",
         "_finished",
         "_finished_since",
         "answered",
         "attempts",
         "behind",
         "behind_count",
-        "deferred_count",
         "next",
         "on_settled",
         "ready",
@@ -81,9 +76,10 @@ class Delivery:
         self.behind_count = 0
         self.skips: deque[Span] = deque()  # spans above `next` to step over, in order, apart
         self.attempts: dict[int, int] = {}
-        self.deferred_count = 0
-        self._deferred: list[tuple[int, int, int]] = []  # heap of (due, start, end)
-        self._changed: dict[int, int] = {}  # offset -> due time, since the last delta
+        self._deferred = Deferred()
+        # Since the last delta. What is in `_changed` was deferred before, if it is in both.
+        self._deferred_since = array("q")
+        self._changed: dict[int, None] = {}
         self._finished_since: list[Span] = []
 
     @property
@@ -91,6 +87,10 @@ class Delivery:
         if self.answered:
             self.settle()
         return self._finished
+
+    @property
+    def deferred_count(self) -> int:
+        return self._deferred.count
 
     @property
     def low(self) -> int:
@@ -174,7 +174,7 @@ class Delivery:
     def redelivered(self, offsets: Sequence[int], attempts: Iterable[int]) -> None:
         """Offsets taken from `ready` are leased; this was which attempt of each."""
         self.attempts.update(zip(offsets, attempts, strict=False))
-        self._changed.update(dict.fromkeys(offsets, 0))
+        self._changed.update(dict.fromkeys(offsets))
 
     def finish(self, spans: Iterable[Span]) -> None:
         """Spans of leased offsets are done with; the caller removed the leases."""
@@ -195,26 +195,22 @@ class Delivery:
         """A leased offset, or one taken from `ready`, goes elsewhere: finished when it is there,
         ready again if a restart comes first."""
         self.attempts.setdefault(offset, 1)
-        self._changed[offset] = 0
+        self._changed[offset] = None
 
     def defer(self, start: int, end: int, due_ns: int) -> None:
         """Leased offsets are to go out again at `due_ns`."""
-        attempts = self.attempts
         span = range(start, end)
-        for offset in span:
-            if offset not in attempts:
-                attempts[offset] = 1
-        self._changed.update(dict.fromkeys(span, due_ns))
-        self._defer_span(start, end, due_ns)
+        attempts = [self.attempts.pop(offset, 1) for offset in span]
+        if self._changed:
+            for offset in span:
+                self._changed.pop(offset, None)
+        self._defer(due_ns, span, attempts)
 
     def defer_fresh(self, end: int, due_ns: int) -> None:
         """[next, end) was published with a delay and is not delivered before `due_ns`."""
         start = self.next
         self.advance(end)
-        span = range(start, end)
-        self.attempts.update(dict.fromkeys(span, 0))
-        self._changed.update(dict.fromkeys(span, due_ns))
-        self._defer_span(start, end, due_ns)
+        self._defer(due_ns, range(start, end), [0] * (end - start))
 
     def defer_ahead(self, start: int, end: int, due_ns: int) -> None:
         """[start, end), published with a delay, is `high` or above: know of it already."""
@@ -222,35 +218,25 @@ class Delivery:
         if self.next >= start:
             self.defer_fresh(end, due_ns)
             return
-        span = range(start, end)
-        self.attempts.update(dict.fromkeys(span, 0))
-        self._changed.update(dict.fromkeys(span, due_ns))
         touches = bool(self.skips) and self.skips[-1][1] == start
         self.skips.append((self.skips.pop()[0] if touches else start, end))
-        self._defer_span(start, end, due_ns)
+        self._defer(due_ns, range(start, end), [0] * (end - start))
 
     def next_due_ns(self) -> int:
-        return self._deferred[0][0] if self._deferred else NEVER_NS
+        return self._deferred.next_due_ns()
 
-    def due_times(self, offsets: Set[int]) -> dict[int, int]:
-        """Those of `offsets` that are deferred, and until when."""
-        return {
-            offset: due_ns
-            for due_ns, start, end in self._deferred
-            for offset in (range(start, end) if end - start < len(offsets) else offsets)
-            if start <= offset < end and offset in offsets
-        }
+    def deferred(self, offsets: Set[int]) -> dict[int, Pending]:
+        """Those of `offsets` that are deferred."""
+        return self._deferred.find(offsets)
 
     def wake(self, now_ns: int, after: int = 0) -> int:
-        """Deferred messages that are due come back, to go out once what is fresh below `after` has;
-        returns how many."""
-        woken = 0
-        while self._deferred and self._deferred[0][0] <= now_ns:
-            _, start, end = heappop(self._deferred)
-            self._line_up(range(start, end), after)
-            woken += end - start
-        self.deferred_count -= woken
-        return woken
+        """Deferred messages that are due, up to WAKE_MAX of them, come back, to go out once what is
+        fresh below `after` has; returns how many."""
+        offsets, attempts = self._deferred.take(now_ns, WAKE_MAX)
+        self.attempts.update(zip(offsets, attempts, strict=True))
+        if offsets:
+            self._line_up(offsets, after)
+        return len(offsets)
 
     def skip(self, start: int, end: int) -> int:
         """What of [start, end) the channel has not seen yet is not for it: emptied, retired.
@@ -291,14 +277,10 @@ class Delivery:
             fresh_end = min(stop, start + count - dropped)
             dropped += fresh_end - start
         self.skip(self.next, fresh_end)
-        while dropped < count and self._deferred:
-            due_ns, start, stop = heappop(self._deferred)
-            middle = min(stop, start + count - dropped)
-            if middle < stop:
-                heappush(self._deferred, (due_ns, middle, stop))
-            self.deferred_count -= middle - start
-            self.finish([(start, middle)])
-            dropped += middle - start
+        if dropped < count and self._deferred.count:
+            offsets, _ = self._deferred.take(NEVER_NS, count - dropped)
+            self.finish(joined((offset, offset + 1) for offset in offsets))
+            dropped += len(offsets)
         return dropped
 
     def seek(self, offset: int) -> None:
@@ -310,11 +292,9 @@ class Delivery:
         self.behind.clear()
         self.behind_count = 0
         self.skips.clear()
-        self._deferred.clear()
-        self.deferred_count = 0
+        self._deferred = Deferred()
         self.attempts.clear()
-        self._changed.clear()
-        self._finished_since.clear()
+        self.forget_changes()
         self.answered.clear()
         self._finished = Finished(offset)
         self.next = offset
@@ -323,28 +303,28 @@ class Delivery:
         """What changed since the last call."""
         low = self.low  # which settles
         finished = [span for span in self._finished_since if span[1] > low]
-        pending = self._pending(self._changed)
-        self._finished_since = []
-        self._changed = {}
+        attempts = self.attempts
+        changed = {o: attempts[o] for o in self._changed if o in attempts}
+        pending = Pendings(self._deferred_since, changed)
+        self._start_delta()
         return DeliveryDelta(low, self.next, finished, pending)
 
     def snapshot(self) -> DeliveryDelta:
         """The whole state; what is leased now is ready in it. Starts a new delta."""
         self.settle()
-        self._finished_since = []
-        self._changed = {}
-        due_ns = dict.fromkeys(self.attempts, 0)
-        due_ns.update((o, due) for due, start, end in self._deferred for o in range(start, end))
-        return DeliveryDelta(self.low, self.next, self.finished.spans(), self._pending(due_ns))
+        self._start_delta()
+        pending = Pendings(self._deferred.copy(), self.attempts.copy())
+        return DeliveryDelta(self.low, self.next, self.finished.unordered(), pending)
 
     def forget_changes(self) -> None:
         """Forget what changed: this state is never written."""
-        self._finished_since.clear()
-        self._changed.clear()
+        if self._finished_since or self._changed or self._deferred_since:
+            self._start_delta()
 
-    def _pending(self, due_ns: dict[int, int]) -> list[Pending]:
-        attempts = self.attempts
-        return [Pending(o, attempts[o], due) for o, due in due_ns.items() if o in attempts]
+    def _start_delta(self) -> None:
+        self._finished_since = []
+        self._changed = {}
+        self._deferred_since = array("q")
 
     def _line_up(self, offsets: Sequence[int], after: int) -> None:
         """Put offsets that come back behind what is fresh below `after`, and what came before."""
@@ -359,9 +339,10 @@ class Delivery:
             self.behind.append((after, list(offsets)))
         self.behind_count += len(offsets)
 
-    def _defer_span(self, start: int, end: int, due_ns: int) -> None:
-        heappush(self._deferred, (due_ns, start, end))
-        self.deferred_count += end - start
+    def _defer(self, due_ns: int, offsets: Sequence[int], attempts: Sequence[int]) -> None:
+        flat = flat_of(due_ns, offsets, attempts)
+        self._deferred.add(flat, due_ns)
+        self._deferred_since.extend(flat)
 
     def _step_over(self, spans: list[Span]) -> None:
         self.skips = deque(joined([*self.skips, *spans], self.next))
@@ -381,26 +362,29 @@ def restore(deltas: Iterable[DeliveryDelta], gone: Iterable[Span] = ()) -> Deliv
     `gone` is finished: the log does not have it any more."""
     low = after = 0
     spans = list(gone)
-    pending: dict[int, Pending] = {}
+    pending = array("q")
     for delta in deltas:
         low = max(low, delta.low)
         after = max(after, delta.next)
         spans += delta.finished
-        pending.update((item.offset, item) for item in delta.pending)
+        pending.extend(delta.pending.flat())
+    places = dict(zip(pending[1::3], range(0, len(pending), 3), strict=True))  # the last counts
     state = Delivery(low)
     for start, end in joined(spans, low):
         state.finished.add(start, end)
     state.next = max(after, state.low)
-    ahead = outside(sorted(o for o in pending if o >= state.next), state.finished.spans())
+    ahead = outside(sorted(o for o in places if o >= state.next), state.finished.spans())
     skips = [span for span in state.finished.spans() if span[1] > state.next]
     state.skips.extend(joined(skips + [(o, o + 1) for o in ahead], state.next))
     behind = state.finished.gaps(state.low, state.next)
-    for offset in [*(o for start, end in behind for o in range(start, end)), *ahead]:
-        item = pending.get(offset)
-        if item is not None:
-            state.attempts[offset] = item.attempts
-        if item is not None and item.due_ns:
-            state._defer_span(offset, offset + 1, item.due_ns)
+    unfinished = chain.from_iterable(range(start, end) for start, end in behind)
+    for offset in chain(unfinished, ahead):
+        at = places.get(offset)
+        if at is None:
+            state.ready.append(offset)
+        elif pending[at]:
+            state._deferred.add(pending[at : at + 3], pending[at])
         else:
+            state.attempts[offset] = pending[at + 2]
             state.ready.append(offset)
     return state

@@ -168,22 +168,24 @@ def _states(channel: Channel, messages: list[LoggedMessage]) -> dict[int, Messag
     """The states of messages in a channel, by offset."""
     delivery = channel.delivery
     offsets = {message.offset for message in messages}
-    due_ns = channel.due_dates(offsets)
+    deferred = channel.deferred(offsets)
     in_flight: set[int] = set()
     for consumer in channel.consumers:
         in_flight |= offsets & consumer.leases.deadlines.keys()
     states: dict[int, MessageState] = {}
     for message in messages:
         offset = message.offset
-        if offset in due_ns:
-            state = DEFERRED
-        elif offset in in_flight:
+        due = deferred.get(offset)
+        if due is not None:
+            states[offset] = MessageState(DEFERRED, due.attempts, due.due_ns)
+            continue
+        if offset in in_flight:
             state = IN_FLIGHT
         else:
             state = REQUEUED if offset < delivery.next else WAITING
         default = 0 if offset >= delivery.next else 1
         attempts = delivery.attempts.get(offset, default)
-        states[offset] = MessageState(state, attempts, due_ns.get(offset, 0))
+        states[offset] = MessageState(state, attempts, 0)
     return states
 
 

@@ -9,7 +9,7 @@ without channels is what it keeps for its first one. Ephemeral channels have a b
   messages that are not in flight; they are counted.
 
 Messages are counted exactly; bytes are taken from the index of the segments, which has a point for
-every 64 KiB, and between points as if all messages were of a size.
+every 16 KiB, and between points as if all messages were of a size.
 """
 
 from typing import TYPE_CHECKING

@@ -107,7 +107,7 @@ class Tick:
         if not self._scheduled:
             return self._steady_clock()
         if not self._steady_ns:
-            self._steady_ns = self._steady_clock()
+            self._set_clocks()
         return self._steady_ns
 
     @property
@@ -115,9 +115,14 @@ class Tick:
         """Nanoseconds since 1970; once a tick is scheduled, the same until it has run."""
         if not self._scheduled:
             return self._wall_clock()
-        if not self._wall_ns:
-            self._wall_ns = self._wall_clock()
+        if not self._steady_ns:
+            self._set_clocks()
         return self._wall_ns
+
+    def _set_clocks(self) -> None:
+        """Both at one moment: `steady_of` would give times too early by what lies between."""
+        self._steady_ns = self._steady_clock()
+        self._wall_ns = self._wall_clock()
 
     def read_clocks(self) -> Clocks:
         """Both clocks as they are now, also during a tick."""

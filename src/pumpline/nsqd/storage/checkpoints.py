@@ -6,8 +6,9 @@ The thread may be late: while it is, a channel can be deleted, made again under 
 written for the last time by a stop. So every write is done under one lock, and not done at all if
 its channel is deleted or a newer snapshot is in the file already.
 
-The event loop encodes what the thread writes. With many channels it does so in slices of a few
-milliseconds, one checkpoint after another: those that wait longest come first.
+The event loop takes the changes, or a copy of the state; the thread encodes and writes them. With
+many channels the loop does so in slices of a few milliseconds, one checkpoint after another: those
+that wait longest come first.
 """
 
 import logging
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from pumpline.core.messages.delivery import Delivery
+from pumpline.core.messages.delivery import Delivery, DeliveryDelta
 from pumpline.log import cursor
 from pumpline.log.cursor import Clocks, CursorFile
 from pumpline.log.scheduling import Later, Offload
@@ -46,10 +47,14 @@ class Checkpointed(Protocol):
 class _Write(NamedTuple):
     channel: Checkpointed
     file: CursorFile
-    data: bytes
+    state: DeliveryDelta
+    now: Clocks
     snapshot: bool
     number: int  # counts the writes of a file
     since_s: float  # when the oldest change in it was made
+
+    def write(self) -> None:
+        cursor.write(self.file.path, cursor.encode(self.state, self.now), snapshot=self.snapshot)
 
 
 class Checkpoints:
@@ -103,8 +108,7 @@ class Checkpoints:
 
     def write_first(self, channel: Checkpointed, file: CursorFile) -> None:
         """Write a new channel's cursor at once: it must not miss messages after a crash."""
-        write = self._snapshot(channel, file, self._clock_s())
-        cursor.write(file.path, write.data, snapshot=True)
+        self._take(channel, file, self._clock_s()).write()
 
     def forget(self, channel: Checkpointed) -> None:
         """The channel is to be deleted: delete its cursor. OSError when it cannot be; nothing is
@@ -155,7 +159,7 @@ class Checkpoints:
                 if write.channel.deleted or write.number < write.file.written:
                     continue
                 try:
-                    cursor.write(write.file.path, write.data, snapshot=write.snapshot)
+                    write.write()
                     write.file.written = write.number
                 except OSError as error:
                     failed.append((write, error))
@@ -171,22 +175,16 @@ class Checkpoints:
             file = channel.cursor_file
             if file is None or channel.deleted:
                 continue
-            if file.wants_snapshot:
-                writes.append(self._snapshot(channel, file, since_s))
-            else:
-                delta = channel.delivery.take_delta()
-                data = cursor.encode(delta, self._clocks())
-                number = file.note_change(data)
-                writes.append(
-                    _Write(channel, file, data, snapshot=False, number=number, since_s=since_s)
-                )
+            writes.append(self._take(channel, file, since_s))
         return writes
 
-    def _snapshot(self, channel: Checkpointed, file: CursorFile, since_s: float) -> _Write:
-        state = channel.delivery.snapshot()
-        data = cursor.encode(state, self._clocks())
-        number = file.note_snapshot(data)
-        return _Write(channel, file, data, snapshot=True, number=number, since_s=since_s)
+    def _take(self, channel: Checkpointed, file: CursorFile, since_s: float) -> _Write:
+        snapshot = file.wants_snapshot
+        delivery = channel.delivery
+        state = delivery.snapshot() if snapshot else delivery.take_delta()
+        size_bytes = cursor.encoded_bytes(state)
+        number = file.note_snapshot(size_bytes) if snapshot else file.note_change(size_bytes)
+        return _Write(channel, file, state, self._clocks(), snapshot, number, since_s)
 
     def _settle(self, failed: list[tuple[_Write, OSError]]) -> None:
         """Let failed writes be followed by a snapshot."""

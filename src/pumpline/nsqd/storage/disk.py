@@ -46,7 +46,6 @@ class Disk:
         self.make_room: Callable[[], bool] = lambda: False  # delete consumed history
         self.offload = offload
         self.later = later
-        self.delay_max_ns = options.max_req_timeout_ns  # of a message
         self.health = DiskHealth(directory.path, offload=offload_fsync, later=later)
         self.checkpoints = Checkpoints(offload=offload_checkpoint, later=later, clocks=clocks)
         self.fsyncs = Fsyncs(

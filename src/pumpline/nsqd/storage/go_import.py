@@ -34,7 +34,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from pumpline.core.messages.batches import FULL_BYTES, Builder
-from pumpline.core.messages.delivery import Delivery, DeliveryDelta, Pending
+from pumpline.core.messages.deferred import Pending, Pendings
+from pumpline.core.messages.delivery import Delivery, DeliveryDelta
 from pumpline.core.messages.frame import encode_message
 from pumpline.core.messages.spans import length
 from pumpline.core.text.names import is_ephemeral, is_valid_name
@@ -370,5 +371,5 @@ def _delta(state: Delivery, begin: int, span: ImportedSpan, channels_end: int) -
         snapshot.low,
         span.start + len(span.attempts),
         snapshot.finished,
-        [*snapshot.pending, *never, *back],
+        Pendings.of([*snapshot.pending, *never, *back]),
     )

@@ -174,7 +174,7 @@ def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:
         data = disk.directory.read_cursor(topic, name)
     except FileNotFoundError:
         return StoredCursor(Delivery(log.first), 0)
-    deltas, used = cursor.decode(data, disk.clocks(), delay_max_ns=disk.delay_max_ns)
+    deltas, used = cursor.decode(data, disk.clocks())
     if used < len(data):
         _LOG.warning(
             "CHANNEL(%s:%s): ignored %d bytes at the end of the cursor",

@@ -133,7 +133,7 @@ def test_a_journal_says_only_what_changed() -> None:
     state.take_delta()
     state.finish([(5, 6)])
     delta = state.take_delta()
-    assert (delta.low, delta.next, delta.finished, delta.pending) == (0, 6, [(5, 6)], [])
+    assert (delta.low, delta.next, delta.finished, len(delta.pending)) == (0, 6, [(5, 6)], 0)
 
 
 def test_changes_nobody_will_ask_for_can_be_forgotten() -> None:
@@ -143,7 +143,7 @@ def test_changes_nobody_will_ask_for_can_be_forgotten() -> None:
     state.requeue([4])
     state.forget_changes()
     delta = state.take_delta()
-    assert (delta.finished, delta.pending) == ([], [])
+    assert (delta.finished, len(delta.pending)) == ([], 0)
     assert list(state.ready) == [4]
 
 

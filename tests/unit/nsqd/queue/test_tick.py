@@ -155,3 +155,22 @@ def test_the_clocks_stand_still_from_the_first_reading_until_the_tick_has_run(
     assert calls == ["commit a", "True True"]
     assert tick.steady_ns > steady_ns
     assert tick.wall_ns > wall_ns
+
+
+def test_a_date_is_not_early_though_work_lies_between_two_looks_at_the_clocks() -> None:
+    passed_ns = 0
+    soon: list[Callable[[], None]] = []
+
+    def later(delay_s: float, callback: Callable[[], None]) -> NoReturn:
+        raise AssertionError("a tick sets no timers")
+
+    tick = Tick(
+        soon.append,
+        later=later,
+        steady_clock=lambda: 5_000 + passed_ns,
+        wall_clock=lambda: 90_000 + passed_ns,
+    )
+    tick.publish()
+    assert tick.steady_ns == 5_000
+    passed_ns = 300
+    assert tick.steady_of(91_000, delay_ns=10_000) == 6_000

@@ -10,7 +10,7 @@ from pumpline.log import cursor
 from pumpline.log.cursor import Clocks
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.storage import checkpoints as checkpoints_module
-from tests.kit.fake_broker import FakeBroker
+from tests.kit.fake_broker import NS_PER_S, FakeBroker
 
 
 @pytest.fixture
@@ -24,14 +24,14 @@ def channel(broker: FakeBroker) -> Channel:
 def written(broker: FakeBroker, channel: Channel) -> Delivery:
     """The state that a restart would find."""
     data = broker.disk.directory.read_cursor("t", channel.name)
-    deltas, used = cursor.decode(data, broker.tick.read_clocks(), delay_max_ns=1 << 62)
+    deltas, used = cursor.decode(data, broker.tick.read_clocks())
     assert used == len(data)
     return restore(deltas)
 
 
 def records(broker: FakeBroker, channel: Channel) -> int:
     data = broker.disk.directory.read_cursor("t", channel.name)
-    return len(cursor.decode(data, Clocks(0, 0), delay_max_ns=1 << 62)[0])
+    return len(cursor.decode(data, Clocks(0, 0))[0])
 
 
 def test_a_new_channel_has_a_cursor_before_anybody_is_told(broker: FakeBroker) -> None:
@@ -314,3 +314,25 @@ def test_a_full_disk_is_not_tried_without_a_pause(
         broker.threads.run()
         broker.advance(0.09)
         assert broker.threads.run() == 0
+
+
+def test_the_event_loop_does_not_encode_what_is_deferred(broker: FakeBroker) -> None:
+    """A snapshot of many deferred messages is a copy of arrays on the event loop; the rest is for
+    the thread."""
+    topic = broker.topic("many")
+    channel = topic.ensure_channel("c")
+    count = 3000
+    for number in range(count):
+        topic.publishing.add(b"x", 0, 1, delay_ns=NS_PER_S * (1 + number))
+    broker.run()
+    file = channel.cursor_file
+    assert file is not None
+    file.note_failure()
+    before = broker.disk.directory.read_cursor("many", "c")
+    broker.advance(0.1)
+    assert broker.disk.directory.read_cursor("many", "c") == before
+    broker.threads.run()
+    data = broker.disk.directory.read_cursor("many", "c")
+    [state], _ = cursor.decode(data, broker.tick.read_clocks())
+    assert len(state.pending) == count
+    assert restore([state]).deferred_count == count

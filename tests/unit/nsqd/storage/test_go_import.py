@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pumpline.core.messages.batches import read_batch
+from pumpline.core.messages.deferred import Pendings
 from pumpline.core.messages.delivery import DeliveryDelta
 from pumpline.log import cursor
 from pumpline.log.cursor import Clocks
@@ -452,7 +453,7 @@ def test_a_crash_before_the_first_write_costs_no_earlier_message(
     example = tmp_path / "example"
     write_queue(example, "t:a", stored("a1"))
     start(example)
-    ahead = cursor.encode(DeliveryDelta(0, 100, [(1, 100)], []), Clocks(0, 0))
+    ahead = cursor.encode(DeliveryDelta(0, 100, [(1, 100)], Pendings.of([])), Clocks(0, 0))
     (example / "topics/t/a.cursor").write_bytes(ahead)
     write_queue(example, "t:a", stored("a2"))
     path = crash_once(example, faults, filled=False)

@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNELS := src/pumpline/core/messages/_kernels
+# Found by the shell, when there is a Python.
+BUILT = $(KERNELS)$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
 JS := tests/interop/js
 GO := tests/interop/go
 UI_JS := tests/ui/js
@@ -30,7 +32,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help demo docs generated interop-go test test-e2e test-original test-fast check coverage bench bench-spark fuzz screenshots java interop-js ui-js clean
 
 help: ## list these targets
-	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer)"
+	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer), and VENV=<directory>"
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## see it work on this machine
@@ -150,11 +152,11 @@ $(INSTALLED): pyproject.toml setup.py $(wildcard $(KERNELS).pyx)
 	       echo "(Debian and Ubuntu: apt install gcc python3-dev), then run make clean and make again."; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) \
 	  || { echo "No virtual environment could be made (Debian and Ubuntu: apt install python3-venv)."; exit 1; }
-	@rm -f $(KERNELS)*.so
+	@rm -f $(BUILT) # those of this Python alone: another VENV may have its own
 	@# Python 3.11 brings pip 23.2, which takes 86 s for what pip 26 does in 58.
 	@$(PIP) --upgrade pip setuptools cython || true
 	@$(BESIDE) packages kernels
-	@ls $(KERNELS)*.so >/dev/null 2>&1 || echo "kernels: plain Python (the compiled ones were not built)"
+	@ls $(BUILT) >/dev/null 2>&1 || echo "kernels: plain Python (the compiled ones were not built)"
 	@touch $@
 
 # pip waits for the network much of the time, so the compiler works meanwhile.

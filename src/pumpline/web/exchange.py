@@ -101,7 +101,8 @@ class Exchange(Request):
     def discard(self) -> None:
         """It will not be answered."""
         self.release()
-        answer = self.answer
+        # A coroutine refers to the exchange, and since Python 3.12 one that never ran keeps it.
+        answer, self.answer = self.answer, None
         if isinstance(answer, Reply):
             if answer.stream is not None:
                 answer.stream.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 
 import pytest
@@ -175,15 +175,16 @@ async def test_a_redirect_is_followed(status: int, method: bytes) -> None:
 
 async def test_redirects_without_end_are_told() -> None:
     async with serving(b"HTTP/1.1 302 X\r\nLocation: /\r\nContent-Length: 0\r\n\r\n") as server:
-        with pytest.raises(NoHttpAnswer, match="more than 10 times"):
-            await post(client(), server.url)
+        with closing(client()) as asking, pytest.raises(NoHttpAnswer, match="more than 10 times"):
+            await post(asking, server.url)
 
 
 async def test_a_name_and_a_password_in_the_url_are_sent_but_not_over_a_header_given() -> None:
     async with serving(OK) as server:
         url = server.url.with_user("u").with_password("p:%")
-        await post(client(), url)
-        await post(client(Authorization="Bearer z"), url)
+        for asking in (client(), client(Authorization="Bearer z")):
+            with closing(asking):
+                await post(asking, url)
         assert b"\r\nAuthorization: Basic dTpwOiU=\r\n" in server.asked[0]
         assert server.asked[1].count(b"Authorization") == 1
         assert b"\r\nAuthorization: Bearer z\r\n" in server.asked[1]

@@ -56,7 +56,7 @@ NOT_THERE = ("and must have", "is gone", "did not come", "are not synced", "are 
 FAULTS = {
     "what comes back goes before what is ready": Fault(
         Channel,
-        "_last_in_line",
+        "_ready_queue_end",
         property(lambda channel: 0),
         14,
         ("was ready before it came back",),

@@ -1,8 +1,8 @@
-"""A channel: a cursor into its topic's log, and the consumers that share what it passes.
+"""A channel: a cursor into its topic's log, and its consumers.
 
-`share` is the channel's part of a tick; `queue.dealing` decides who gets what. Here is what
-consumers say of their messages (FIN, REQ, TOUCH), what happens when they say nothing, and what
-operators do.
+`dispatch` is the channel's part of a tick; `queue.dispatcher` decides which consumer gets which
+messages. This module carries out what consumers say of their messages (FIN, REQ, TOUCH), requeues
+messages that time out, and has the operations of an operator.
 Knows the delivery state and the clock; must not know sockets.
 """
 
@@ -23,7 +23,7 @@ from pumpline.nsqd.queue.consumer import (
     ChannelError,
 )
 from pumpline.nsqd.queue.dead_letters import DeadLetters
-from pumpline.nsqd.queue.dealing import Dealing
+from pumpline.nsqd.queue.dispatcher import Dispatcher
 from pumpline.nsqd.queue.expiry import Expiry
 from pumpline.nsqd.queue.latency import Latency, new_latency
 from pumpline.nsqd.queue.tick import TimerHandle
@@ -70,11 +70,11 @@ class Channel:
         self.latency: Latency | None = new_latency(topic.options)  # none: not configured
         self._counted_from = topic.pumped
         self.delivered_until = topic.pumped  # what lies above is new
-        self.dealing = Dealing(self)
-        self._line = self.dealing.line
-        self._line_max = max(topic.options.mem_queue_size, 1)
+        self.dispatcher = Dispatcher(self)
+        self._ready_consumers = self.dispatcher.ready_consumers
+        self._ready_queue_max = max(topic.options.mem_queue_size, 1)
         self._tick = topic.tick
-        self._announced = False  # `share` will be called in this tick
+        self._announced = False  # `dispatch` will be called in this tick
         self._timer: TimerHandle | None = None
         self.timer_ns = NEVER_NS  # when it is due
         self._rests_until_ns = 0  # no deferred message is woken before
@@ -90,9 +90,9 @@ class Channel:
         return sum(len(consumer.leases) for consumer in self.consumers)
 
     @property
-    def has_takers(self) -> bool:
-        """Whether `share` has anything to do when more messages come."""
-        return bool(self._line) or self.ephemeral
+    def has_ready_consumers(self) -> bool:
+        """Whether `dispatch` has anything to do when more messages come."""
+        return bool(self._ready_consumers) or self.ephemeral
 
     @property
     def may_wait(self) -> bool:
@@ -107,13 +107,13 @@ class Channel:
 
     @property
     def topology_aware(self) -> bool:
-        return isinstance(self._line, Tiers)
+        return isinstance(self._ready_consumers, Tiers)
 
     @property
     def delivered(self) -> Delivered | None:
         """Deliveries by how near their consumers were; none without topology-aware delivery."""
-        line = self._line
-        return line.delivered(self.consumers) if isinstance(line, Tiers) else None
+        ready = self._ready_consumers
+        return ready.delivered(self.consumers) if isinstance(ready, Tiers) else None
 
     def deferred(self, offsets: Set[int]) -> dict[int, Pending]:
         """Those of `offsets` that are deferred, until when in ns since 1970."""
@@ -134,11 +134,11 @@ class Channel:
         del self.consumers[consumer]
         consumer.rdy = 0
         if consumer.queued:
-            self._line.remove(consumer)
+            self._ready_consumers.remove(consumer)
             consumer.queued = False
         self.topic.follow()
-        if isinstance(self._line, Tiers):
-            self._line.note_gone(consumer)
+        if isinstance(self._ready_consumers, Tiers):
+            self._ready_consumers.note_gone(consumer)
         if self.exiting:
             return
         self._take_back(consumer.leases.clear())
@@ -148,17 +148,17 @@ class Channel:
             self.topic.delete_channel(self.name)
 
     def offer(self, consumer: ChannelConsumer) -> None:
-        """Put the consumer in line if it has credit."""
+        """Queue the consumer for messages if it has credit."""
         if not consumer.queued and consumer.credit > 0:
             consumer.queued = True
-            self._line.append(consumer)
+            self._ready_consumers.append(consumer)
         self.announce()
 
     def announce(self) -> None:
-        """Schedule `share` if there are messages and consumers with credit."""
-        if self._line and not self.paused and self._has_messages:
+        """Schedule `dispatch` if there are messages and consumers with credit."""
+        if self._ready_consumers and not self.paused and self._has_messages:
             self._announced = True
-            self._tick.share(self)
+            self._tick.dispatch(self)
 
     @property
     def _has_messages(self) -> bool:
@@ -171,7 +171,7 @@ class Channel:
 
     # -- delivery -----------------------------------------------------------------------------
 
-    def share(self) -> None:
+    def dispatch(self) -> None:
         limit = self.topic.pumped
         if not self.delivery.behind:  # else a requeued message waits for all of them
             limit = self._tick.deliverable(self, limit)
@@ -184,8 +184,8 @@ class Channel:
             self._drop_overflow(limit)
         if self.paused or self.exiting:
             return
-        if self._line:
-            self.dealing.deal(limit)
+        if self._ready_consumers:
+            self.dispatcher.dispatch(limit)
         self._arm_for_deferred()
 
     def note_deferred(self, first: int, end: int, *, due_ns: int, delay_ns: int) -> None:
@@ -222,12 +222,12 @@ class Channel:
         """The consumer finished `count` messages: they are in `delivery.answered`, their leases are
         gone."""
         consumer.finish_count += count
-        if not consumer.queued:  # it has credit, as a rule; if not, `share` finds out
+        if not consumer.queued:  # it has credit, as a rule; if not, `dispatch` finds out
             consumer.queued = True
-            self._line.append(consumer)
+            self._ready_consumers.append(consumer)
         if not self._announced:
             self._announced = True
-            self._tick.share(self)
+            self._tick.dispatch(self)
 
     def _settled(self, spans: list[Span]) -> None:
         """The delivery state counts `spans`, answered by consumers, as finished."""
@@ -267,7 +267,7 @@ class Channel:
             if due_ns < self.timer_ns:
                 self.arm(due_ns)
         else:
-            last = self._last_in_line
+            last = self._ready_queue_end
             for start, end in spans:
                 delivery.requeue(range(start, end), last)
         if not self.changed:
@@ -278,14 +278,14 @@ class Channel:
         """Requeue messages that were in flight and not answered, or write them as dead letters."""
         if self.topic.attempts_max:
             offsets = [offset for offset in offsets if not self.dead_letters.claim(offset)]
-        self.delivery.requeue(offsets, self._last_in_line)
+        self.delivery.requeue(offsets, self._ready_queue_end)
 
     @property
-    def _last_in_line(self) -> int:
-        """What comes back now waits for the messages below this offset: those that are ready, but
-        at most `--mem-queue-size` of them, as in NSQ's memory queue."""
+    def _ready_queue_end(self) -> int:
+        """A message that is requeued now waits for the messages below this offset: those that are
+        ready, but at most `--mem-queue-size` of them, as in NSQ's memory queue."""
         ready = self.topic.pumped
-        end = self.delivery.next + self._line_max
+        end = self.delivery.next + self._ready_queue_max
         return ready if ready < end else end
 
     def touch_one(self, consumer: ChannelConsumer, offset: int) -> None:
@@ -341,7 +341,7 @@ class Channel:
                 if expired:
                     self.note_change()
                     self.offer(consumer)
-        woken = self.delivery.wake(now_ns, self._last_in_line)
+        woken = self.delivery.wake(now_ns, self._ready_queue_end)
         self._rests_until_ns = now_ns + WAKE_PAUSE_NS if 0 < woken < WAKE_MAX else 0
         self.announce()
         floors = (consumer.leases.floor_ns for consumer in self.consumers)
@@ -394,7 +394,7 @@ class Channel:
             consumer.leases.clear()
         self.dead_letters.clear()
         self.delivery.seek(offset)
-        self.dealing.release()
+        self.dispatcher.release()
         self.note_change()
         for consumer in self.consumers:
             self.offer(consumer)
@@ -411,7 +411,7 @@ class Channel:
                 self.note_change()
             consumer.outlet.close()
         self.consumers.clear()
-        self._line.clear()
+        self._ready_consumers.clear()
 
     def note_change(self) -> None:
         """The delivery state differs from the cursor file."""

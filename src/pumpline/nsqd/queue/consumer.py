@@ -69,7 +69,7 @@ class ChannelConsumer:
         self.locality = locality
         self.leases = Leases()
         self.rdy = 0
-        self.queued = False  # is in the channel's line of consumers to be served
+        self.queued = False  # is among the channel's ready consumers
         self.closing = False  # asked for nothing new, and cannot take that back
         self.message_count = 0
         self.finish_count = 0

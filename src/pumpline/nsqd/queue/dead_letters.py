@@ -66,7 +66,7 @@ class DeadLetters:
         self._waiting.clear()
         self._writing.clear()
 
-    def share(self) -> None:
+    def dispatch(self) -> None:
         """In each tick: publish the waiting letters whose messages are in memory."""
         if not self._waiting or self._is_paused or self._channel.exiting:
             return
@@ -160,7 +160,7 @@ class DeadLetters:
 
     def _announce(self) -> None:
         if not self._channel.exiting:
-            self._channel.topic.tick.share(self)
+            self._channel.topic.tick.dispatch(self)
 
     def _batch(self, offset: int) -> AnyBatch | None:
         if self._reader is None:

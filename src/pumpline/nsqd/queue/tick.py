@@ -3,12 +3,12 @@
 1. Connections have parsed the commands they received (that part runs in `buffer_updated`).
 2. One commit writes all published messages of all topics (`log.group_commit`).
 3. Only then are publishers answered, and channels can read the messages.
-4. Every channel with news merges its finished ranges, and shares ready messages among its consumers
+4. Every channel with news merges its finished ranges, and dispatches ready messages to consumers
    with credit. A consumer whose credit is used up gets its messages at once.
 5. Every connection with more output writes it, in one write: also the answers to publishes, unless
    the connection waited for one outcome only.
 
-Work for a tick is announced with `publish`, `deliver`, `share` and `write`; the first announcement
+Work for a tick is announced with `publish`, `deliver`, `dispatch` and `write`; the first of them
 schedules the tick, once. The clocks are read at most once a tick.
 
 **Coalesced delivery.** A message that is delivered alone costs a write to its consumer's socket
@@ -39,8 +39,8 @@ _NS_PER_S = 1_000_000_000
 _LOG = logging.getLogger(__name__)
 
 
-class Sharing(Protocol):
-    def share(self) -> None: ...
+class Dispatching(Protocol):
+    def dispatch(self) -> None: ...
 
 
 class Writing(Protocol):
@@ -57,13 +57,13 @@ class Tick:
         "_call_soon",
         "_coalesced",
         "_delivered",
+        "_dispatching",
         "_is_coalescing",
         "_is_publishing",
         "_pause_s",
         "_scheduled",
         "_serving",
         "_serving_count",
-        "_sharing",
         "_steady_clock",
         "_steady_ns",
         "_wall_clock",
@@ -89,7 +89,7 @@ class Tick:
         self._wall_clock = wall_clock
         self._scheduled = False
         self._is_publishing = False
-        self._sharing: dict[Sharing, None] = {}
+        self._dispatching: dict[Dispatching, None] = {}
         self._writing: dict[Writing, None] = {}
         self._steady_ns = 0
         self._wall_ns = 0
@@ -142,8 +142,8 @@ class Tick:
         if not self._scheduled:
             self._schedule()
 
-    def share(self, channel: Sharing) -> None:
-        self._sharing[channel] = None
+    def dispatch(self, channel: Dispatching) -> None:
+        self._dispatching[channel] = None
         if not self._scheduled:
             self._schedule()
 
@@ -163,12 +163,12 @@ class Tick:
                 self.commit()
             except Exception:
                 _LOG.exception("a commit failed")
-        sharing, self._sharing = self._sharing, {}
-        for channel in sharing:
+        dispatching, self._dispatching = self._dispatching, {}
+        for channel in dispatching:
             try:
-                channel.share()
+                channel.dispatch()
             except Exception:
-                _LOG.exception("a channel failed to share")
+                _LOG.exception("a channel failed to dispatch")
         writing, self._writing = self._writing, {}
         for connection in writing:
             try:
@@ -177,7 +177,7 @@ class Tick:
                 _LOG.exception("a connection failed to write")
         self._scheduled = False
         self._steady_ns = self._wall_ns = 0
-        if self._is_publishing or self._sharing or self._writing:
+        if self._is_publishing or self._dispatching or self._writing:
             self._schedule()
 
     def _schedule(self) -> None:
@@ -193,7 +193,7 @@ class Tick:
         is_quiet = self._delivered <= CHANNELS_AT_ONCE and not self._coalesced
         if is_quiet or not channel.may_wait:
             self._coalesced.pop(channel, None)
-            self.share(channel)
+            self.dispatch(channel)
             return True
         if channel not in self._coalesced:
             if not self._is_coalescing:
@@ -222,7 +222,7 @@ class Tick:
     def _serve(self, channel: "Channel") -> None:
         if self._coalesced.pop(channel, None) is not None:
             channel.served()
-            self.share(channel)
+            self.dispatch(channel)
 
     def _end_coalesced(self) -> None:
         took_s = (self._steady_clock() - self._begun_ns) / _NS_PER_S

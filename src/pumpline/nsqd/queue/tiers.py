@@ -1,4 +1,4 @@
-"""A line of consumers in three tiers, nearest first; see `queue.topology`."""
+"""A queue of ready consumers in three tiers, nearest first; see `queue.topology`."""
 
 from collections import deque
 

@@ -120,7 +120,7 @@ class Topic:
         if self.publishing.backlog is not None:
             self.publishing.backlog.make_room()
         if self.ephemeral:
-            self.tick.share(self)
+            self.tick.dispatch(self)
         elif waits and self._may_rest:
             self.log.rest()  # until `resume`
 
@@ -140,7 +140,7 @@ class Topic:
         waits = False
         remembered = False
         for channel in self.channels.values():
-            if channel.has_takers:
+            if channel.has_ready_consumers:
                 waits = not self.tick.deliver(channel) or waits
             remembered = remembered or channel.cursor_file is not None
         if not remembered:
@@ -183,9 +183,9 @@ class Topic:
         self.log.follow(self._on_visible)
 
     def _trim_later(self) -> None:
-        self.tick.share(self)
+        self.tick.dispatch(self)
 
-    def share(self) -> None:
+    def dispatch(self) -> None:
         """Forget the part of the log's tail that no channel will read, after they were served."""
         log = self.log
         lowest = log.end if self.channels or not log.keeps_unfinished else 0
@@ -221,7 +221,7 @@ class Topic:
         """Add a channel, new or from disk."""
         self.channels[channel.name] = channel
         self._pump()
-        self.tick.share(channel)
+        self.tick.dispatch(channel)
         channel.start()
         self.follow()
 
@@ -267,7 +267,7 @@ class Topic:
             self._stopped_at = None
             self._start_timers()
             self._show()
-            self.tick.share(self)
+            self.tick.dispatch(self)
 
     def await_channels(self) -> None:
         """Hold messages back, as if paused, until the channels of other nodes are created."""

@@ -351,7 +351,7 @@ def test_messages_that_came_back_do_not_make_the_overflow_count_run_away(tmp_pat
     dropped = channel.dropped_count
     channel.remove(consumer)  # three come back
     for _ in range(5):
-        broker.tick.share(channel)
+        broker.tick.dispatch(channel)
         broker.run()
     before = channel.dropped_count
     assert dropped <= before <= 10

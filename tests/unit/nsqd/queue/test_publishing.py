@@ -212,7 +212,7 @@ def test_a_deferred_message_that_a_full_ring_drops_leaves_no_delay_behind(
     assert (topic.log.end, topic.log.dropped) == (3, 1)
     consumer, sink = broker.consume(channel, rdy=10)
     broker.finish(consumer, *(offset for offset, _, _ in sink.take()))
-    broker.tick.share(topic)  # makes room
+    broker.tick.dispatch(topic)  # makes room
     broker.run()
     broker.publish(topic, b"next")
     assert [(offset, body) for offset, _, body in sink.take()] == [(3, b"next")]

@@ -24,8 +24,8 @@ class Part:
     def commit(self) -> None:
         self._called("commit")
 
-    def share(self) -> None:
-        self._called("share")
+    def dispatch(self) -> None:
+        self._called("dispatch")
 
     def flush(self) -> None:
         self._called("flush")
@@ -64,7 +64,7 @@ def test_the_first_announcement_schedules_the_tick_and_no_other(
     part = Part("a", calls)
     assert soon == []
     tick.write(part)
-    tick.share(part)
+    tick.dispatch(part)
     tick.publish()
     tick.write(part)
     assert len(soon) == 1
@@ -78,10 +78,10 @@ def test_the_steps_come_in_order_whatever_the_order_of_announcement(
     tick.commit = Part("all", calls).commit
     for part in (b, a, b):
         tick.write(part)
-        tick.share(part)
+        tick.dispatch(part)
         tick.publish()
     soon.pop()()
-    assert calls == ["commit all", "share b", "share a", "flush b", "flush a"]
+    assert calls == ["commit all", "dispatch b", "dispatch a", "flush b", "flush a"]
     assert soon == []
 
 
@@ -90,11 +90,11 @@ def test_what_a_step_announces_is_done_in_the_same_tick_if_its_step_is_to_come(
 ) -> None:
     commit, channel, connection = (Part(name, calls) for name in ("all", "c", "x"))
     tick.commit = commit.commit
-    commit.then = lambda: tick.share(channel)
+    commit.then = lambda: tick.dispatch(channel)
     channel.then = lambda: tick.write(connection)
     tick.publish()
     soon.pop()()
-    assert calls == ["commit all", "share c", "flush x"]
+    assert calls == ["commit all", "dispatch c", "flush x"]
     assert soon == []
 
 
@@ -103,15 +103,15 @@ def test_what_comes_too_late_is_done_in_the_next_tick(
 ) -> None:
     channel, connection = Part("c", calls), Part("x", calls)
     tick.commit = Part("all", calls).commit
-    channel.then = lambda: tick.share(channel)
+    channel.then = lambda: tick.dispatch(channel)
     connection.then = tick.publish
-    tick.share(channel)
+    tick.dispatch(channel)
     tick.write(connection)
     soon.pop()()
-    assert calls == ["share c", "flush x"]
+    assert calls == ["dispatch c", "flush x"]
     assert len(soon) == 1
     soon.pop()()
-    assert calls == ["share c", "flush x", "commit all", "share c"]
+    assert calls == ["dispatch c", "flush x", "commit all", "dispatch c"]
     assert soon == []
 
 
@@ -128,14 +128,14 @@ def test_a_step_that_fails_stops_neither_the_others_nor_the_next_tick(
     tick.commit = a.commit
     a.then = fail
     tick.publish()
-    tick.share(b)
+    tick.dispatch(b)
     soon.pop()()
-    for announce in (tick.share, tick.write):
+    for announce in (tick.dispatch, tick.write):
         a.then = fail
         announce(a)
         announce(b)
         soon.pop()()
-    assert calls == ["commit a", "share b", "share a", "share b", "flush a", "flush b"]
+    assert calls == ["commit a", "dispatch b", "dispatch a", "dispatch b", "flush a", "flush b"]
     assert len(caplog.records) == 3
     tick.write(a)
     assert len(soon) == 1

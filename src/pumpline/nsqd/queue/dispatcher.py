@@ -1,12 +1,12 @@
-"""Dealing: how a channel's waiting messages are shared among its consumers with credit.
+"""The dispatcher: delivers a channel's ready messages to its consumers with credit.
 
-Consumers with credit stand in a line; each turn gives the first one at most its fair part,
-`max(1, waiting // consumers in line)`, and sends it to the back. A turn costs nothing for consumers
-without credit, so a thousand idle ones slow nobody down. What came back goes out when its turn is
-(`core.messages.delivery`), or while what is before it has to be read from disk.
+Consumers with credit are in a queue. The first one gets at most its fair part,
+`max(1, waiting // ready consumers)`, and goes to the back. Consumers without credit cost nothing:
+a thousand idle ones slow nobody down. A requeued message is delivered when its turn comes
+(`core.messages.delivery`), or while the messages before it have to be read from disk.
 
-Frames are slices of the log's batches: a first delivery copies nothing; redeliveries are copied,
-to set their attempts, and leave in one piece. Knows the log and the line; must not know when it is
+Frames are slices of the log's batches: a first delivery copies nothing. Redeliveries are copied, to
+set their attempts, and sent in one piece. Knows the log and the consumers; must not know when it is
 called.
 """
 
@@ -30,12 +30,12 @@ AGAIN_MAX = 500  # redeliveries of a channel in one tick: 12 ms if each is read 
 _LOG = logging.getLogger(__name__)
 
 
-class Dealing:
-    """The dealing of one channel."""
+class Dispatcher:
+    """The dispatcher of one channel."""
 
     def __init__(self, channel: "Channel") -> None:
         topic = channel.topic
-        self.line: deque[ChannelConsumer] | Tiers = (
+        self.ready_consumers: deque[ChannelConsumer] | Tiers = (
             Tiers() if is_topology_aware(topic.options) else deque()
         )
         self._channel = channel
@@ -46,11 +46,11 @@ class Dealing:
         self._forward = topic.log.reader(channel.announce)
         self._backward = topic.log.reader(channel.announce, channel.delivery.upcoming)
 
-    def deal(self, limit: int) -> None:
-        """Give out what is ready below `limit`, as long as somebody has credit for it."""
+    def dispatch(self, limit: int) -> None:
+        """Deliver ready messages below `limit`, as long as a consumer has credit for them."""
         delivery = self._delivery
         again = 0  # messages that were taken from `ready`
-        while self.line:
+        while self.ready_consumers:
             waiting = delivery.waiting(limit)
             if waiting <= 0:
                 break
@@ -58,11 +58,11 @@ class Dealing:
                 self._channel.announce()
                 break
             end = delivery.fresh_until(limit) if delivery.skips or delivery.behind else limit
-            given = self._give_again(waiting)
+            given = self._redeliver(waiting)
             again += given
-            if given or self._give_fresh(waiting, end):
+            if given or self._deliver_fresh(waiting, end):
                 continue
-            if not self.line or not delivery.let_pass():
+            if not self.ready_consumers or not delivery.let_pass():
                 break  # nothing in memory: the reader or the timer calls `announce` later
 
     def release(self) -> None:
@@ -70,16 +70,16 @@ class Dealing:
         self._forward.release()
         self._backward.release()
 
-    def _give_again(self, waiting: int) -> int:
-        """Give the first in line its part of what came back, a copy of each frame: it has its own
-        attempts. Returns how many messages no longer wait."""
-        delivery, line = self._delivery, self.line
-        while delivery.ready and line and line[0].credit <= 0:
-            line.popleft().queued = False
-        if not delivery.ready or not line:
+    def _redeliver(self, waiting: int) -> int:
+        """Give the first ready consumer its part of the requeued messages, a copy of each frame: it
+        has its own attempts. Returns how many messages no longer wait."""
+        delivery, ready = self._delivery, self.ready_consumers
+        while delivery.ready and ready and ready[0].credit <= 0:
+            ready.popleft().queued = False
+        if not delivery.ready or not ready:
             return 0
-        consumer = line[0]
-        count = min(consumer.credit, max(1, waiting // len(line)))
+        consumer = ready[0]
+        count = min(consumer.credit, max(1, waiting // len(ready)))
         room_bytes = consumer.outlet.output_room_bytes
         frames = bytearray()
         lent: list[int] = []
@@ -98,7 +98,7 @@ class Dealing:
                 offsets = [offset for offset in offsets if not self._drop(offset, batch)]
             given -= self._copy_again(batch, offsets, frames, room_bytes)
             lent += offsets
-        line.rotate(-1)
+        ready.rotate(-1)
         if lent:
             self._lend(consumer, lent)
             consumer.outlet.send_messages(frames)
@@ -124,9 +124,9 @@ class Dealing:
                 self._latency.delivered(offset, offset + 1, batch.published_ns(offset))
         return len(left)
 
-    def _give_fresh(self, waiting: int, end: int) -> int:
-        """Give out what was never delivered, below `end` and as far as the next batch goes; returns
-        how many messages no longer wait."""
+    def _deliver_fresh(self, waiting: int, end: int) -> int:
+        """Deliver new messages below `end`, as far as the next batch goes; returns how many messages
+        no longer wait."""
         delivery = self._delivery
         at = delivery.next
         if at >= end:
@@ -146,24 +146,25 @@ class Dealing:
             delivery.defer_fresh(end, due_ns)
             self._channel.note_change()
             return end - at
-        return self._deal(batch, end, waiting)
+        return self._dispatch_batch(batch, end, waiting)
 
-    def _deal(self, batch: AnyBatch, end: int, waiting: int) -> int:
-        """Deal a batch's messages from `next` up to `end` to those in line, a fair part each."""
-        channel, line, delivery, frames = self._channel, self.line, self._delivery, batch.frames
+    def _dispatch_batch(self, batch: AnyBatch, end: int, waiting: int) -> int:
+        """Deliver a batch from `next` up to `end` to the ready consumers, a fair part each."""
+        channel, delivery, frames = self._channel, self._delivery, batch.frames
+        ready = self.ready_consumers
         now_ns = self._tick.steady_ns
         start = at = delivery.next
         position = batch.position(at)
-        while at < end and line:
-            consumer = line[0]
+        while at < end and ready:
+            consumer = ready[0]
             outlet = consumer.outlet
             leases = consumer.leases
             room = outlet.output_room_bytes  # `consumer.credit`, without a call for each
             credit = consumer.rdy - len(leases.deadlines)
             if credit <= 0 or room <= 0:
-                line.popleft().queued = False
+                ready.popleft().queued = False
                 continue
-            count = max((waiting + start - at) // len(line), 1) if credit > 1 else 1
+            count = max((waiting + start - at) // len(ready), 1) if credit > 1 else 1
             stop = at + min(count, credit, end - at) if count > 1 else at + 1
             ends_at = batch.position(stop)
             if ends_at - position > room:
@@ -171,7 +172,7 @@ class Dealing:
             delivery.next = stop
             if consumer.sample_rate:
                 self._send_sample(consumer, batch, at, stop)
-                line.rotate(-1)
+                ready.rotate(-1)
             else:
                 deadline_ns = now_ns + consumer.msg_timeout_ns
                 leases.add(at, stop, deadline_ns)
@@ -179,10 +180,10 @@ class Dealing:
                 if deadline_ns < channel.timer_ns:
                     channel.arm(deadline_ns)
                 if stop - at < credit:
-                    line.rotate(-1)
+                    ready.rotate(-1)
                     outlet.send_messages(frames[position:ends_at])
                 else:
-                    line.popleft().queued = False
+                    ready.popleft().queued = False
                     outlet.send_last(frames[position:ends_at])
             at, position = stop, ends_at
         if delivery.behind:
@@ -203,14 +204,14 @@ class Dealing:
             start = stop
 
     def _drop_gone(self) -> None:
-        """The first message that came back is gone from the log."""
+        """The first requeued message is gone from the log."""
         offset = self._delivery.ready.popleft()
         self._delivery.finish([(offset, offset + 1)])
         self._channel.dropped_count += 1
         self._channel.note_change()
 
     def _drop(self, offset: int, batch: AnyBatch) -> bool:
-        """Drop a message that came back if it is too old or out of attempts; return whether it was
+        """Drop a requeued message if it is too old or out of attempts; return whether it was
         dropped."""
         if (
             self._topic.ttl_ns

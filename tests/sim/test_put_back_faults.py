@@ -3,10 +3,12 @@ finds each. The search begins at a seed that found it, and ends after SEEDS of t
 make up histories needs other seeds."""
 
 from contextlib import suppress
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
 
+from pumpline.log import ranges
 from pumpline.log.flusher import Flusher
 from pumpline.log.group_commit import GroupCommit
 from pumpline.log.log import Log
@@ -23,7 +25,7 @@ SEEDS = 100  # within which it is to be found: 10 s
 
 
 class Fault(NamedTuple):
-    owner: type
+    owner: type | ModuleType
     attribute: str
     instead: Any
     seed: int  # that finds it
@@ -96,6 +98,13 @@ FAULTS = {
     ),
     "a gap that a loss of power left is not filled from the write-ahead log": Fault(
         Unflushed, "repair", lambda unflushed, log: None, 139, NOT_THERE
+    ),
+    "one timestamp for a batch of many ticks": Fault(
+        ranges,
+        "_find_time_in_batch",
+        lambda fd, place, time_ns, start: None,
+        14,
+        ("instead of",),
     ),
     "what was refused stays in the write-ahead log": Fault(
         WriteAheadLog,

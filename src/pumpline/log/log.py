@@ -246,6 +246,9 @@ class Log(Tail):
             self.unsynced += batch.count
         self.dirty.add(segment.path)
         self.written = batches[-1].end
+        if self._newest_ns > time.time_ns():  # the clock was set back: see `_open_newest`
+            with suppress(OSError):
+                os.utime(segment.path, ns=(self._newest_ns, self._newest_ns))
 
     def skip_to(self, offset: int) -> None:
         """Leave a gap: the next message gets `offset`. For offsets given out and then lost. If the
@@ -457,7 +460,7 @@ class Log(Tail):
         for segment in self.segments:
             status = os.stat(segment.path)
             segment.size_bytes = segment.unchecked_bytes = status.st_size
-            # The clock may be set back while nobody writes: files know when they were written.
+            # The clock may be set back while nobody writes. No file is older than its messages.
             self._newest_ns = max(self._newest_ns, status.st_mtime_ns)
         if not self.segments:
             return

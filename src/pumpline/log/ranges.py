@@ -214,11 +214,15 @@ def find_time(selection: SelectedRange, time_ns: int, start: int = 0) -> int | N
     Publish times are taken to rise from offset `start` on, which is in the first piece: the
     segments are searched by their first batch.
     """
-    pieces = selection.pieces
+    pieces = list(selection.pieces)
     low, high = 1 if pieces and pieces[0].segment.first < start else 0, len(pieces)
     while low < high:  # the first segment that begins at the time or later
         middle = (low + high) // 2
-        if begun_ns(selection.log, pieces[middle]) >= time_ns:
+        piece_ns = begun_ns(selection.log, pieces[middle])
+        if not piece_ns:  # damage took all of it
+            del pieces[middle]
+            high -= 1
+        elif piece_ns >= time_ns:
             high = middle
         else:
             low = middle + 1
@@ -230,7 +234,7 @@ def find_time(selection: SelectedRange, time_ns: int, start: int = 0) -> int | N
 
 
 def begun_ns(log: Log, piece: Piece) -> int:
-    """When the first batch of a segment was published; from a thread."""
+    """When the first batch of a segment was published, 0 if damage took all; from a thread."""
     segment = piece.segment
     if not segment.begun_ns:
         fd = _open(segment)

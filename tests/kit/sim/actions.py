@@ -14,6 +14,8 @@ PUBLISHERS = 2
 CONSUMERS = 4
 HOLDS = ("h",)
 QUIET_EVERY = 5  # seeds
+TIMES_EVERY, TIMES_AT = 4, 2  # seeds with verbs of TIME_VERBS: others mean what they did before
+TIME_VERBS = ("find_time", "find_time", "seek_time")
 
 
 class Action(NamedTuple):
@@ -92,7 +94,15 @@ def generate(seed: int, length: int | None = None) -> History:
     for action in actions:
         if is_quiet and action.verb == "publish":
             action.args.update(many=False, delay_ms=0)  # others are batches of their own
+    if seed % TIMES_EVERY == TIMES_AT:
+        _add_times(actions, random.Random(-1 - seed))
     return History(seed, options, actions)
+
+
+def _add_times(actions: list[Action], chance: random.Random) -> None:
+    for _ in range(chance.randint(4, 16)):
+        action = _action(chance.choice(TIME_VERBS), chance)
+        actions.insert(chance.randint(0, len(actions)), action)
 
 
 def _action(verb: str, chance: random.Random) -> Action:
@@ -177,6 +187,20 @@ _unpause = _create
 
 def _seek(chance: random.Random) -> dict[str, Any]:
     return {**_place(chance), "to": chance.choice(("beginning", "end", "middle"))}
+
+
+def _find_time(chance: random.Random) -> dict[str, Any]:
+    return {
+        "topic": chance.choices(TOPICS, (3, 1))[0],
+        "client": chance.randrange(PUBLISHERS),
+        "count": chance.choice((0, 1, 3, 8)),
+        "place": chance.random(),
+        "by_ns": chance.choice((-1, 0, 0, 0, 1, 1000, -(10**9))),
+    }
+
+
+def _seek_time(chance: random.Random) -> dict[str, Any]:
+    return {**_find_time(chance), **_place(chance)}
 
 
 def _configure(chance: random.Random) -> dict[str, Any]:

@@ -340,6 +340,10 @@ class SimDisk:
         self._alive()
         return _status(self._node(path))
 
+    def utime(self, path: str, *, ns: tuple[int, int]) -> None:
+        self._alive()
+        self._node(path).mtime_ns = ns[1]
+
     def rename(self, source: str, target: str) -> None:
         self._enter("rename", source)
         node = self._node(source)
@@ -460,7 +464,7 @@ class SimOs:
 
     _OF_DISK = frozenset(
         "open close write writev pread preadv fsync ftruncate truncate fstat stat rename replace "
-        "unlink rmdir mkdir makedirs listdir scandir statvfs".split()
+        "unlink rmdir mkdir makedirs listdir scandir statvfs utime".split()
     )
     _OF_SYSTEM = frozenset("strerror sysconf geteuid getcwd".split())
 

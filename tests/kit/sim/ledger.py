@@ -28,6 +28,7 @@ class Ledger(Deliveries):
         there = {each["topic_name"]: each for each in stats["topics"] or ()}
         if self.disk_is_sound:
             self._still_named.clear()
+            self._still_paused.clear()
             self._may_go.clear()
         messages = self.messages.values()
         self._not_gone_yet = set() if self.disk_is_sound else self._not_gone_yet & set(there)

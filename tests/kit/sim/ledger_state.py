@@ -54,6 +54,7 @@ class LedgerState:
         self._after_power = False  # what was deleted may be there again
         self._half_deleted: set[tuple[str, str]] = set()  # so may these be: it was not written
         self._still_named: set[tuple[str, str]] = set()  # deleted channels, perhaps in nsqd.dat
+        self._still_paused: set[str] = set()  # deleted topics, perhaps paused in nsqd.dat
 
     def fault(self, text: str) -> None:
         at_s = self._clock.passed_ns / NS
@@ -131,7 +132,9 @@ class LedgerState:
             for target in (topic, *topic.channels.values()):
                 if not target.pause_is_saved:
                     target.paused = None
-            if topic.name in half_deleted:  # nsqd.dat may say of it what was true of the old one
+            # nsqd.dat may say of it what was true of the old one.
+            if topic.name in half_deleted | self._still_paused:
+                self._forget_given(topic, -1)
                 for target in (topic, *topic.channels.values()):
                     target.paused = None
             for channel in list(topic.channels.values()):

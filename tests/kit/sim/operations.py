@@ -44,6 +44,8 @@ class Operations(LedgerState):
             return
         self._loosen_pending(name, since)
         if certain:
+            if topic.paused is not False and not self.disk_is_sound:
+                self._still_paused.add(name)
             del self.topics[name]
             self._deleted_with(name, since)
             self._ids = {key: each for key, each in self._ids.items() if key[0] != name}

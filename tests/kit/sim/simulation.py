@@ -6,10 +6,10 @@ from typing import NamedTuple
 from pumpline.log.group_commit import DIRECT_BYTES
 from pumpline.nsqd.queue.tick import CHANNELS_AT_ONCE
 from tests.kit.sim.actions import Action, History
-from tests.kit.sim.acts import Acts
 from tests.kit.sim.loop import Stuck
 from tests.kit.sim.peers import Subscriber
 from tests.kit.sim.seams import simulated
+from tests.kit.sim.time_acts import TimeActs
 
 SETTLE_S = 0.004  # after each action
 REST_S = 15.0  # at the end: there is a pass of retention in it, and an fsync of tokens after it
@@ -31,7 +31,7 @@ def play(history: History) -> Played:
     return Simulation(history).play()
 
 
-class Simulation(Acts):
+class Simulation(TimeActs):
     def play(self) -> Played:
         machine, ledger = self.machine, self.ledger
         log = logging.getLogger("pumpline")

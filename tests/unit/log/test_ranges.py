@@ -12,6 +12,7 @@ from pumpline.log.log import Log
 from tests.kit.logs import BASE_ID, TIMESTAMP_NS, Disk, bodies_of, bytes_of, read_range
 
 SEGMENT_BYTES = 400
+YEAR_2099_NS = 4_080_000_000_000_000_000
 
 
 @pytest.fixture
@@ -272,6 +273,19 @@ def test_a_log_without_messages_has_no_times(disk: Disk) -> None:
     assert ranges.find_time(ranges.select(disk.open(), 0, 0), TIMESTAMP_NS) is None
 
 
+@pytest.mark.parametrize("damaged", range(4))
+def test_times_are_found_beside_a_segment_that_is_all_damage(disk: Disk, damaged: int) -> None:
+    log = filled(disk, 20)
+    first, end = log.segments[damaged].first, log.segments[damaged + 1].first
+    path = Path(log.segments[damaged].path)
+    path.write_bytes(bytes(path.stat().st_size))
+    log = reopened(disk, log)
+    selection = ranges.select(log, 0, 40, files_max=1 << 31)
+    for index in range(20):
+        if not first <= 2 * index < end:
+            assert ranges.find_time(selection, TIMESTAMP_NS + index * 10**9) == 2 * index
+
+
 def test_the_beginning_of_a_damaged_segment_is_that_of_its_first_whole_batch(disk: Disk) -> None:
     log = filled(disk, 20)
     second = log.segments[1].first
@@ -323,6 +337,15 @@ def test_a_clock_that_was_set_back_while_nobody_wrote_is_noticed(disk: Disk) -> 
     assert log.ordered_from == 0
     log.append([timed(6, TIMESTAMP_NS + 10 * 10**9)])
     assert log.ordered_from == 6
+
+
+def test_a_clock_that_was_set_back_before_the_messages_were_written_is_noticed(disk: Disk) -> None:
+    """They are published before, and flushed after it: the file would be older than they are."""
+    log = disk.open()
+    log.append([timed(0, YEAR_2099_NS)])
+    log = reopened(disk, log)
+    log.append([timed(2, YEAR_2099_NS - 1)])
+    assert log.ordered_from == 2
 
 
 def test_the_first_message_of_a_log_is_in_order_whatever_its_time(disk: Disk) -> None:

@@ -125,8 +125,8 @@ class Dispatcher:
         return len(left)
 
     def _deliver_fresh(self, waiting: int, end: int) -> int:
-        """Deliver new messages below `end`, as far as the next batch goes; returns how many messages
-        no longer wait."""
+        """Deliver new messages below `end`, as far as the next batch goes; returns how many no
+        longer wait."""
         delivery = self._delivery
         at = delivery.next
         if at >= end:

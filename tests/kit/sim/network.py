@@ -36,6 +36,7 @@ class Address:
     """In place of a bound socket (`web.sockets.ListeningSocket`)."""
 
     is_unix = False
+    is_loopback = False  # requests are for a host named sim
     host = "127.0.0.1"
 
     def __init__(self, name: str, port: int) -> None:

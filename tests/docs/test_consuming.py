@@ -55,9 +55,17 @@ def prepared(nsqd: LocalNsqd, topic: str, channel: str, bodies: list[bytes]) -> 
         (PROGRAMS[1], "billing", signal.SIGTERM, 0, "and close it here"),
         (PROGRAMS[2], "billing", signal.SIGTERM, 0, "orders handled in"),
         (PROGRAMS[3], "archive", signal.SIGINT, -signal.SIGINT, "20 stored"),
-        (PROGRAMS[4], "billing", signal.SIGINT, 0, "no such customer"),
+        (PROGRAMS[4], "archive", signal.SIGTERM, 0, "20 rows inserted"),
+        (PROGRAMS[5], "billing", signal.SIGINT, 0, "no such customer"),
     ],
-    ids=["one at a time", "handler", "middleware", "many at a time", "giving up"],
+    ids=[
+        "one at a time",
+        "handler",
+        "middleware",
+        "many at a time",
+        "handler of batches",
+        "giving up",
+    ],
 )
 def test_programs_on_the_page(
     program: str, channel: str, number: signal.Signals, code: int, says: str
@@ -73,7 +81,7 @@ def test_programs_on_the_page(
 
 
 def test_all_programs_of_the_page_are_run() -> None:
-    assert len(PROGRAMS) == 5
+    assert len(PROGRAMS) == 6
 
 
 def test_example_of_iterating() -> None:

@@ -1,10 +1,11 @@
 """A consumer: the messages of one channel, from every nsqd that has the topic.
 
-Three ways to use it, all with the same guarantees:
+Four ways to use it, all with the same guarantees:
 
     async for message in consumer: ...            # one at a time
     async for batch in consumer.batches(): ...    # many at a time
     await consumer.run(handler, concurrency=10)   # finish on success, requeue on an exception
+    await consumer.run_batches(handler)           # the same, many at a time
 
 Joins its parts: `subscriptions` receive messages from nsqds, `inbox` keeps those that nobody has
 taken yet, `rdy_sender` says how many more may come, `handling` runs handlers. This file is what
@@ -15,7 +16,7 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import nullcontext
 from typing import Literal, NamedTuple, Self, TypeVar
 
@@ -23,6 +24,7 @@ from pumpline.client.connection.address import list_of_addresses, parse_address
 from pumpline.client.connection.handshake import new_compression
 from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.backoff import Backoff
+from pumpline.client.consuming.batch_handling import BatchHandler, BatchHandling
 from pumpline.client.consuming.dead_letters import DeadLetterPublisher, has_dead_letters
 from pumpline.client.consuming.handling import Handler, HandlerTurns, Handling, give_back, log_body
 from pumpline.client.consuming.hooks import Hook, RunHooks
@@ -114,7 +116,8 @@ class Consumer:
         self._dead_letters = DeadLetterPublisher(topic, channel, self.settings)
         if giving_up == DEAD_LETTER and not has_dead_letters(topic):
             max_attempts = 0
-        self._handling: Handling | None = None
+        self._declared: Handling | None = None  # by the decorator `handler`
+        self._handling: Handling | BatchHandling | None = None  # from `run` on
         self._hooks = RunHooks()
         self._middleware = tuple(middleware)
         self._inbox = Inbox(attempts_max=max_attempts or ATTEMPTS_WRAP, give_up=self._give_up)
@@ -201,7 +204,7 @@ class Consumer:
         """Decorator: the function that `run` gives messages to. See `run`."""
 
         def keep(function: H) -> H:
-            self._handling = self._new_handling(function, concurrency, threads)
+            self._declared = self._new_handling(function, concurrency, threads)
             return function
 
         return keep
@@ -236,21 +239,48 @@ class Consumer:
         which is for handlers that never wait. Signals are watched in the main thread, unless
         `signals` is False or the program has handlers for them.
         """
+        handling = self._declared
         if handler is not None:
-            self._handling = self._new_handling(handler, concurrency, threads)
-        if self._handling is None:
+            handling = self._new_handling(handler, concurrency, threads)
+        if handling is None:
             raise ValueError("a handler is needed")
+        self._handling = handling
+        self._inbox.message_type = handling.message_type
+        await self._run_handlers(lambda: handling.run(self._inbox.take), signals=signals)
+
+    async def run_batches(
+        self,
+        handler: BatchHandler,
+        *,
+        size_max: int = BATCH_SIZE,
+        wait_s: float = 0.0,
+        concurrency: int = 1,
+        signals: bool = True,
+    ) -> None:
+        """As `run`, with a coroutine function that is called with a batch of up to `size_max`
+        messages; `wait_s` is how long a batch may wait to become full. When the handler returns,
+        all are finished; when it raises, all are requeued; but for those that it has answered.
+        """
+        if self._middleware:
+            raise ValueError("middleware is for handlers of single messages")
+        handling = self._handling = BatchHandling(
+            handler, size_max=size_max, wait_s=wait_s, concurrency=concurrency
+        )
+        await self._run_handlers(lambda: handling.run(self._inbox.take_batch), signals=signals)
+
+    async def _run_handlers(
+        self, work: Callable[[], Coroutine[None, None, None]], *, signals: bool
+    ) -> None:
         wake = asyncio.get_running_loop().call_soon_threadsafe
         async with self._hooks.around():
             with stopping_on_signals(lambda: wake(self.stop_soon)) if signals else nullcontext():
-                await self._run_handlers(self._handling)
+                await self._handle(work)
 
-    async def _run_handlers(self, handling: Handling) -> None:
-        self._inbox.message_type = handling.message_type
+    async def _handle(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         self.start()
         try:
             # A cancellation stops the consumer gracefully before it stops the handlers.
-            self._handled = asyncio.create_task(handling.run(self._inbox.take))
+            self._handled = asyncio.create_task(work())
             await asyncio.shield(self._handled)
         except asyncio.CancelledError:
             task = asyncio.current_task()

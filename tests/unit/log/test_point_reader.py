@@ -141,3 +141,28 @@ def test_a_log_that_is_closed_while_a_thread_reads_gives_nothing(disk: Disk, is_
     log.close()
     disk.threads.run()
     assert reader._found == {}
+
+
+def test_a_damaged_segment_from_before_the_start_loses_only_what_is_damaged(disk: Disk) -> None:
+    disk.segment_bytes_max = 4 * INDEX_STRIDE_BYTES
+    log = filled(disk, [1, 300, 5, 1500] + [1] * 1000)
+    count, mark = log.end, log.mark()
+    log.close()
+    flip_bit(disk.path / FIRST, lambda data: data.index(b"%016x" % (BASE_ID + 700)) + 17)
+    again = disk.open(clean=mark)
+    offsets = shuffled(count)
+    lost = range(306, 1806)  # the batch with it
+    expected = {offset: body(offset) for offset in offsets if offset not in lost}
+    assert read(disk, again, offsets) == expected
+
+
+def test_a_damaged_length_does_not_lead_astray(disk: Disk) -> None:
+    log = filled(disk, [1] * 300)
+    mark = log.mark()
+    log.close()
+    flip_bit(disk.path / FIRST, lambda data: data.index(b"%016x" % (BASE_ID + 200)) - 62)
+    again = disk.open(clean=mark)
+    offsets = shuffled(300)
+    found = read(disk, again, offsets)
+    assert {200, *found} == set(offsets)
+    assert all(found[offset] == body(offset) for offset in found)

@@ -108,6 +108,7 @@ class Checkpoints:
 
     def write_first(self, channel: Checkpointed, file: CursorFile) -> None:
         """Write a new channel's cursor at once: it must not miss messages after a crash."""
+        file.note_failure()  # a first try may have failed: the file has to begin with a snapshot
         self._take(channel, file, self._clock_s()).write()
 
     def forget(self, channel: Checkpointed) -> None:

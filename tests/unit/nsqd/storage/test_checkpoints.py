@@ -7,7 +7,7 @@ import pytest
 
 from pumpline.core.messages.delivery import Delivery, restore
 from pumpline.log import cursor
-from pumpline.log.cursor import Clocks
+from pumpline.log.cursor import Clocks, CursorFile
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.storage import checkpoints as checkpoints_module
 from tests.kit.fake_broker import NS_PER_S, FakeBroker
@@ -336,3 +336,19 @@ def test_the_event_loop_does_not_encode_what_is_deferred(broker: FakeBroker) -> 
     [state], _ = cursor.decode(data, broker.tick.read_clocks())
     assert len(state.pending) == count
     assert restore([state]).deferred_count == count
+
+
+def test_a_first_cursor_that_cannot_be_written_leaves_no_file_however_often_it_is_tried(
+    broker: FakeBroker, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = broker.disk.directory.cursor_path("t", "new")
+    file = CursorFile(path)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "writev", full)
+    for _ in range(2):
+        with pytest.raises(OSError):
+            broker.disk.checkpoints.write_first(channel, file)
+        assert not os.path.exists(path)

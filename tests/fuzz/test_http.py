@@ -23,7 +23,7 @@ from tests.kit.fuzz.swarm import swarm
 SEEDS = (1, 2)
 CONNECTIONS = 150  # a round
 AT_ONCE = 12
-STATUSES = {100, 200, 301, 307, 400, 401, 404, 405, 409, 410, 413, 416, 417}
+STATUSES = {100, 200, 301, 307, 400, 401, 403, 404, 405, 409, 410, 413, 416, 417}
 STATUSES |= {431, 500, 501, 503, 505}
 TOKEN = "0123456789abcdef"
 ENDINGS = (*[Ending.LINGER] * 6, Ending.HALF_CLOSE, Ending.CLOSE, Ending.RESET)

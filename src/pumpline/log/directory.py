@@ -2,12 +2,14 @@
 
 ```
 format                                the number of this format
+running                               there unless nsqd was stopped in order (log.run_mark)
 wal-<number>                          messages on the way to their segments (log.wal)
 nsqd.dat                              topics, channels and pauses, as NSQ writes it
 topics/<topic>/                       one directory a topic
 topics/<topic>/topic.json             manifest: base of the message ids, position of the pump,
                                       settings
 topics/<topic>/<first offset>.log     segments (log.segment)
+topics/<topic>/<start>-<end>.gap      offsets that the log has left out (log.gaps)
 topics/<topic>/<channel>.cursor       channels (log.cursor)
 topics/<topic>/<channel>.cursor.deleted   a channel that nsqd.dat may still name, and is deleted
 topics/<topic>/tokens, tokens.old     publish tokens (log.publish_tokens)
@@ -96,6 +98,7 @@ class Directory:
         self.path = path
         self._topics = os.path.join(path, "topics")
         self._trash = os.path.join(path, "trash")
+        self.losses = 0  # see `run_mark`
         self._deleted: set[str] = set()  # cursors to be unlinked after the next write of nsqd.dat
 
     def prepare(self) -> None:

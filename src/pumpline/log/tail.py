@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from pumpline.core.messages.batches import AnyBatch, Builder, LogBatch
 from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
+from pumpline.core.messages.spans import Span
 from pumpline.log.shared_batches import SharedBatches
 
 _END = attrgetter("end")
@@ -18,12 +19,14 @@ _END = attrgetter("end")
 
 class Tail:
     dropped = 0  # messages
+    offsets_to_skip = 0  # before the next message: they may have been given out and lost
 
     def __init__(self, base_id: int) -> None:
         self.base_id = base_id
         self.tail: list[LogBatch] = []
         self.open: Builder | None = None
         self.logged = 0
+        self.gaps: list[Span] = []  # offsets that were left out (`log.gaps`)
         self.on_visible: Callable[[], None] | None = None  # called when `end` has grown
         self.is_followed = False  # somebody reads the tail, even if `on_visible` is not called now
         self._end = 0  # while it is not derived

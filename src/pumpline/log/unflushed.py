@@ -95,7 +95,9 @@ class _Message(NamedTuple):
 class Unflushed:
     """Messages that a kill left in the write-ahead log, by their ids."""
 
-    def __init__(self, records: list[LogBatch]) -> None:
+    def __init__(self, records: list[LogBatch], *, gap_max: int = GAP_MAX) -> None:
+        """A message may follow on the end of its log with `gap_max` offsets left out between."""
+        self._gap_max = gap_max
         self._messages: dict[int, _Message] = {}
         for record in records:
             self._messages.update(_by_id(record))
@@ -131,7 +133,7 @@ class Unflushed:
 
     def _next_offset(self, base_id: int, offset: int) -> int | None:
         index = bisect_left(self._ids, base_id + offset)
-        if index == len(self._ids) or self._ids[index] >= base_id + offset + GAP_MAX:
+        if index == len(self._ids) or self._ids[index] >= base_id + offset + self._gap_max:
             return None
         return self._ids[index] - base_id
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pumpline.core.messages.batches import LogBatch
 from pumpline.log.files import FilePool, write_all
 from pumpline.log.segment import OFFSET_END
-from pumpline.log.unflushed import Unflushed, read_records
+from pumpline.log.unflushed import GAP_MAX, Unflushed, read_records
 
 PREFIX = "wal-"
 MIXED = OFFSET_END  # in the place of the first offset: the messages are of any logs
@@ -38,6 +38,7 @@ class WriteAheadLog:
         numbers = sorted(number for number in found if number is not None)
         self._old = [self._file(number) for number in numbers]  # to be flushed and removed
         self._current = self._file(numbers[-1] + 1 if numbers else 0)
+        self.gap_max = GAP_MAX  # see `Unflushed`
         self._unflushed: Unflushed | None = None
 
     def _file(self, number: int) -> "_File":
@@ -98,7 +99,8 @@ class WriteAheadLog:
     def unflushed(self) -> Unflushed:
         """What a kill left; to be asked for before anything is appended."""
         if self._unflushed is None:
-            self._unflushed = Unflushed([record for file in self._old for record in file.read()])
+            records = [record for file in self._old for record in file.read()]
+            self._unflushed = Unflushed(records, gap_max=self.gap_max)
         return self._unflushed
 
     def forget_unflushed(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from pumpline.log.files import sync_paths
 from pumpline.log.log import Log
+from pumpline.log.run_mark import end_run
 from pumpline.nsqd.discovery.lookupds import Lookups
 from pumpline.nsqd.draining import Draining
 from pumpline.nsqd.options import Options
@@ -68,6 +69,7 @@ class Broker:
         synced = [topic.close() for topic in topics]
         if is_flushed and all(synced):
             self.disk.wal.remove(all_files=True)
+            end_run(self.disk.directory.path)
         self.disk.files.close()
 
     async def _sync(self, topics: Iterable[Topic]) -> None:

@@ -14,6 +14,7 @@ from pumpline import NSQ_VERSION
 from pumpline.core.protocol.expressions import ExpressionsMissing, require_expressions
 from pumpline.core.text.addresses import is_loopback
 from pumpline.log.directory import Directory, DirectoryError
+from pumpline.log.run_mark import begin_run
 from pumpline.nsqd.broker import Broker
 from pumpline.nsqd.claim import Claim
 from pumpline.nsqd.discovery.session import Identity
@@ -81,6 +82,8 @@ class Server:
     async def start(self) -> None:
         try:
             self.directory.prepare()
+            is_synced = self.options.sync_every <= 1
+            self.directory.losses = begin_run(self.directory.path, is_synced=is_synced)
         except DirectoryError as error:
             raise StartupError(str(error)) from error
         tls = self._open_doors()

@@ -18,6 +18,7 @@ from typing import Any
 from tests.kit.crash.killable_nsqd import KillableNsqd
 from tests.kit.daemons import wait_until
 
+RUN_MARK = "running"  # says that the machine has started again since
 CURSOR_GLOB = "topics/*/*.cursor"
 RENAMED_GLOBS = ("topics/*/tokens*", "topics/*/holds.json")
 _SMALL = ("topic.json", "nsqd.dat")  # replaced by renaming: there as they were, old or new
@@ -47,6 +48,8 @@ class Power:
             for path in self._nsqd.data_path.glob(pattern):
                 synced = sizes_bytes.get(path.stat().st_ino, {})  # perhaps under its former name
                 os.truncate(path, min(max(synced.values(), default=0), path.stat().st_size))
+        mark = self._nsqd.data_path / RUN_MARK
+        mark.write_text(json.dumps({**json.loads(mark.read_text()), "boot_id": "another"}))
         for path in self._nsqd.data_path.glob(CURSOR_GLOB):
             if cursors == "empty":
                 path.write_bytes(b"")

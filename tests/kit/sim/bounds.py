@@ -91,7 +91,7 @@ class Bounds:
         yield from self.check_now()
         if broker.disk.checkpoints.age_s > 1:
             yield f"a checkpoint is {broker.disk.checkpoints.age_s:.1f} s late"
-        known = {f"{DATA_PATH}/nsqd.dat", f"{DATA_PATH}/format"}
+        known = {f"{DATA_PATH}/{name}" for name in ("nsqd.dat", "format", "running")}
         files = {path for path, _ in machine.disk.files() if path not in known}
         files -= self._wal_files()
         for topic in broker.topics.values():
@@ -144,7 +144,7 @@ class Bounds:
         for name in names:
             if AT_MOST_ONE.fullmatch(name):
                 kinds[re.sub(r"\d", "", name)] = name
-            elif name.endswith(".bad"):  # for a person to look at
+            elif name.endswith((".bad", ".gap")):  # for a person to look at; of lost offsets
                 found.add(path + name)
         return found | {path + name for name in kinds.values()}
 

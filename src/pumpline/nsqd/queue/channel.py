@@ -15,6 +15,7 @@ from pumpline.core.messages.leases import NEVER_NS
 from pumpline.core.messages.spans import Span, length
 from pumpline.core.text.names import is_ephemeral
 from pumpline.log.cursor import CursorFile
+from pumpline.log.gaps import missing
 from pumpline.nsqd.queue.consumer import (
     EXITING,
     NOT_IN_FLIGHT,
@@ -383,7 +384,7 @@ class Channel:
         finished = self.delivery.finished
         unfinished = max(offset - finished.low, 0) - finished.count(finished.low, offset)
         return SeekEffect(
-            depth=max(self.topic.pumped - offset, 0),
+            depth=max(self.topic.pumped - offset - missing(self.topic.log.gaps, offset), 0),
             again=finished.count(offset, max(self.delivery.high, offset)),
             skipped=unfinished,
             in_flight=self.in_flight_count,
@@ -394,6 +395,8 @@ class Channel:
             consumer.leases.clear()
         self.dead_letters.clear()
         self.delivery.seek(offset)
+        for gap in self.topic.log.gaps:
+            self.delivery.skip(*gap)
         self.dispatcher.release()
         self.note_change()
         for consumer in self.consumers:

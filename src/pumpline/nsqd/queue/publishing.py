@@ -43,6 +43,8 @@ class Publishing:
         """The batch to add messages to; call `completion` afterwards."""
         builders = self._builders
         if not builders:
+            if self.log.offsets_to_skip:
+                self._topic.skip_lost_offsets()
             self._group_commit.add_publisher(self)  # from here on the clock stands still
             self.log.unshare_batch()  # later messages follow on these
         due_ns = self._tick.wall_ns + delay_ns if delay_ns else 0

@@ -19,6 +19,7 @@ from pumpline.core.text.names import is_ephemeral
 from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
 from pumpline.log.completion import EXITING
 from pumpline.log.cursor import CursorFile
+from pumpline.log.gaps import missing
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.queue.backlog import Backlog
@@ -75,7 +76,7 @@ class Topic:
     @property
     def depth(self) -> int:
         """Messages that no channel has been given."""
-        return self.log.end - self.pumped
+        return self.log.end - self.pumped - missing(self.log.gaps, self.pumped)
 
     @property
     def message_count(self) -> int:
@@ -97,6 +98,30 @@ class Topic:
     def forget_refused(self) -> None:
         """The log has forgotten messages that were refused."""
         self._deferred = [batch for batch in self._deferred if batch.end <= self.log.accepted]
+
+    def skip_lost_offsets(self) -> None:
+        """Before the first message after a loss of power: leave out offsets that messages may have
+        had which are lost. To all channels they are finished."""
+        log = self.log
+        if not isinstance(log, Log):
+            return
+        try:
+            log.flush()
+        except OSError:  # the publish is refused for the same reason, or the next one tries again
+            return
+        log.seal_open()
+        log.trim(log.end, messages_max=0, bytes_max=0)
+        if log.tail:  # something is not synced, and has to be in memory
+            return
+        count, log.offsets_to_skip = log.offsets_to_skip, 0
+        start, end = log.end, log.end + count
+        log.skip_to(end)
+        _LOG.info("TOPIC(%s): goes on at offset %d after a loss of power", self.name, end)
+        self._counted_from += count
+        if self._stopped_at == start:
+            self._stopped_at = end
+        for channel in self.channels.values():
+            channel.skip(start, end)
 
     def drop_if_unused(self) -> None:
         """A publish is refused: delete the topic if that publish created it, and nobody else has
@@ -207,7 +232,10 @@ class Topic:
     def _create_channel(self, name: str) -> Channel:
         if name in self.upkeep.holds.by_name:
             raise NameTaken(name)
-        channel = Channel(self, name, Delivery(self.pumped), paused=False)
+        delivery = Delivery(self.pumped)
+        for gap in self.log.gaps:
+            delivery.skip(*gap)
+        channel = Channel(self, name, delivery, paused=False)
         if not self.ephemeral and not channel.ephemeral:
             file = CursorFile(self.disk.directory.cursor_path(self.name, name))
             write_with_room(self.log.make_room, self.disk.checkpoints.write_first, channel, file)

@@ -15,6 +15,7 @@ from pumpline.log.flusher import Flusher
 from pumpline.log.group_commit import GroupCommit
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
+from pumpline.log.run_mark import SKIPPED
 from pumpline.log.scheduling import Later, Offload
 from pumpline.log.wal import WriteAheadLog
 from pumpline.nsqd.options import Options
@@ -55,6 +56,7 @@ class Disk:
             later=later,
         )
         self.wal = WriteAheadLog(directory.path, self.files)
+        self.wal.gap_max += directory.losses * SKIPPED
         self.flusher = Flusher(
             self.wal,
             syncs=self.fsyncs.group_commit,

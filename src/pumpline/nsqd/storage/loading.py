@@ -9,7 +9,8 @@ all prefer delivering twice to losing:
 - a cursor below the start of its log begins there: segments were deleted after its last checkpoint;
 - a cursor beyond the end of its log (the log lost unsynced messages to a power failure) keeps its
   offsets: the log goes on after them, so that no new message takes an offset that was finished. To
-  all channels they are finished.
+  all channels they are finished. As cursors may be lost with them, each log leaves out further
+  offsets before its next message (`log.run_mark`).
 """
 
 import logging
@@ -29,6 +30,7 @@ from pumpline.log.files import sync_paths
 from pumpline.log.holds import HoldsDamaged, StoredHold, base_of_holds, read_holds
 from pumpline.log.log import Log
 from pumpline.log.recovery import first_batch
+from pumpline.log.run_mark import SKIPPED
 from pumpline.log.segment import first_of
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.storage.disk import Disk
@@ -119,6 +121,8 @@ def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTop
     if lost[0] < lost[1]:
         log.skip_to(lost[1])
         cursors = {name: _without(state, lost) for name, state in cursors.items()}
+    if log.end:
+        log.offsets_to_skip = disk.directory.losses * SKIPPED
     is_in_wal = disk.wal.unflushed.has_any_of(log)
     return StoredTopic(entry, manifest, is_written, log, is_in_wal, cursors, holds, tokens)
 
@@ -173,7 +177,7 @@ def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:
     try:
         data = disk.directory.read_cursor(topic, name)
     except FileNotFoundError:
-        return StoredCursor(Delivery(log.first), 0)
+        return StoredCursor(restore([], [(0, log.first), *log.gaps]), 0)
     deltas, used = cursor.decode(data, disk.clocks())
     if used < len(data):
         _LOG.warning(
@@ -184,7 +188,7 @@ def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:
         )
     if not deltas:
         _LOG.error("CHANNEL(%s:%s): cursor unreadable, starting at the oldest message", topic, name)
-        return StoredCursor(Delivery(log.first), 0)
+        return StoredCursor(restore([], [(0, log.first), *log.gaps]), 0)
     low = max(delta.low for delta in deltas)
     if low < log.first:
         _LOG.warning(
@@ -195,7 +199,7 @@ def load_cursor(disk: Disk, topic: str, name: str, log: Log) -> StoredCursor:
             low,
             log.first,
         )
-    delivery = restore(deltas, [(0, log.first)])
+    delivery = restore(deltas, [(0, log.first), *log.gaps])
     return StoredCursor(delivery, used if used == len(data) else 0)
 
 

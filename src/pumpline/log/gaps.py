@@ -13,20 +13,31 @@ from pumpline.core.messages.spans import Span
 _NAME = re.compile(r"(\d{20})-(\d{20})\.gap", re.ASCII)
 
 
-def read_gaps(directory: str) -> list[Span]:
-    """In order."""
+def read_gaps(directory: str, end: int) -> list[Span]:
+    """Those of a log that ends there, in order. A kill may have left one that is not followed by a
+    segment: it is removed."""
     found = map(_NAME.fullmatch, os.listdir(directory))
-    return sorted((int(match[1]), int(match[2])) for match in found if match is not None)
+    gaps = sorted((int(match[1]), int(match[2])) for match in found if match is not None)
+    return _kept(directory, gaps, [gap for gap in gaps if gap[1] <= end])
 
 
-def write_gap(directory: str, gap: Span) -> None:
-    flags = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC
-    os.close(os.open(_path(directory, gap), flags, 0o600))
+def write_gaps(directory: str, gaps: list[Span]) -> None:
+    for gap in gaps:
+        flags = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC
+        os.close(os.open(_path(directory, gap), flags, 0o600))
 
 
-def remove_gap(directory: str, gap: Span) -> None:
-    with suppress(OSError):  # the next start finds it again
-        os.unlink(_path(directory, gap))
+def retire_gaps(directory: str, gaps: list[Span], first: int) -> list[Span]:
+    """Those that end after `first`; the files of the others are removed."""
+    return _kept(directory, gaps, [gap for gap in gaps if gap[1] > first])
+
+
+def _kept(directory: str, gaps: list[Span], kept: list[Span]) -> list[Span]:
+    for gap in gaps:
+        if gap not in kept:
+            with suppress(OSError):  # the next start finds it again
+                os.unlink(_path(directory, gap))
+    return kept
 
 
 def missing(gaps: list[Span], start: int) -> int:

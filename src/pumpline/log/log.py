@@ -37,7 +37,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from pumpline.core.messages.batches import LogBatch
 from pumpline.log.files import FilePool, lacks_room, write_all, write_whole
-from pumpline.log.gaps import read_gaps, remove_gap, write_gap
+from pumpline.log.gaps import read_gaps, retire_gaps, write_gaps
 from pumpline.log.point_reader import PointReader, Upcoming
 from pumpline.log.reader import Block, Reader
 from pumpline.log.recovered import Recovered
@@ -108,11 +108,9 @@ class Log(Tail):
         for offset in old:  # a kill left it
             with suppress(OSError):
                 os.unlink(self._unordered(offset))
-        self.gaps = read_gaps(directory)
         self.segments = [Segment(directory, first) for first in _numbered(directory, SUFFIX)]
         self._open_newest(clean)
-        while self.gaps and self.gaps[-1][1] > self.written:  # a kill left it without a segment
-            remove_gap(directory, self.gaps.pop())
+        self.gaps = read_gaps(directory, self.written)
         self.synced = self.written
         self.start_at(self.written)
         self.syncing = LogSync(self)
@@ -268,8 +266,7 @@ class Log(Tail):
         self.written = offset
         self.segments.append(Segment(self.directory, offset))
         with suppress(OSError):  # a full disk: the next start finds out again
-            for gap in self.gaps:
-                write_gap(self.directory, gap)
+            write_gaps(self.directory, self.gaps)
             self.files.get(self.segments[-1].path)
             self.dirty.add(self.directory)
 
@@ -441,8 +438,7 @@ class Log(Tail):
         for _ in range(count):
             _unlink(self.files, self.segments[0])
             del self.segments[0]
-        while self.gaps and self.gaps[0][1] <= self.first:
-            remove_gap(self.directory, self.gaps.pop(0))
+        self.gaps = retire_gaps(self.directory, self.gaps, self.first)
 
     def roll(self) -> None:
         """Start a new segment, so that the newest one can be retired when consumed, if everything

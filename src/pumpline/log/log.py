@@ -43,7 +43,7 @@ from pumpline.log.reader import Block, Reader
 from pumpline.log.recovered import Recovered
 from pumpline.log.recovery import Damage, recover
 from pumpline.log.scheduling import Later, Offload
-from pumpline.log.segment import OFFSET_END, SUFFIX, Segment, offset_in
+from pumpline.log.segment import OFFSET_END, SUFFIX, Segment, offsets_in_names
 from pumpline.log.syncing import LogSync
 from pumpline.log.tail import Tail
 
@@ -104,11 +104,11 @@ class Log(Tail):
         self._blocks: WeakValueDictionary[tuple[int, int], Block] = WeakValueDictionary()
         self.dirty: set[str] = set()  # paths written since the last sync
         self._newest_ns = 0  # no message in the ordered part was published later
-        *old, self.ordered_from = _numbered(directory, UNORDERED) or [0]
+        *old, self.ordered_from = offsets_in_names(directory, UNORDERED) or [0]
         for offset in old:  # a kill left it
             with suppress(OSError):
                 os.unlink(self._unordered(offset))
-        self.segments = [Segment(directory, first) for first in _numbered(directory, SUFFIX)]
+        self.segments = [Segment(directory, first) for first in offsets_in_names(directory, SUFFIX)]
         self._open_newest(clean)
         self.gaps = read_gaps(directory, self.written)
         self.synced = self.written
@@ -494,10 +494,3 @@ def _unlink(files: FilePool, segment: Segment) -> None:
     files.forget(segment.path)
     with suppress(FileNotFoundError):
         os.unlink(segment.path)
-
-
-def _numbered(directory: str, suffix: str) -> list[int]:
-    """The offsets in the names of files that end with `suffix`, in order."""
-    return sorted(
-        first for name in os.listdir(directory) if (first := offset_in(name, suffix)) is not None
-    )

@@ -183,6 +183,13 @@ def offset_in(name: str, suffix: str) -> int | None:
     return int(stem) if int(stem) < OFFSET_END else None
 
 
+def offsets_in_names(directory: str, suffix: str) -> list[int]:
+    """The offsets in the names of files that end with `suffix`, in order."""
+    return sorted(
+        first for name in os.listdir(directory) if (first := offset_in(name, suffix)) is not None
+    )
+
+
 def seek_batch(fd: int, position: int, offset: int, size_bytes: int) -> int:
     """Hop from header to header until the batch that holds `offset`; no crc is checked.
 

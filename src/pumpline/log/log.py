@@ -170,6 +170,7 @@ class Log(Tail):
                 del batches[:count]
             if self.written < end:
                 self._leave_gap(end)
+            assert self.written == end
         except OSError:
             self.state = State.STUCK
             self.unshare_batch()
@@ -224,6 +225,7 @@ class Log(Tail):
             self._write(batches)
 
     def _write(self, batches: list[LogBatch]) -> None:
+        assert self.written <= batches[0].first, "segments only grow"
         parts: list[bytes | memoryview] = []
         for batch in batches:
             parts += batch.parts()

@@ -155,6 +155,7 @@ class _File:
         return [self._path, os.path.dirname(self._path)] if self._is_new else [self._path]
 
     def synced(self) -> None:
+        assert self._synced_bytes <= self._syncing_bytes <= self.size_bytes, "positions only grow"
         if self._syncing_bytes:
             self._is_new = False
         self._synced_bytes = self._syncing_bytes

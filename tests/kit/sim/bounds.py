@@ -39,6 +39,18 @@ class Bounds:
                 yield f"{topic.name} remembers {len(topic.upkeep.tokens)} tokens"
             for channel in topic.channels.values():
                 yield from self._tables(topic, channel)
+            if isinstance(topic.log, Log):
+                yield from self._offsets(topic.name, topic.log)
+
+    def _offsets(self, topic: str, log: Log) -> Iterator[str]:
+        """As the table in `log.log` has them; what the open batch got since the last tick is
+        acknowledged in the next one."""
+        names = ("synced", "written", "end", "logged", "accepted")
+        offsets = [getattr(log, name) for name in names]
+        if log.is_shared and not log.keeps_unsynced:  # derived from the open batch
+            offsets[3] = max(offsets[2:4])
+        if offsets != sorted(offsets):
+            yield f"{topic}: {dict(zip(names, offsets, strict=True))}"
 
     def _descriptors(self, broker: Broker) -> Iterator[str]:
         disk = self._machine.disk

@@ -94,7 +94,7 @@ FAULTS = {
         Flusher, "_sync", _remove_unsynced, 0, NOT_THERE
     ),
     "what an fsync may have lost is not written again": Fault(
-        Log, "write_again", lambda log, mark: None, 10, NOT_THERE
+        Log, "write_again", lambda log, mark: None, 271, NOT_THERE
     ),
     "a gap that a loss of power left is not filled from the write-ahead log": Fault(
         Unflushed, "repair", lambda unflushed, log: None, 139, NOT_THERE

@@ -30,12 +30,13 @@ from pumpline.log.files import lacks_room
 from pumpline.log.flusher import Flusher
 from pumpline.log.log import Log, State
 from pumpline.log.ring import Ring
-from pumpline.log.shared_batches import OpenBatch, SharedBatches
+from pumpline.log.shared_batches import SharedBatches
 from pumpline.log.wal import MIXED, WriteAheadLog
 
 SMALL_BYTES = 8192  # of a message, or the messages of an MPUB: larger ones are batches of their own
 DIRECT_BYTES = 8192  # of what a log gets in a tick: it goes straight to its segment
 WAL_BYTES_MAX = 16 << 20  # of one file: then it is flushed at once
+RECORD_BYTES = 1 << 20  # of small messages that wait for an fsync to end: then they are written
 
 Parts = list[bytes | memoryview]
 
@@ -146,27 +147,29 @@ class GroupCommit:
         buf: bytearray,
         pos: int,
         end: int,
-        batches: dict[bytes, OpenBatch] | None = None,
+        line: bytes | None = None,
     ) -> tuple[int, int, list[bytes]]:
-        """Add the run of PUBs, or of MPUBs, in buf[pos:end] whose lines are in `batches`, or those
-        of all shared batches.
+        """Add the run of PUBs, or of MPUBs, in buf[pos:end] that begin with `line`, or with any
+        line of a shared batch.
 
         Returns the position after it, how many commands there were, and the line of each message;
         `completion` has the outcome.
         """
         shared = self.shared
         before = len(shared.lines)
-        if not before:
-            self._begin()
+        wall_ns = self._publish_time_ns()
+        batches = shared.by_line
+        if line is not None:
+            batches = {line: batches[line]} if line in batches else {}
         after, count = publishes_by_line(
             buf,
             pos,
             end,
-            shared.by_line if batches is None else batches,
+            batches,
             shared.frames,
             shared.ends,
             shared.lines,
-            self._tick.wall_ns,
+            wall_ns,
             self._message_bytes_max,
             self._body_bytes_max,
             self._full_bytes,
@@ -179,14 +182,12 @@ class GroupCommit:
         shared = self.shared
         if end - pos > self._message_bytes_max or line not in shared.by_line:
             return None
-        if not shared.lines:
-            self._begin()
-        batch = shared.by_line.get(line)
+        wall_ns = self._publish_time_ns()
+        batch = shared.by_line.get(line)  # unless the clock was set back
         if batch is None or len(batch[0]) >= self._full_bytes:
             return None
         frames, ends, first_id = batch
         message_id = first_id + (len(ends) >> 2)
-        wall_ns = self._tick.wall_ns
         message(buf, pos, end, frames, ends, message_id, wall_ns)
         message(buf, pos, end, shared.frames, shared.ends, message_id, wall_ns)
         shared.lines.append(line)
@@ -203,22 +204,31 @@ class GroupCommit:
         self._publishers[publisher] = None
         self._tick.publish()
 
-    def _begin(self) -> None:
-        """The first small message since the last commit."""
+    def _publish_time_ns(self) -> int:
+        """The publish time of small messages that are added now."""
+        if self.shared.lines and not self.syncs:
+            return self._newest_ns  # of the same tick
         self._tick.publish()  # from here on the clock stands still
-        if self._tick.wall_ns < self._newest_ns:  # the clock was set back: times rise in a batch
+        wall_ns = self._tick.wall_ns
+        if wall_ns < self._newest_ns:  # the clock was set back: times rise in a batch
             for log in set(self.shared.logs.values()):
                 log.seal_open()
-        self._newest_ns = self._tick.wall_ns
+        self._newest_ns = wall_ns
+        return wall_ns
 
     # -- the commit ---------------------------------------------------------------------------
 
-    def commit(self) -> None:
-        """Write what was added. It stays where it is while the segments are too far behind."""
-        if not self.shared.lines and not self._publishers:
-            return
+    def on_tick(self) -> None:
+        """Commit what was added, unless an fsync is running, which small messages wait for, or the
+        segments are too far behind."""
         if self.syncs and self._flusher.is_behind:
             self._flusher.when_caught_up = self._tick.publish
+        elif self._publishers or not self._syncing or len(self.shared.frames) >= RECORD_BYTES:
+            self.commit()
+
+    def commit(self) -> None:
+        """Write what was added."""
+        if not self.shared.lines and not self._publishers:
             return
         commit = _Commit()
         parts = self._take_small(commit)
@@ -428,6 +438,7 @@ class GroupCommit:
                 log.founding = []
             self._acknowledge(commit)
         self._flusher.resume()
+        self.on_tick()  # the next fsync begins at once
 
     def refuse_unsynced(self, reason: str) -> None:
         """Nothing that waits for an fsync will be synced: cut it off. What was added since goes,

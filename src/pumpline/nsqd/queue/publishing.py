@@ -47,12 +47,14 @@ class Publishing:
                 self._topic.skip_lost_offsets()
             self._group_commit.add_publisher(self)  # from here on the clock stands still
             self.log.unshare_batch()  # later messages follow on these
-        due_ns = self._tick.wall_ns + delay_ns if delay_ns else 0
+        wall_ns = self._tick.wall_ns
+        due_ns = wall_ns + delay_ns if delay_ns else 0
         last = builders[-1] if builders else None
-        if last is not None and last.due_ns == due_ns and len(last.frames) < FULL_BYTES:
-            return last
+        if last is not None and len(last.frames) < FULL_BYTES:
+            if (last.timestamp_ns, last.due_ns) == (wall_ns, due_ns):
+                return last
         first = self.log.accepted if last is None else last.end
-        builder = Builder(first=first, timestamp_ns=self._tick.wall_ns, due_ns=due_ns)
+        builder = Builder(first=first, timestamp_ns=wall_ns, due_ns=due_ns)
         builders.append(builder)
         return builder
 
@@ -103,9 +105,9 @@ class Publishing:
         Stops before the first that is not whole, is empty or is too large. Returns the position
         after the run, the number of messages, and their outcome.
         """
-        batch = None if delay_ns or self._builders else self._group_commit.shared.by_line.get(line)
-        if batch is not None:
-            after, count, _ = self._group_commit.add_run(buf, pos, end, {line: batch})
+        is_shared = line in self._group_commit.shared.by_line
+        if is_shared and not delay_ns and not self._builders:
+            after, count, _ = self._group_commit.add_run(buf, pos, end, line)
             if count:
                 return after, count, self._group_commit.completion()
         builder = self.builder(delay_ns)

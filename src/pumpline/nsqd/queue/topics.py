@@ -68,7 +68,7 @@ class Topics(Mapping[str, Topic]):
             syncs=disk.fsyncs.group_commit,
         )
         disk.make_room = self.drop_history
-        tick.commit = self.group_commit.commit
+        tick.commit = self.group_commit.on_tick
 
     def __getitem__(self, name: str) -> Topic:
         return self._by_name[name]

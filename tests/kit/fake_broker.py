@@ -149,6 +149,12 @@ class FakeBroker:
         """The topic of that name, new if need be."""
         return self.topics.ensure(name)
 
+    def founded(self, name: str = "t") -> Topic:
+        """As `topic`, one whose directory is synced: its first message does not wait for that."""
+        topic = self.topics.ensure(name)
+        log_of(topic).founding = []
+        return topic
+
     def load(self) -> Topics:
         """What a broker finds in the directory after this one was killed."""
         self.clock.forget_timers()

@@ -166,26 +166,39 @@ class Flusher:
                 self._flushed_one(log)
 
     def _sync(self) -> None:
-        """Sync the segments, in a thread."""
+        """Sync the segments: in a thread, unless somebody else does."""
         self._is_syncing = True
         logs, self._flushed = self._flushed, []
-        paths = [log.syncing.take_dirty() for log in logs]
+        claimed = [log.syncing.completion() for log in logs if log.syncing.is_claimed]
+        own = [(log, log.syncing.take_dirty()) for log in logs if not log.syncing.is_claimed]
+        awaited = [completion for completion in claimed if not completion.done]
+        left = 1 + len(awaited)
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self._synced(logs)
 
         def job() -> list[OSError | None]:
-            return [_sync_error(each) for each in paths]
+            return [_sync_error(paths) for _, paths in own]
 
         def done(errors: list[OSError | None] | BaseException) -> None:
-            self._is_syncing = False
             if isinstance(errors, BaseException):
                 raise errors
-            for log, taken, error in zip(logs, paths, errors, strict=True):
-                log.syncing.sync_done(taken, error)
-                if log.state is State.STUCK:
-                    self._stuck[log] = None
-            if not self._is_stopped:
-                self._end()
+            for (log, paths), error in zip(own, errors, strict=True):
+                log.syncing.sync_done(paths, error)
+            one_done()
 
+        for completion in awaited:
+            completion.when_done(one_done)
         self._offload(job, done)
+
+    def _synced(self, logs: list[Log]) -> None:
+        self._is_syncing = False
+        self._stuck.update(dict.fromkeys(log for log in logs if log.state is State.STUCK))
+        if not self._is_stopped:
+            self._end()
 
     def _end(self) -> None:
         """Remove the file that is not written to, if all its messages are in their segments."""

@@ -3,12 +3,16 @@
 `commit` is the storage part of a tick:
 
 1. Every log that was published to accepts its messages: they have offsets, and are in memory.
-2. One append to the write-ahead log takes all of them. What is large goes to its segment instead,
-   without being written twice, if nobody has to wait for an fsync.
-3. With `--sync-every=1`, one fsync of the write-ahead log; what comes meanwhile shares the next.
+2. One append to the write-ahead log takes all of them. What is large goes *directly* to its
+   segment instead, so that it is written once.
+3. With `--sync-every=1`, one fsync of the write-ahead log, and one of each segment that was written
+   to directly. What comes meanwhile shares the next.
 4. Publishers get their answers, and the messages can be read.
 
-If 2 or 3 fails, the logs forget what they accepted, and the publishers are told why.
+If 2 or 3 fails, the logs forget what they accepted, and the publishers get the reason.
+
+With `--sync-every=1`, the unacknowledged messages of a log are either all in the write-ahead log or
+all in its segments, so that neither fsync has to wait for the other.
 
 Small messages come in by way of a kernel (`add_run`): it adds each to the open batch of its log,
 and to one record for the write-ahead log, without any work for each topic (`log.shared_batches`).
@@ -21,20 +25,22 @@ Knows logs and completions; must not know topics.
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Protocol
 
 from pumpline.core.messages.batches import FULL_BYTES, LogBatch
 from pumpline.core.messages.kernels import message, publishes_by_line
 from pumpline.log.completion import EXITING, Completion
+from pumpline.log.direct_writes import DIRECT_BYTES, CommitStorage, DirectWrites
 from pumpline.log.files import lacks_room
 from pumpline.log.flusher import Flusher
+from pumpline.log.founding import Founding
 from pumpline.log.log import Log, State
 from pumpline.log.ring import Ring
 from pumpline.log.shared_batches import SharedBatches
 from pumpline.log.wal import MIXED, WriteAheadLog
 
 SMALL_BYTES = 8192  # of a message, or the messages of an MPUB: larger ones are batches of their own
-DIRECT_BYTES = 8192  # of what a log gets in a tick: it goes straight to its segment
 WAL_BYTES_MAX = 16 << 20  # of one file: then it is flushed at once
 RECORD_BYTES = 1 << 20  # of small messages that wait for an fsync to end: then they are written
 
@@ -73,22 +79,6 @@ class BatchPublisher(Protocol):
         """What was accepted could not be written, and the log has forgotten it."""
 
 
-class CommitStorage(Protocol):
-    """What a group commit needs of its surroundings."""
-
-    def make_room(self) -> bool:
-        """Delete consumed history; return whether there was any."""
-
-    def failed(self, error: OSError, what: str, *, size_bytes: int = 0) -> str:
-        """Note a failed write; returns the reason for the publishers."""
-
-    def request_sync(self, group_commit: "GroupCommit") -> None:
-        """Sync what `take_dirty` returns soon, then call `sync_done`."""
-
-    def appended(self, log: Log) -> None:
-        """The log's segments grew."""
-
-
 class _Commit:
     """What one append to the write-ahead log covers."""
 
@@ -121,6 +111,10 @@ class GroupCommit:
         """`syncs`: publishers are answered after an fsync."""
         self.syncs = syncs
         self.shared = SharedBatches(is_immediate=not syncs)
+        self.direct = DirectWrites(flusher, storage, syncs=syncs)
+        self._founding = Founding(
+            offload=storage.offload, founded=self.add_publisher, failed=self._not_founded
+        )
         self._wal = wal
         self._flusher = flusher
         self._tick = tick
@@ -134,7 +128,7 @@ class GroupCommit:
         self._completion: Completion | None = None  # of the record
         self._publishers: dict[BatchPublisher, None] = {}
         # What is written, and waits for an fsync.
-        self.unsynced_bytes = 0
+        self._unsynced_bytes = 0
         self._unsynced: list[_Commit] = []
         self._syncing: list[_Commit] = []
         flusher.commit = self.commit
@@ -208,7 +202,8 @@ class GroupCommit:
         """The publish time of small messages that are added now."""
         if self.shared.lines and not self.syncs:
             return self._newest_ns  # of the same tick
-        self._tick.publish()  # from here on the clock stands still
+        if self._may_commit:
+            self._tick.publish()  # from here on the clock stands still
         wall_ns = self._tick.wall_ns
         if wall_ns < self._newest_ns:  # the clock was set back: times rise in a batch
             for log in set(self.shared.logs.values()):
@@ -223,8 +218,13 @@ class GroupCommit:
         segments are too far behind."""
         if self.syncs and self._flusher.is_behind:
             self._flusher.when_caught_up = self._tick.publish
-        elif self._publishers or not self._syncing or len(self.shared.frames) >= RECORD_BYTES:
+        elif self._publishers or self._may_commit:
             self.commit()
+
+    @property
+    def _may_commit(self) -> bool:
+        """Whether small messages need not wait for an fsync to end."""
+        return not self._syncing or len(self.shared.frames) >= RECORD_BYTES
 
     def commit(self) -> None:
         """Write what was added."""
@@ -234,7 +234,8 @@ class GroupCommit:
         parts = self._take_small(commit)
         publishers, self._publishers = self._publishers, {}
         for publisher in publishers:
-            parts += self._take_batches(publisher, commit)
+            if not self.syncs or not self._founding.wait(publisher):
+                parts += self._take_batches(publisher, commit)
         if parts:
             self._append(parts, commit)
         self._share(commit.to_share)
@@ -252,7 +253,7 @@ class GroupCommit:
         lines, ends, frames = shared.take()
         completion, self._completion = self.completion(), None
         if is_direct:
-            self._write_through(self._log_of(lines[0]), completion, len(frames))
+            self.direct.write(self._log_of(lines[0]), completion, len(frames))
             return []
         by_line = shared.by_line
         for line in touched:
@@ -291,15 +292,17 @@ class GroupCommit:
             publisher.refused()
             completion.complete(reason)
             return []
+        size_bytes = sum(batch.size_bytes for batch in batches)
+        is_direct = log not in commit.ends and (
+            self._wal_is_full or self.direct.takes(log, size_bytes)
+        )
         log.accept(batches)
         publisher.accepted(batches)
-        size_bytes = sum(batch.size_bytes for batch in batches)
-        is_direct = size_bytes >= DIRECT_BYTES or self._goes_direct
-        is_alone = log not in commit.ends
-        if size_bytes < DIRECT_BYTES:
+        if is_direct:
+            self.direct.write(log, completion, size_bytes, partial(self._refuse_direct, publisher))
+        if size_bytes < DIRECT_BYTES and log not in self.direct:
             commit.to_share.append(publisher)
-        if is_direct and is_alone and not self.syncs:
-            self._write_through(log, completion, size_bytes, publisher)
+        if is_direct:
             return []
         commit.ends[log] = log.accepted
         commit.completions.append(completion)
@@ -307,7 +310,7 @@ class GroupCommit:
         return [part for batch in batches for part in batch.parts()]
 
     @property
-    def _goes_direct(self) -> bool:
+    def _wal_is_full(self) -> bool:
         """The write-ahead log takes no more for now: write to the segments."""
         return not self.syncs and (self._wal.is_torn or self._wal.size_bytes > 2 * WAL_BYTES_MAX)
 
@@ -320,26 +323,6 @@ class GroupCommit:
         except OSError as error:
             return self._storage.failed(error, f"topic {log.name}")
         return None
-
-    def _write_through(
-        self,
-        log: Log,
-        completion: Completion,
-        size_bytes: int,
-        publisher: BatchPublisher | None = None,
-    ) -> None:
-        """Write all that the log has accepted to its segment, and acknowledge it."""
-        reason = None
-        try:
-            log.write_through()
-        except OSError as error:
-            log.refuse(log.end)
-            reason = self._storage.failed(error, f"topic {log.name}", size_bytes=size_bytes)
-            if publisher is not None:
-                publisher.refused()
-        else:
-            self._storage.appended(log)
-        completion.complete(reason)
 
     def _append(self, parts: Parts, commit: _Commit) -> None:
         try:
@@ -358,7 +341,7 @@ class GroupCommit:
             for log, end in commit.ends.items():
                 log.logged = end
             commit.size_bytes = sum(map(len, parts))
-            self.unsynced_bytes += commit.size_bytes
+            self._unsynced_bytes += commit.size_bytes
             self._unsynced.append(commit)
             self._storage.request_sync(self)
         else:
@@ -376,7 +359,7 @@ class GroupCommit:
 
     def _share(self, publishers: Iterable[BatchPublisher]) -> None:
         """Let the kernel add what comes next to the logs of these."""
-        if self._is_stopped or self._goes_direct:
+        if self._is_stopped or self._wal_is_full:
             return
         for publisher in publishers:
             log = publisher.log
@@ -385,7 +368,7 @@ class GroupCommit:
 
     def _acknowledge(self, commit: _Commit) -> None:
         self._progress.completed += 1
-        self.unsynced_bytes -= commit.size_bytes
+        self._unsynced_bytes -= commit.size_bytes
         for log, end in commit.ends.items():
             if log.state is not State.CLOSED and end > log.end:
                 log.advance(end)
@@ -408,6 +391,24 @@ class GroupCommit:
             if log not in commit.ends:
                 log.refuse(log.accepted - count)
 
+    def _refuse_direct(self, publisher: BatchPublisher, reason: str) -> None:
+        """A direct write or its fsync failed. What was added since is refused, too: its offsets
+        follow on these."""
+        if publisher in self._publishers:
+            del self._publishers[publisher]
+            self._refuse_added(publisher, reason)
+        else:
+            publisher.refused()
+
+    def _not_founded(self, publisher: BatchPublisher, error: OSError) -> None:
+        self._refuse_added(publisher, self._storage.failed(error, "the directories of new topics"))
+
+    def _refuse_added(self, publisher: BatchPublisher, reason: str) -> None:
+        batches, completion = publisher.take()
+        publisher.refused()
+        if batches:
+            completion.complete(reason)
+
     def _tell_refused(self, commits: list[_Commit], reason: str) -> None:
         for commit in commits:
             for publisher in commit.publishers:
@@ -418,14 +419,17 @@ class GroupCommit:
     # -- syncing, as `nsqd.storage.fsync` sees it ---------------------------------------------
 
     @property
+    def unsynced_bytes(self) -> int:
+        """Of messages that are written and wait for an fsync."""
+        return self._unsynced_bytes + self.direct.unsynced_bytes
+
+    @property
     def unsynced(self) -> int:
         return len(self._unsynced)
 
     def take_dirty(self) -> list[str]:
         self._syncing, self._unsynced = self._unsynced, []
-        logs = {log for commit in self._syncing for log in commit.ends}
-        founding = {path for log in logs for path in log.founding}
-        return [*self._wal.take_dirty(), *sorted(founding)]
+        return self._wal.take_dirty()
 
     def sync_done(self, paths: list[str], error: OSError | None) -> None:
         if error is not None:
@@ -434,8 +438,6 @@ class GroupCommit:
         self._wal.synced()
         commits, self._syncing = self._syncing, []
         for commit in commits:
-            for log in commit.ends:
-                log.founding = []
             self._acknowledge(commit)
         self._flusher.resume()
         self.on_tick()  # the next fsync begins at once
@@ -445,7 +447,7 @@ class GroupCommit:
         too: its offsets follow on these."""
         commits = [*self._syncing, *self._unsynced]
         self._progress.completed += len(commits)
-        self.unsynced_bytes = 0
+        self._unsynced_bytes = 0
         self._syncing, self._unsynced = [], []
         self._wal.cut_back()
         if self._wal.is_torn or self._wal.has_old:
@@ -478,3 +480,6 @@ class GroupCommit:
         """Nothing is added any more."""
         if self.syncs:
             self.refuse_unsynced(EXITING)
+            for publisher in self._founding.take_waiting():
+                self._refuse_added(publisher, EXITING)
+            self.direct.close()

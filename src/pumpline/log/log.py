@@ -9,7 +9,8 @@ memory.
 | `logged`    | is in the write-ahead log or a segment; from `end` on it waits for an fsync      |
 | `accepted`  | has its offset; from `end` on it may still be refused                            |
 
-`synced <= written <= end <= logged <= accepted`. What was acknowledged and is not written is in the
+`synced <= end <= logged <= accepted` and `synced <= written <= logged`. Where `end < written`, a
+large batch waits for the fsync of its segment. What was acknowledged and is not written is in the
 write-ahead log of the data directory (`log.wal`), which survives a kill. `log.group_commit`
 accepts, acknowledges and refuses; `log.flusher` and whoever reads the files calls `flush`, which
 writes.
@@ -75,12 +76,9 @@ class Log(Tail):
         keeps_unsynced: bool = False,
         clean: tuple[int, int, int] | None = None,
     ) -> None:
-        """Open the log in `directory`, which exists.
-
-        `keeps_unsynced`: what is written stays in memory until it is synced. `clean` is what `mark`
-        gave when the log was last closed: if the newest segment still has that size, it needs no
-        check.
-        """
+        """Open the log in `directory`, which exists. `keeps_unsynced`: what is written stays in
+        memory until it is synced. `clean` is what `mark` gave when the log was last closed: if the
+        newest segment still has that size, it needs no check."""
         super().__init__(base_id)
         self.directory = directory
         self.name = os.path.basename(directory)  # of its topic
@@ -97,7 +95,7 @@ class Log(Tail):
         self.make_room: Callable[[], bool] = lambda: False  # delete history; returns whether it did
         self._later = later
         self._segment_bytes_max = segment_bytes_max
-        self._is_unsound = False  # the segments have to be cut back before more is written
+        self.is_unsound = False  # the segments have to be cut back before more is written
         self._sound_mark: tuple[int, int, int] | None = None  # to here
         self._torn: Segment | None = None  # to be cut before it is written to
         self._readers: WeakSet[Reader] = WeakSet()
@@ -159,9 +157,9 @@ class Log(Tail):
         self.seal_acknowledged()
         end = self.end
         try:
-            if self._is_unsound:
+            if self.is_unsound:
                 self.cut_back(self._sound_mark)
-                self._is_unsound = False
+                self.is_unsound = False
             self._split_at(end)
             batches = self.from_tail(self.written, end)
             while batches:
@@ -179,29 +177,33 @@ class Log(Tail):
             self.state = State.OPEN
         self._trim_idle()
 
-    def write_through(self) -> None:
-        """Write all that was accepted, and acknowledge it; OSError if none of it could be."""
-        if self._is_unsound:
+    def write_accepted(self) -> None:
+        """Write all that was accepted; OSError if none of it could be."""
+        if self.is_unsound:
             self.flush()
         self.seal_open()
         self._write_with_room(self.from_tail(self.written, self.accepted))
-        self.advance(self.written)
+        self.logged = self.written
+
+    def acknowledge(self, end: int) -> None:
+        """Everything below `end` is written, and can be read."""
+        self.advance(end)
         self._trim_idle()
 
     def append(self, batches: list[LogBatch]) -> None:
-        """Accept, write and acknowledge these; OSError, and they are refused, if they cannot be
-        written."""
+        """Accept, write and acknowledge these, or raise OSError and refuse them."""
         self.accept(batches)
         try:
-            self.write_through()
+            self.write_accepted()
         except OSError:
-            self.refuse(self.end)
+            self.refuse(self.logged)
             raise
+        self.acknowledge(self.written)
 
     def write_again(self, mark: tuple[int, int, int] | None) -> None:
         """What was written since `mark` was taken may not be on the disk, though an fsync would
         succeed: the next flush writes it again."""
-        self._is_unsound, self._sound_mark = True, mark
+        self.is_unsound, self._sound_mark = True, mark
         self.state = State.STUCK
 
     def _fitting(self, batches: list[LogBatch]) -> int:

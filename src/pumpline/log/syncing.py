@@ -1,8 +1,9 @@
 """When a log's segments are synced, who waits for that, and what happens when it fails.
 
-`nsqd.storage.fsync` decides when, and sees a log as this; with --sync-every=1 `log.flusher` does.
-Then the write-ahead log has everything that a failed fsync may have lost, and so has the memory: it
-is written again.
+`nsqd.storage.fsync` decides when, and sees a log as this. With --sync-every=1 so does
+`log.flusher`, for logs that nobody else syncs (`is_claimed`). Then everything that a failed fsync
+may have lost is in memory, and what was acknowledged of it also in the write-ahead log: it is
+written again.
 """
 
 from collections.abc import Callable
@@ -58,6 +59,11 @@ class LogSync:
         sync_paths(paths)
         self._log.dirty.difference_update(paths)
 
+    @property
+    def is_claimed(self) -> bool:
+        """An fsync is under way, or somebody waits for the next."""
+        return bool(self._paths or self._waiting)
+
     def completion(self) -> Completion:
         """The outcome of the next fsync, or of the one under way if nothing was written since."""
         completion = Completion()
@@ -70,7 +76,7 @@ class LogSync:
         return completion
 
     def take_dirty(self) -> list[str]:
-        if self._log.is_closed:
+        if self._log.is_closed or self._log.is_unsound:
             return []
         log = self._log
         self._covered = log.mark(), log.written, self._waiting
@@ -100,6 +106,8 @@ class LogSync:
             if log.keeps_unsynced:
                 log.write_again(self._mark)
             reason = self.failed(error)
+            waiting += self._waiting  # what they wait for follows on what was lost
+            self._waiting = []
             _complete(waiting, reason)
             self.on_failed(reason)
 

@@ -24,7 +24,7 @@ from pumpline.core.messages.batches import (
 )
 from pumpline.core.messages.frame import ID_AT, ID_BYTES, MESSAGE_OVERHEAD_BYTES
 from pumpline.log.log import Log
-from pumpline.log.recovery import Damage, copy_damage_if_room, find_batch, parse
+from pumpline.log.recovery import Damage, copy_damage_if_room, find_batch, parse, resync
 from pumpline.log.segment import OFFSET_END
 
 GAP_MAX = 1 << 24  # offsets: another log has ids so near with a probability of 2^-39
@@ -108,19 +108,23 @@ class Unflushed:
         return bool(self._ids_of(log))
 
     def repair(self, log: Log) -> None:
-        """Cut the segments off where they lack messages that are here. A loss of power may have
-        taken some that were not synced and spared later ones; all of these are here as well."""
+        """Cut the segments off where they lack a message that is here, and take over what they
+        have after it. A loss of power may have taken messages that were not synced, and spared
+        later ones."""
         ids = self._ids_of(log)
-        if ids and ids[0] < log.base_id + log.end:
-            gap = _first_gap(log, ids[0] - log.base_id)
-            if gap is not None and self._has_all(log.base_id + gap[2], log.base_id + log.end):
-                log.cut_back(gap)
-                log.synced = log.written
-                log.start_at(log.written)
-                log.syncing.begin_again()
-
-    def _has_all(self, first_id: int, end_id: int) -> bool:
-        return all(message_id in self._messages for message_id in range(first_id, end_id))
+        if not ids or ids[0] >= log.base_id + log.end:
+            return
+        gap = _first_gap(log, ids[0] - log.base_id)
+        if gap is None or log.base_id + gap[2] not in self._messages:
+            return
+        for batch in _batches_after(log, gap):
+            for message_id, message in _by_id(batch):
+                self._messages.setdefault(message_id, message)
+        self._ids = sorted(self._messages)
+        log.cut_back(gap)
+        log.synced = log.written
+        log.start_at(log.written)
+        log.syncing.begin_again()
 
     def _ids_of(self, log: Log) -> list[int]:
         start = bisect_left(self._ids, log.base_id)
@@ -190,6 +194,21 @@ def _first_gap(log: Log, offset: int) -> tuple[int, int, int] | None:
         if end < min(limit, log.written):
             return segment.first, at, end
     return None
+
+
+def _batches_after(log: Log, gap: tuple[int, int, int]) -> Iterator[LogBatch]:
+    """The batches that the segments have after a gap, also after damaged bytes."""
+    segment_first, position, offset = gap
+    for segment in log.segments[bisect_left(log.segments, segment_first, key=_FIRST) :]:
+        fd = log.files.get(segment.path)
+        limit, size_bytes = log.limit_of(segment), segment.size_bytes
+        at: int | None = position if segment.first == segment_first else 0
+        while at is not None and at < size_bytes:
+            data = memoryview(os.pread(fd, size_bytes - at, at))
+            batches, used, _ = parse(data, limit)
+            yield from batches
+            offset = batches[-1].end if batches else offset
+            at = resync(fd, at + used, size_bytes, offset=offset, limit=limit)
 
 
 def _sealed(builder: Builder) -> list[LogBatch]:

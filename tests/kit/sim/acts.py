@@ -145,7 +145,7 @@ class Acts(Stage):
             if only_topic:
                 book = self.ledger.topic(topic)
                 book.is_certain = book.is_certain or certain
-                self.ledger.never_made.discard(topic)
+                self.ledger.never_made.pop(topic, None)
             elif not channel.endswith("#ephemeral"):
                 self.ledger.created(topic, channel, since, certain=certain)
 

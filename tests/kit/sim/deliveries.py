@@ -34,7 +34,7 @@ class Deliveries(Operations):
         """nsqd has read the publish."""
         self.now += 1
         self.topic(messages[0].topic)
-        self.never_made.discard(messages[0].topic)
+        self.never_made.pop(messages[0].topic, None)
         for message in messages:
             self._numbers += 1
             message.number = self._numbers
@@ -53,7 +53,7 @@ class Deliveries(Operations):
             topic.is_certain = True
         elif not is_known:
             topic.is_certain = False  # it was deleted meanwhile, and the OK waited for others
-        self.never_made.discard(topic.name)
+        self.never_made.pop(topic.name, None)
         self._check_bound(topic, messages)
         for message in messages:
             if not message.number:
@@ -90,7 +90,7 @@ class Deliveries(Operations):
         used = topic.taken or topic.channels or topic.holds or topic.settings
         used = used or topic.is_asked_for or topic.may_be_made or "backlog" in reason
         if not topic.is_certain and not used and not self._is_published_to(topic.name):
-            self.never_made.add(topic.name)
+            self.never_made[topic.name] = self.now
             if self.cannot_delete:
                 self._not_gone_yet.add(topic.name)
 
@@ -106,7 +106,7 @@ class Deliveries(Operations):
                 message.outcome = Outcome.UNKNOWN
                 message.is_loose = True
                 # The line of an MPUB makes its topic, before nsqd has read the rest.
-                self.never_made.discard(message.topic)
+                self.never_made.pop(message.topic, None)
                 if message.topic in self.topics:
                     self.topics[message.topic].may_be_made = True
 
@@ -124,7 +124,7 @@ class Deliveries(Operations):
             if message.outcome is not Outcome.TAKEN:  # then or now: nobody knows
                 topic = self.topic(message.topic)
                 topic.is_certain = True
-                self.never_made.discard(topic.name)
+                self.never_made.pop(topic.name, None)
                 message.outcome = Outcome.TAKEN
                 message.is_loose = not self._taken_late(topic, message)
                 message.is_durable = self._group_commit

@@ -32,7 +32,8 @@ class Ledger(Deliveries):
             self._may_go.clear()
         messages = self.messages.values()
         self._not_gone_yet = set() if self.disk_is_sound else self._not_gone_yet & set(there)
-        for name in (self.never_made & set(there)) - self._not_gone_yet:
+        left = {name for name, at in self.never_made.items() if at <= since and name in there}
+        for name in left - self._not_gone_yet:  # `there` may be older than the last refusals
             self.fault(f"topic {name} is there, after a refused publish")
         for name, topic in list(self.topics.items()):
             if name not in there:

@@ -34,7 +34,7 @@ class LedgerState:
         self.sync_ns = 3 * NS  # what a loss of power may take
         self.life = 0
         self.now = 0  # counts events
-        self.never_made: set[str] = set()  # topics that a refused publish may not leave behind
+        self.never_made: dict[str, int] = {}  # topics that refused publishes left, and when
         self._not_gone_yet: set[str] = set()  # of them: they go once the disk lets them
         self._may_go: set[str] = set()  # likewise, if no publish without an answer has made them
         # The disk fails so that what was refused cannot be cut off, or a topic not be deleted.
@@ -121,7 +121,8 @@ class LedgerState:
         half_deleted = {name for name, channel in self._half_deleted if not channel}
         if power or (self._group_commit and not self.disk_is_sound):
             self.never_made.clear()
-        self.never_made -= half_deleted | self._not_gone_yet
+        for name in half_deleted | self._not_gone_yet:
+            self.never_made.pop(name, None)
         self._not_gone_yet.clear()
         self._may_go.clear()
         for topic in self.topics.values():

@@ -23,7 +23,7 @@ class Operations(LedgerState):
         book = self.topic(topic)
         book.is_certain = book.is_certain or certain
         book.is_asked_for = True
-        self.never_made.discard(topic)
+        self.never_made.pop(topic, None)
         channel = book.channels.get(name)
         if channel is None:
             channel = book.channels[name] = ChannelBook(book, name, since)
@@ -214,7 +214,7 @@ class Operations(LedgerState):
     def held(self, topic: str, hold: str, offset: int | None, *, certain: bool) -> None:
         """A hold is at `offset` now; None: it is deleted, or nobody knows."""
         book = self.topic(topic)
-        self.never_made.discard(topic)
+        self.never_made.pop(topic, None)
         holds = book.holds
         for message in () if book.is_remembered else book.backlog:
             message.is_loose = True  # what holds have passed may be deleted

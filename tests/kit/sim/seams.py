@@ -24,7 +24,7 @@ from typing import Any
 import pumpline.log
 import pumpline.nsqd
 import pumpline.web
-from pumpline.log import group_commit
+from pumpline.log import direct_writes, group_commit
 from pumpline.nsqd.queue import tick
 from tests.kit.sim.disk import SimDisk, SimOs, SimShutil
 from tests.kit.sim.loop import VirtualClock, VirtualThreads
@@ -91,6 +91,13 @@ def _defaults() -> list[tuple[dict[str, Any], str, str]]:
     return found
 
 
+DIRECT_LIMITS = (
+    (group_commit, "DIRECT_BYTES"),
+    (direct_writes, "DIRECT_BYTES"),
+    (direct_writes, "SYNCED_DIRECT_BYTES"),
+)
+
+
 @contextmanager
 def simulated(
     disk: SimDisk,
@@ -120,7 +127,8 @@ def simulated(
 
     try:
         put(vars(tick), "CHANNELS_AT_ONCE", channels_at_once)
-        put(vars(group_commit), "DIRECT_BYTES", direct_bytes)
+        for module, name in DIRECT_LIMITS:
+            put(vars(module), name, min(direct_bytes, vars(module)[name]))
         for module in _modules():
             names = vars(module)
             opens = module.__name__.startswith(_OPENS_FILES)

@@ -42,17 +42,17 @@ class Publishing:
     def builder(self, delay_ns: int = 0) -> Builder:
         """The batch to add messages to; call `completion` afterwards."""
         builders = self._builders
+        self._group_commit.add_publisher(self)  # from here on the clock stands still
         if not builders:
             if self.log.offsets_to_skip:
                 self._topic.skip_lost_offsets()
-            self._group_commit.add_publisher(self)  # from here on the clock stands still
             self.log.unshare_batch()  # later messages follow on these
         wall_ns = self._tick.wall_ns
         due_ns = wall_ns + delay_ns if delay_ns else 0
         last = builders[-1] if builders else None
-        if last is not None and len(last.frames) < FULL_BYTES:
-            if (last.timestamp_ns, last.due_ns) == (wall_ns, due_ns):
-                return last
+        is_same = last is not None and (last.timestamp_ns, last.due_ns) == (wall_ns, due_ns)
+        if last is not None and is_same and len(last.frames) < FULL_BYTES:
+            return last
         first = self.log.accepted if last is None else last.end
         builder = Builder(first=first, timestamp_ns=wall_ns, due_ns=due_ns)
         builders.append(builder)

@@ -93,6 +93,10 @@ class Disk:
         except OSError as error:
             self.flusher.stuck(log)
             return completed(self.failed(error, f"topic {log.name}"))
+        return self.sync_segments(log)
+
+    def sync_segments(self, log: Log) -> Completion:
+        """Sync what was written to the log's segments, soon; the outcome."""
         completion = log.syncing.completion()
         if not completion.done:
             self.fsyncs.hurry(log.syncing)

@@ -145,7 +145,7 @@ def test_with_group_commit_the_answer_and_the_message_wait_for_the_fsync(
 
 
 def test_what_came_during_an_fsync_waits_for_the_next(grouped: FakeBroker) -> None:
-    topic = grouped.topic()
+    topic = grouped.founded()
     _, sink = grouped.consume(topic.ensure_channel("c"), rdy=5)
     first = grouped.publish(topic, b"a")
     grouped.threads.work()

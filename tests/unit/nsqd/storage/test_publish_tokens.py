@@ -406,7 +406,7 @@ def test_the_older_file_goes_with_the_topic(tmp_path: Path) -> None:
 
 def killed_before_the_fsync(grouped: FakeBroker) -> Topic:
     """A topic of a new process, with a publish of the old one that was written and not synced."""
-    completion = publish(grouped.topic(), "once")
+    completion = publish(grouped.founded(), "once")
     grouped.run()
     assert not completion.done
     grouped.threads.waiting.clear()

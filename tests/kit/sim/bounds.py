@@ -45,12 +45,14 @@ class Bounds:
     def _offsets(self, topic: str, log: Log) -> Iterator[str]:
         """As the table in `log.log` has them; what the open batch got since the last tick is
         acknowledged in the next one."""
-        names = ("synced", "written", "end", "logged", "accepted")
-        offsets = [getattr(log, name) for name in names]
+        logged = log.logged
         if log.is_shared and not log.keeps_unsynced:  # derived from the open batch
-            offsets[3] = max(offsets[2:4])
-        if offsets != sorted(offsets):
-            yield f"{topic}: {dict(zip(names, offsets, strict=True))}"
+            logged = max(log.end, logged)
+        is_cut = log.written <= logged or log.is_unsound  # else the next flush cuts it back
+        is_ordered = log.synced <= log.end <= logged <= log.accepted and log.synced <= log.written
+        if not is_ordered or not is_cut or (log.written > log.end and not log.keeps_unsynced):
+            names = ("synced", "written", "end", "logged", "accepted")
+            yield f"{topic}: { ({name: getattr(log, name) for name in names}) }"
 
     def _descriptors(self, broker: Broker) -> Iterator[str]:
         disk = self._machine.disk

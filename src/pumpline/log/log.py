@@ -152,8 +152,7 @@ class Log(Tail):
     # -- writing ------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write what was acknowledged; OSError when that is not possible now: then it is
-        *stuck*."""
+        """Write what was acknowledged; OSError if that is not possible now: then it is *stuck*."""
         self.seal_acknowledged()
         end = self.end
         try:
@@ -234,6 +233,8 @@ class Log(Tail):
             if batch.timestamp_ns < self._newest_ns:
                 self.note_disorder(batch.first)
             self._newest_ns = batch.published_ns(batch.end - 1)
+        if self.gaps and (batches[0].first > self.written or not self.segments[-1].size_bytes):
+            write_gaps(self.directory, self.gaps)  # a gap without a file is taken for messages
         segment = self._writable(batches[0].first)
         fd = self.files.get(segment.path)
         if segment is self._torn:
@@ -445,8 +446,7 @@ class Log(Tail):
         self.gaps = retire_gaps(self.directory, self.gaps, self.first)
 
     def roll(self) -> None:
-        """Start a new segment, so that the newest one can be retired when consumed, if everything
-        is written."""
+        """Start a new segment, if all is written: the newest can be retired when consumed."""
         if self.end > self.written:
             return
         if self.segments and self.segments[-1].first < self.written:

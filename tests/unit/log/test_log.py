@@ -258,6 +258,25 @@ def test_a_gap_is_kept_over_a_restart_once_something_follows_it(disk: Disk) -> N
     assert disk.read(again) == {0: b"a", 10: b"b"}
 
 
+def test_a_gap_that_could_not_be_noted_is_noted_before_anything_follows_it(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that does not know of it takes the offsets for messages that are not finished."""
+    log = disk.open()
+    append(log, b"a")
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", fail)
+        log.skip_to(10)
+        with pytest.raises(OSError, match="space"):
+            append(log, b"refused")
+    append(log, b"b")
+    assert log.gaps == disk.open().gaps == [(1, 10)]
+
+
 def test_a_gap_never_goes_backwards(disk: Disk) -> None:
     log = disk.open()
     append(log, b"a", b"b")

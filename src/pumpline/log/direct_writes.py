@@ -33,7 +33,7 @@ class CommitStorage(Protocol):
     """What a group commit needs of its surroundings."""
 
     @property
-    def offload(self) -> Offload: ...
+    def offload_fsync(self) -> Offload: ...
 
     def make_room(self) -> bool:
         """Delete consumed history; return whether there was any."""

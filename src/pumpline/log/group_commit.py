@@ -113,7 +113,7 @@ class GroupCommit:
         self.shared = SharedBatches(is_immediate=not syncs)
         self.direct = DirectWrites(flusher, storage, syncs=syncs)
         self._founding = Founding(
-            offload=storage.offload, founded=self.add_publisher, failed=self._not_founded
+            offload=storage.offload_fsync, founded=self.add_publisher, failed=self._not_founded
         )
         self._wal = wal
         self._flusher = flusher

@@ -39,7 +39,7 @@ class Disk:
     ) -> None:
         """`offload` is for reads; fsyncs and checkpoints may have threads of their own, so that
         they do not wait for each other."""
-        offload_fsync = offload_fsync or offload
+        self.offload_fsync = offload_fsync or offload
         offload_checkpoint = offload_checkpoint or offload
         self.directory = directory
         self.clocks = clocks  # as they are now
@@ -47,12 +47,12 @@ class Disk:
         self.make_room: Callable[[], bool] = lambda: False  # delete consumed history
         self.offload = offload
         self.later = later
-        self.health = DiskHealth(directory.path, offload=offload_fsync, later=later)
+        self.health = DiskHealth(directory.path, offload=self.offload_fsync, later=later)
         self.checkpoints = Checkpoints(offload=offload_checkpoint, later=later, clocks=clocks)
         self.fsyncs = Fsyncs(
             every=options.sync_every,
             timeout_ns=options.sync_timeout_ns,
-            offload=offload_fsync,
+            offload=self.offload_fsync,
             later=later,
         )
         self.wal = WriteAheadLog(directory.path, self.files)
@@ -60,7 +60,7 @@ class Disk:
         self.flusher = Flusher(
             self.wal,
             syncs=self.fsyncs.group_commit,
-            offload=offload_fsync,
+            offload=self.offload_fsync,
             later=later,
             failed=self.failed,
             flushed=self.appended,

@@ -6,6 +6,7 @@ segment that begins at `end`, so a loss of power leaves both or none.
 
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 
 from pumpline.core.messages.spans import Span
@@ -13,10 +14,10 @@ from pumpline.core.messages.spans import Span
 _NAME = re.compile(r"(\d{20})-(\d{20})\.gap", re.ASCII)
 
 
-def read_gaps(directory: str, end: int) -> list[Span]:
-    """Those of a log that ends there, in order. A kill may have left one that is not followed by a
-    segment: it is removed."""
-    found = map(_NAME.fullmatch, os.listdir(directory))
+def read_gaps(directory: str, names: Iterable[str], end: int) -> list[Span]:
+    """Those of a log with these files that ends there, in order. A kill may have left one that no
+    segment follows: it is removed."""
+    found = map(_NAME.fullmatch, names)
     gaps = sorted((int(match[1]), int(match[2])) for match in found if match is not None)
     return _kept(directory, gaps, [gap for gap in gaps if gap[1] <= end])
 

@@ -76,9 +76,8 @@ class Log(Tail):
         keeps_unsynced: bool = False,
         clean: tuple[int, int, int] | None = None,
     ) -> None:
-        """Open the log in `directory`, which exists. `keeps_unsynced`: what is written stays in
-        memory until it is synced. `clean` is what `mark` gave when the log was last closed: if the
-        newest segment still has that size, it needs no check."""
+        """Open the log in `directory`. `keeps_unsynced`: what is written stays in memory until it
+        is synced. `clean`: the `mark` at the last close; if it still fits, nothing is checked."""
         super().__init__(base_id)
         self.directory = directory
         self.name = os.path.basename(directory)  # of its topic
@@ -102,13 +101,14 @@ class Log(Tail):
         self._blocks: WeakValueDictionary[tuple[int, int], Block] = WeakValueDictionary()
         self.dirty: set[str] = set()  # paths written since the last sync
         self._newest_ns = 0  # no message in the ordered part was published later
-        *old, self.ordered_from = offsets_in_names(directory, UNORDERED) or [0]
+        names = os.listdir(directory)
+        *old, self.ordered_from = offsets_in_names(names, UNORDERED) or [0]
         for offset in old:  # a kill left it
             with suppress(OSError):
                 os.unlink(self._unordered(offset))
-        self.segments = [Segment(directory, first) for first in offsets_in_names(directory, SUFFIX)]
+        self.segments = [Segment(directory, first) for first in offsets_in_names(names, SUFFIX)]
         self._open_newest(clean)
-        self.gaps = read_gaps(directory, self.written)
+        self.gaps = read_gaps(directory, names, self.written)
         self.synced = self.written
         self.start_at(self.written)
         self.syncing = LogSync(self)

@@ -10,6 +10,7 @@ Threads read the index while the event loop adds to it; they may miss its newest
 import os
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
@@ -183,11 +184,10 @@ def offset_in(name: str, suffix: str) -> int | None:
     return int(stem) if int(stem) < OFFSET_END else None
 
 
-def offsets_in_names(directory: str, suffix: str) -> list[int]:
+def offsets_in_names(names: Iterable[str], suffix: str) -> list[int]:
     """The offsets in the names of files that end with `suffix`, in order."""
-    return sorted(
-        first for name in os.listdir(directory) if (first := offset_in(name, suffix)) is not None
-    )
+    offsets = (offset_in(name, suffix) for name in names if name.endswith(suffix))
+    return sorted(offset for offset in offsets if offset is not None)
 
 
 def seek_batch(fd: int, position: int, offset: int, size_bytes: int) -> int:

@@ -1,4 +1,4 @@
-"""At a stop all logs are synced, in groups that threads share; a file that cannot be synced does not
+"""At a stop all logs are synced, in groups that threads share. One that cannot be synced does not
 keep the others from it."""
 
 import errno

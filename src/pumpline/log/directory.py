@@ -22,6 +22,7 @@ A deleted channel's cursor is renamed first and unlinked once nsqd.dat does not 
 more: with neither file the channel would come back at the oldest message.
 """
 
+import logging
 import os
 import shutil
 from collections.abc import Iterable
@@ -34,7 +35,9 @@ from pumpline.core.messages.crc import crc32
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.core.text.settings import TopicSettings
 from pumpline.log import cursor
-from pumpline.log.files import TEMPORARY, sync_file, write_whole
+from pumpline.log.files import TEMPORARY, read_or_set_aside, read_whole, sync_file, write_whole
+
+_LOG = logging.getLogger(__name__)
 
 FORMAT = 1  # raised by every change that an older nsqd would misread
 METADATA = "nsqd.dat"
@@ -105,10 +108,12 @@ class Directory:
         """Remove what a deletion or a kill left, and make the room for topics. DirectoryError, and
         nothing is touched, if the directory has a newer format."""
         self._check_format()
-        shutil.rmtree(self._trash, ignore_errors=True)
-        for name in (METADATA + TEMPORARY, PROBE):
-            with suppress(OSError):
+        if os.path.islink(self._topics) and not os.path.isdir(self._topics):
+            raise DirectoryError(f"{self._topics} is a symbolic link to nothing: put it back")
+        for name in (METADATA + TEMPORARY, PROBE, "trash"):
+            with suppress(OSError):  # trash is a directory, unless somebody has replaced it
                 os.unlink(os.path.join(self.path, name))
+        shutil.rmtree(self._trash, ignore_errors=True)  # it would wait at a named pipe
         with suppress(OSError):  # a full disk: the first topic will say so
             os.makedirs(self._topics, exist_ok=True)
             os.makedirs(self._trash, exist_ok=True)  # now: later there may be no room for it
@@ -117,14 +122,16 @@ class Directory:
     def _check_format(self) -> None:
         path = os.path.join(self.path, _FORMAT_NAME)
         try:
-            with open(path, "rb") as file:
-                text = file.read()
+            text = read_whole(path)
         except FileNotFoundError:
             with suppress(OSError):  # a full disk: the next start writes it
                 write_whole(path, b"%d\n" % FORMAT, sync=True)
             return
-        if not text.strip().isdigit():
-            raise DirectoryError(f"{path} does not hold the number of a format: {text[:40]!r}")
+        if not text.strip().isdigit() or not int(text):
+            raise DirectoryError(
+                f"{path} does not hold the number of a format, but {text[:40]!r}: if this version "
+                "wrote the data directory, remove the file"
+            )
         if int(text) > FORMAT:
             raise DirectoryError(
                 f"the data directory {self.path} has format {int(text)}, and this version reads "
@@ -137,12 +144,14 @@ class Directory:
         """What nsqd.dat says; an empty one if there is none. DirectoryError if it is damaged."""
         path = os.path.join(self.path, METADATA)
         try:
-            with open(path, "rb") as file:
-                return msgspec.json.decode(file.read(), type=Metadata)
+            return msgspec.json.decode(read_whole(path), type=Metadata)
         except FileNotFoundError:
             return Metadata()
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise DirectoryError(f"failed to parse metadata in {path} - {error}") from error
+            raise DirectoryError(
+                f"failed to parse metadata in {path} - {error}: put back a copy, or remove the "
+                "file to start with nothing paused"
+            ) from error
 
     def write_metadata(self, metadata: Metadata, deleted: Iterable[str] = ()) -> None:
         """Replace nsqd.dat, durably, and unlink cursors whose channels it does not name any more;
@@ -208,14 +217,17 @@ class Directory:
 
     def read_manifest(self, topic: str) -> Manifest | None:
         """None if the topic has no (valid) manifest."""
+        path = os.path.join(self.topic_path(topic), _MANIFEST)
         try:
-            with open(os.path.join(self.topic_path(topic), _MANIFEST), "rb") as file:
-                sealed = msgspec.json.decode(file.read(), type=_SealedManifest)
-            if crc32(sealed.manifest) != sealed.crc:
-                return None
-            return msgspec.json.decode(sealed.manifest, type=Manifest)
-        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            sealed = msgspec.json.decode(read_or_set_aside(path), type=_SealedManifest)
+            if crc32(sealed.manifest) == sealed.crc:
+                return msgspec.json.decode(sealed.manifest, type=Manifest)
+        except FileNotFoundError:
             return None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+        _LOG.error("FILES: %s is damaged: the topic's settings are lost", path)
+        return None
 
     def founding_paths(self, topic: str) -> list[str]:
         """What an fsync has to cover so that a loss of power leaves the topic and its manifest."""
@@ -266,8 +278,7 @@ class Directory:
         return os.path.join(self.topic_path(topic), channel + cursor.SUFFIX)
 
     def read_cursor(self, topic: str, channel: str) -> bytes:
-        with open(self.cursor_path(topic, channel), "rb") as file:
-            return file.read()
+        return read_or_set_aside(self.cursor_path(topic, channel))
 
     def remove_cursor(self, topic: str, channel: str) -> None:
         """Delete a channel, whatever nsqd.dat says of it until it is written."""

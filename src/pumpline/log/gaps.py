@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from pumpline.core.messages.spans import Span
+from pumpline.log.files import open_file
 
 _NAME = re.compile(r"(\d{20})-(\d{20})\.gap", re.ASCII)
 
@@ -24,8 +25,7 @@ def read_gaps(directory: str, names: Iterable[str], end: int) -> list[Span]:
 
 def write_gaps(directory: str, gaps: list[Span]) -> None:
     for gap in gaps:
-        flags = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC
-        os.close(os.open(_path(directory, gap), flags, 0o600))
+        os.close(open_file(_path(directory, gap), os.O_CREAT | os.O_WRONLY))
 
 
 def retire_gaps(directory: str, gaps: list[Span], first: int) -> list[Span]:

@@ -34,7 +34,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from pumpline.core.messages.batches import BATCH_BYTES_MAX
-from pumpline.log.files import sync_file
+from pumpline.log.files import open_file, read_whole, sync_file
 
 RECORD_BYTES_MIN = 26  # after the length
 RECORD_BYTES_MAX = BATCH_BYTES_MAX - 1024  # must fit a batch of the log, alone
@@ -119,7 +119,7 @@ class DiskQueue:
         at = part.start
         data = b""
         used = 0
-        fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(part.path)
         try:
             while at < part.end:
                 left_bytes = part.end - at
@@ -240,8 +240,7 @@ def set_aside(paths: Iterable[str], target: str) -> None:
 
 
 def _read_positions(path: str) -> Positions | None:
-    with open(path, "rb") as file:
-        match = _POSITIONS.fullmatch(file.read(256).decode("latin-1"))
+    match = _POSITIONS.fullmatch(read_whole(path)[:256].decode("latin-1"))
     return Positions(*map(int, match.groups())) if match else None
 
 

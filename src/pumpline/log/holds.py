@@ -9,7 +9,7 @@ import os
 import msgspec
 
 from pumpline.core.messages.crc import crc32
-from pumpline.log.files import sync_file, write_whole
+from pumpline.log.files import read_or_set_aside, sync_file, write_whole
 
 FILE = "holds.json"
 
@@ -49,10 +49,10 @@ def base_of_holds(directory: str) -> int | None:
 
 def _read(directory: str) -> _StoredHolds | None:
     try:
-        with open(os.path.join(directory, FILE), "rb") as file:
-            crc, _, text = file.read().partition(b"\n")
+        data = read_or_set_aside(os.path.join(directory, FILE))
     except FileNotFoundError:
         return None
+    crc, _, text = data.partition(b"\n")
     if crc != b"%08x" % crc32(text):
         raise HoldsDamaged("crc mismatch")
     try:

@@ -37,7 +37,7 @@ from operator import attrgetter
 from weakref import WeakSet, WeakValueDictionary
 
 from pumpline.core.messages.batches import LogBatch
-from pumpline.log.files import FilePool, lacks_room, write_all, write_whole
+from pumpline.log.files import FilePool, lacks_room, open_file, stat_file, write_all, write_whole
 from pumpline.log.gaps import read_gaps, retire_gaps, write_gaps
 from pumpline.log.point_reader import PointReader, Upcoming
 from pumpline.log.reader import Block, Reader
@@ -281,7 +281,7 @@ class Log(Tail):
         before = self.ordered_from
         if self.first == offset:
             return
-        os.close(os.open(self._unordered(offset), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        os.close(open_file(self._unordered(offset), os.O_CREAT | os.O_WRONLY))
         self.dirty.add(self.directory)
         self.ordered_from = offset
         if before != offset:
@@ -467,7 +467,7 @@ class Log(Tail):
 
     def _open_newest(self, clean: tuple[int, int, int] | None) -> None:
         for segment in self.segments:
-            status = os.stat(segment.path)
+            status = stat_file(segment.path)
             segment.size_bytes = segment.unchecked_bytes = status.st_size
             # The clock may be set back while nobody writes. No file is older than its messages.
             self._newest_ns = max(self._newest_ns, status.st_mtime_ns)

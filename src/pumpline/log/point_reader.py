@@ -23,6 +23,7 @@ from pumpline.core.messages.batches import (
 )
 from pumpline.core.messages.frame import ID_AT, ID_BYTES, MESSAGE_OVERHEAD_BYTES
 from pumpline.core.messages.kernels import locate, unfilled
+from pumpline.log.files import open_file
 from pumpline.log.reader import BLOCK_BYTES_MAX, REGION_BYTES, Reader
 from pumpline.log.segment import Segment
 
@@ -130,12 +131,12 @@ class _Group:
         """From a thread: wait for the disk."""
         for segment, _, _ in self.parts:
             if not segment.is_indexed:
-                fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+                fd = open_file(segment.path)
                 try:
                     segment.learn_index(fd)
                 finally:
                     os.close(fd)
-        self.read(lambda path: (os.open(path, os.O_RDONLY | os.O_CLOEXEC), True), 0)
+        self.read(lambda path: (open_file(path), True), 0)
 
     def read(self, opened: Callable[[str], tuple[int, bool]], flags: int) -> bool:
         """Fill `found`; returns whether something was not in the page cache. `opened` gives a

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from pumpline.core.messages.crc import crc32
 from pumpline.core.messages.publish_tokens import TOKEN_BYTES
-from pumpline.log.files import append_whole, write_whole
+from pumpline.log.files import append_whole, read_or_set_aside, write_whole
 
 FILE = "tokens"
 OLD_FILE = "tokens.old"
@@ -86,8 +86,7 @@ def read_publish_tokens(directory: str) -> StoredTokens | None:
     found = False
     for name in (OLD_FILE, FILE):
         try:
-            with open(os.path.join(directory, name), "rb") as file:
-                data = file.read()
+            data = read_or_set_aside(os.path.join(directory, name))
         except FileNotFoundError:
             continue
         found = True

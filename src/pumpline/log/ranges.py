@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from pumpline.core.messages.batches import HEADER, HEADER_BYTES, read_batch
 from pumpline.log.checking import check
+from pumpline.log.files import open_file
 from pumpline.log.log import Log
 from pumpline.log.segment import Segment
 
@@ -305,7 +306,7 @@ def _find_time_in_batch(fd: int, place: Place, time_ns: int, start: int) -> int 
 
 
 def _open(segment: Segment) -> int:
-    fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_file(segment.path)
     with suppress(OSError):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
     return fd

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pumpline.core.messages.batches import HEADER_BYTES, AnyBatch, LogBatch
 from pumpline.core.messages.kernels import locate, unfilled
 from pumpline.log import recovery
+from pumpline.log.files import open_file
 from pumpline.log.recovery import Damage
 from pumpline.log.segment import INDEX_STRIDE_BYTES, Segment, seek_batch
 
@@ -226,7 +227,7 @@ def load(
     of another log: then it `is_outdated`, and what is read from it is no damage.
     """
     damages: list[Damage] = []
-    fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_file(segment.path)
     try:
         if position is None:
             position = seek_batch(fd, segment.near(offset), offset, size_bytes)

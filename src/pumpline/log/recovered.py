@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import LogBatch
 from pumpline.core.messages.publish_tokens import split_tokens
+from pumpline.log.files import open_file
 from pumpline.log.recovery import survey
 from pumpline.log.segment import DeferredSpan, Segment
 
@@ -63,7 +64,7 @@ class Recovered:
         return found
 
     def _survey(self, segment: Segment) -> Segment:
-        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(segment.path)
         try:
             found, damages = survey(segment, fd, self._log.limit_of(segment))
         finally:

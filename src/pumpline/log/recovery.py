@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from pumpline.core.messages.batches import HEADER_BYTES, BadBatch, LogBatch, ShortBatch, read_batch
 from pumpline.core.messages.publish_tokens import split_tokens
-from pumpline.log.files import lacks_room, write_whole
+from pumpline.log.files import BAD, lacks_room, open_file, write_whole
 from pumpline.log.segment import OFFSET_END, DeferredSpan, Segment
 
 _CHUNK_BYTES = 4 << 20
@@ -28,7 +28,6 @@ _SURVEY_CHUNK_BYTES = 256 * 1024  # a thread that parses holds up the event loop
 _U32 = Struct(">I")
 _FIRST_AT = 8  # in the header
 
-BAD = ".bad"  # ends the name of a copy of damaged bytes
 DAMAGED = -1
 
 
@@ -52,7 +51,7 @@ def recover(segment: Segment) -> tuple[int, list[Damage]]:
     Returns the offset after the last message, and what was damaged. If the segment ends with a hole
     afterwards, nothing may be appended to it.
     """
-    fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+    fd = open_file(segment.path, os.O_RDWR)
     try:
         segment.size_bytes = os.fstat(fd).st_size
         end, position, fault, damages = _check(
@@ -78,7 +77,7 @@ def survey(segment: Segment, fd: int, limit: int) -> tuple[Segment, list[Damage]
 
 def first_batch(path: str, first: int) -> LogBatch | None:
     """The first whole batch of a segment's file, whose first offset is `first`, if there is one."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_file(path)
     try:
         size_bytes = os.fstat(fd).st_size
         is_sound = _valid_at(fd, 0, lambda batch: first <= batch.first < batch.end <= OFFSET_END)

@@ -15,18 +15,22 @@ of each log gets an offset `losses` x SKIPPED further. The count makes the dista
 that of the loss before, as what came after that may be lost as well.
 """
 
+import logging
 import os
 from contextlib import suppress
 
 import msgspec
 
-from pumpline.log.files import sync_file, write_whole
+from pumpline.log.files import BAD, NotAFile, read_whole, sync_file, write_whole
 
 FILE = "running"
 SKIPPED = 1 << 22  # offsets: more than are given out between two fsyncs (2,500 messages, or 2 s)
 _LOSSES_MAX = 100
 
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+
+
+_LOG = logging.getLogger(__name__)
 
 
 class _Mark(msgspec.Struct):
@@ -60,11 +64,14 @@ def end_run(directory: str) -> None:
 
 def _read(path: str) -> _Mark | None:
     try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=_Mark)
+        return msgspec.json.decode(read_whole(path), type=_Mark)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        _LOG.error("FILES: %s cannot be read, as after a loss of power: %s", path, error)
+        if isinstance(error, NotAFile):  # it cannot be replaced if it is a directory
+            with suppress(OSError):
+                os.replace(path, path + BAD)
         return _Mark(boot_id="", is_synced=False)  # it was there, and damage may be of a loss
 
 

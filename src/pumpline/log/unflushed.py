@@ -23,6 +23,7 @@ from pumpline.core.messages.batches import (
     read_batch,
 )
 from pumpline.core.messages.frame import ID_AT, ID_BYTES, MESSAGE_OVERHEAD_BYTES
+from pumpline.log.files import open_file
 from pumpline.log.log import Log
 from pumpline.log.recovery import Damage, copy_damage_if_room, find_batch, parse, resync
 from pumpline.log.segment import OFFSET_END
@@ -47,7 +48,7 @@ class WalRecords(NamedTuple):
 
 def read_records(path: str) -> WalRecords:
     """All whole records of a file; FileNotFoundError if there is none."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_file(path)
     try:
         size_bytes = os.fstat(fd).st_size
         data = memoryview(os.pread(fd, size_bytes, 0))

@@ -84,7 +84,7 @@ class Server:
             self.directory.prepare()
             is_synced = self.options.sync_every <= 1
             self.directory.losses = begin_run(self.directory.path, is_synced=is_synced)
-        except DirectoryError as error:
+        except (DirectoryError, OSError) as error:
             raise StartupError(str(error)) from error
         tls = self._open_doors()
         tick = Tick(self.loop.call_soon, later=self._later)

@@ -360,7 +360,8 @@ class SimDisk:
 
     def unlink(self, path: str) -> None:
         self._alive()
-        self._node(path)
+        if self._node(path).is_dir:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         self._enter("unlink", path)
         folder, name = self._place(path)
         self._put(folder, name, None)
@@ -432,7 +433,9 @@ class SimDisk:
 
 
 def _status(node: File | Folder) -> Status:
-    return Status(len(node.data) if isinstance(node, File) else 0, node.mtime_ns, node.number)
+    if isinstance(node, File):
+        return Status(len(node.data), node.mtime_ns, node.number)
+    return Status(0, node.mtime_ns, node.number, st_mode=0o040700)
 
 
 class _Paths:
@@ -454,6 +457,10 @@ class _Paths:
     def isdir(self, path: str) -> bool:
         self._disk._alive()
         return isinstance(self._disk._find(path), Folder)
+
+    def islink(self, path: str) -> bool:
+        self._disk._alive()
+        return False
 
     def getsize(self, path: str) -> int:
         return self._disk.stat(path).st_size

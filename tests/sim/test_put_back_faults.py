@@ -97,7 +97,7 @@ FAULTS = {
         Log, "write_again", lambda log, mark: None, 271, NOT_THERE
     ),
     "a gap that a loss of power left is not filled from the write-ahead log": Fault(
-        Unflushed, "repair", lambda unflushed, log: None, 158, NOT_THERE
+        Unflushed, "repair", lambda unflushed, log: None, 754, NOT_THERE
     ),
     "one timestamp for a batch of many ticks": Fault(
         ranges,

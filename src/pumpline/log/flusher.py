@@ -170,7 +170,11 @@ class Flusher:
         self._is_syncing = True
         logs, self._flushed = self._flushed, []
         claimed = [log.syncing.completion() for log in logs if log.syncing.is_claimed]
-        own = [(log, log.syncing.take_dirty()) for log in logs if not log.syncing.is_claimed]
+        taken = [(log, log.syncing.take_dirty()) for log in logs if not log.syncing.is_claimed]
+        own = [(log, paths) for log, paths in taken if paths]
+        for log, paths in taken:
+            if not paths:
+                log.syncing.note_clean()
         awaited = [completion for completion in claimed if not completion.done]
         left = 1 + len(awaited)
 

@@ -76,13 +76,23 @@ class LogSync:
         return completion
 
     def take_dirty(self) -> list[str]:
-        if self._log.is_closed or self._log.is_unsound:
-            return []
+        """The paths to sync; none if there is nothing to be synced now. One sync runs at a time:
+        `sync_done` is of the last paths that were taken."""
         log = self._log
+        if log.is_closed or log.is_unsound or self._paths or not log.dirty:
+            return []
         self._covered = log.mark(), log.written, self._waiting
         self._waiting = []
         self._paths = log.take_dirty()
         return self._paths
+
+    def note_clean(self) -> None:
+        """Nobody syncs the log. If nothing is to be synced, all that is written is on the disk."""
+        log = self._log
+        if not (log.is_closed or log.is_unsound or log.dirty):
+            self._mark = log.mark()
+            log.note_synced(log.written)
+            self.on_synced(log.written)
 
     def take_all_dirty(self) -> list[str]:
         """As `take_dirty`, for a stop: with what an fsync covers that is under way, and may fail
@@ -91,6 +101,7 @@ class LogSync:
 
     def sync_done(self, paths: list[str], error: OSError | None) -> None:
         log = self._log
+        assert paths == self._paths, "one sync at a time"
         self._paths = []
         mark, end, waiting = self._covered
         self._covered = mark, end, []

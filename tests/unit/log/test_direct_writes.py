@@ -251,3 +251,27 @@ def test_a_loss_of_power_takes_pages_in_the_middle_of_a_segment(tmp_path: Path) 
     with open(path, "r+b") as file:
         file.write(bytes(60))
     assert received(broker) == [b"first", LARGE]
+
+
+def test_a_flush_that_has_nothing_to_sync_acknowledges_no_direct_write(broker: FakeBroker) -> None:
+    """It ends while the fsync of a direct write runs, which began after it."""
+    topic, other = topic_of(broker), topic_of(broker, "other")
+    broker.publish(topic, LARGE)  # synced by its own fsync
+    broker.settle()
+    broker.publish(topic, b"small")
+    broker.publish(other, b"small")
+    broker.settle()
+    log = log_of(topic)
+    log.flush()
+    log.syncing.sync_done(paths := log.syncing.take_dirty(), None)
+    assert paths and not log.dirty
+    broker.advance(SYNCED_FLUSH_S)  # a flush: there is nothing to sync for `topic`
+    flush = len(broker.threads.waiting)
+    assert flush == 1
+    direct = broker.publish(topic, LARGE)
+    broker.threads.work(0)
+    broker.threads.report()
+    broker.run()
+    assert not direct.done and log.end == 2 and log.synced == 2
+    broker.settle()
+    assert direct.succeeded

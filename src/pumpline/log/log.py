@@ -20,8 +20,8 @@ The messages in memory are the *tail*: sealed batches, then the batch that is `o
 if its fsync fails.
 
 Bytes on disk are described in `core.messages.batches` and `log.segment`, damage in `log.recovery`.
-Messages are in the order of their publish times, unless the clock was set back. The empty file
-`<offset, 20 digits>.unordered` says that they are from this offset on only.
+Messages are in the order of their publish times, unless the clock was set back
+(`log.publish_order`).
 
 The log knows nothing of channels: its owner says how far everybody has read (`retire`, `trim`).
 """
@@ -37,9 +37,10 @@ from operator import attrgetter
 from weakref import WeakSet, WeakValueDictionary
 
 from pumpline.core.messages.batches import LogBatch
-from pumpline.log.files import FilePool, lacks_room, open_file, stat_file, write_all, write_whole
+from pumpline.log.files import FilePool, lacks_room, stat_file, write_all, write_whole
 from pumpline.log.gaps import read_gaps, retire_gaps, write_gaps
 from pumpline.log.point_reader import PointReader, Upcoming
+from pumpline.log.publish_order import PublishOrder
 from pumpline.log.reader import Block, Reader
 from pumpline.log.recovered import Recovered
 from pumpline.log.recovery import Damage, recover
@@ -51,8 +52,6 @@ from pumpline.log.tail import Tail
 _LOG = logging.getLogger(__name__)
 _FIRST = attrgetter("first")
 _RETRY_S = 1.0
-
-UNORDERED = ".unordered"
 
 
 class State(enum.Enum):
@@ -100,12 +99,8 @@ class Log(Tail):
         self._readers: WeakSet[Reader] = WeakSet()
         self._blocks: WeakValueDictionary[tuple[int, int], Block] = WeakValueDictionary()
         self.dirty: set[str] = set()  # paths written since the last sync
-        self._newest_ns = 0  # no message in the ordered part was published later
         names = os.listdir(directory)
-        *old, self.ordered_from = offsets_in_names(names, UNORDERED) or [0]
-        for offset in old:  # a kill left it
-            with suppress(OSError):
-                os.unlink(self._unordered(offset))
+        self._order = PublishOrder(directory, names)
         self.segments = [Segment(directory, first) for first in offsets_in_names(names, SUFFIX)]
         self._open_newest(clean)
         self.gaps = read_gaps(directory, names, self.written)
@@ -122,6 +117,11 @@ class Log(Tail):
     def first(self) -> int:
         """The oldest offset still there, or the end."""
         return self.segments[0].first if self.segments else self.written
+
+    @property
+    def ordered_from(self) -> int:
+        """From this offset on, publish times rise."""
+        return self._order.start_with(self.visible_in_tail(self.written), self.first)
 
     @property
     def size_bytes(self) -> int:
@@ -230,9 +230,9 @@ class Log(Tail):
         parts: list[bytes | memoryview] = []
         for batch in batches:
             parts += batch.parts()
-            if batch.timestamp_ns < self._newest_ns:
+            if batch.timestamp_ns < self._order.newest_ns:
                 self.note_disorder(batch.first)
-            self._newest_ns = batch.published_ns(batch.end - 1)
+            self._order.newest_ns = batch.published_ns(batch.end - 1)
         if self.gaps and (batches[0].first > self.written or not self.segments[-1].size_bytes):
             write_gaps(self.directory, self.gaps)  # a gap without a file is taken for messages
         segment = self._writable(batches[0].first)
@@ -253,9 +253,10 @@ class Log(Tail):
             self.unsynced += batch.count
         self.dirty.add(segment.path)
         self.written = batches[-1].end
-        if self._newest_ns > time.time_ns():  # the clock was set back: see `_open_newest`
+        newest_ns = self._order.newest_ns
+        if newest_ns > time.time_ns():  # the clock was set back: see `_open_newest`
             with suppress(OSError):
-                os.utime(segment.path, ns=(self._newest_ns, self._newest_ns))
+                os.utime(segment.path, ns=(newest_ns, newest_ns))
 
     def skip_to(self, offset: int) -> None:
         """Leave a gap: the next message gets `offset`. For offsets given out and then lost. If the
@@ -278,18 +279,9 @@ class Log(Tail):
     def note_disorder(self, offset: int) -> None:
         """Publish times before `offset` say nothing about those from there on. OSError if that
         cannot be noted."""
-        before = self.ordered_from
-        if self.first == offset:
-            return
-        os.close(open_file(self._unordered(offset), os.O_CREAT | os.O_WRONLY))
-        self.dirty.add(self.directory)
-        self.ordered_from = offset
-        if before != offset:
-            with suppress(FileNotFoundError):
-                os.unlink(self._unordered(before))
-
-    def _unordered(self, offset: int) -> str:
-        return os.path.join(self.directory, f"{offset:020d}{UNORDERED}")
+        if self.first != offset:
+            self._order.start_at(offset)
+            self.dirty.add(self.directory)
 
     def sync_also(self, path: str) -> None:
         """The next sync has to cover `path` as well."""
@@ -470,7 +462,7 @@ class Log(Tail):
             status = stat_file(segment.path)
             segment.size_bytes = segment.unchecked_bytes = status.st_size
             # The clock may be set back while nobody writes. No file is older than its messages.
-            self._newest_ns = max(self._newest_ns, status.st_mtime_ns)
+            self._order.newest_ns = max(self._order.newest_ns, status.st_mtime_ns)
         if not self.segments:
             return
         newest = self.segments[-1]

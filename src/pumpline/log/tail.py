@@ -220,6 +220,16 @@ class Tail:
         index = bisect_right(self.tail, offset, key=_END)
         return [batch for batch in self.tail[index:] if batch.end <= to]
 
+    def visible_in_tail(self, offset: int) -> list[AnyBatch]:
+        """The batches that end after `offset` and can be read, or the first messages of which
+        can."""
+        index = bisect_right(self.tail, offset, key=_END)
+        batches: list[AnyBatch] = [*self.tail[index:]]
+        if self.open is not None:
+            batches.append(self.open)
+        end = self.end
+        return [batch for batch in batches if batch.first < end]
+
     def bytes_in_tail(self, offset: int) -> int:
         """From `offset` on; about, if that is in the middle of a batch."""
         index = bisect_right(self.tail, offset, key=_END)

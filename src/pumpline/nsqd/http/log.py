@@ -64,10 +64,21 @@ class LogEndpoints:
         if "topic" not in query:
             return json_reply(await self._all_offsets())
         topic = self.durable(query)
-        answer = await self._offsets_of(topic)
         if "time" in query:
-            answer["offset"] = await self.offset_at(topic, parsed_time(query["time"]))
-        return json_reply(answer)
+            return json_reply(await self._offsets_with(topic, parsed_time(query["time"])))
+        return json_reply(await self._offsets_of(topic))
+
+    async def _offsets_with(self, topic: Topic, time_ns: int) -> dict[str, object]:
+        """The offset of a time, in a log as the other fields describe it: the search is repeated if
+        messages were deleted meanwhile, perhaps to make room on a full disk."""
+        log = log_of(topic)
+        for _ in range(_TRIES):
+            first = self.flushed(topic).first
+            fields = self._fields(topic)
+            offset = await self.offset_at(topic, time_ns)
+            if log.first == first:
+                break
+        return {**fields, "first_timestamp": await self._first_ns(topic), "offset": offset}
 
     async def _all_offsets(self) -> dict[str, object]:
         pace = Pace()
@@ -84,6 +95,10 @@ class LogEndpoints:
         return {"node": self.node, "timestamp": self.now_ns, "topics": topics}
 
     async def _offsets_of(self, topic: Topic) -> dict[str, object]:
+        return {**self._fields(topic), "first_timestamp": await self._first_ns(topic)}
+
+    def _fields(self, topic: Topic) -> dict[str, object]:
+        """Of a log as it is now; `first_timestamp` may have to be read."""
         log = log_of(topic)
         return {
             "node": self.node,
@@ -94,7 +109,7 @@ class LogEndpoints:
             "bytes": log.size_bytes,
             "ordered_from": log.ordered_from,
             "segments": len(log.segments),
-            "first_timestamp": await self._first_ns(topic),
+            "first_timestamp": 0,
             "timestamp": self.now_ns,
             "started": self._started,
         }

@@ -8,7 +8,7 @@ figures are medians over rounds. Knows the order of runs and the table; drivers 
 | pub         | single messages, 100 in flight, each confirmed                                |
 | pub_topics  | the same, each to the next of 100 topics                                      |
 | pub_one     | single messages, one in flight: the round trip (no target)                    |
-| mpub        | messages in MPUBs of 200, 4 in flight (no target: most of it is the kernel's) |
+| mpub        | messages in MPUBs of 200, 4 in flight (no target)                             |
 | sub         | messages consumed and finished from a backlog, 2500 in flight                 |
 | sub_iterate | the same by `async for` (ours, and ansq, which has nothing else)              |
 """

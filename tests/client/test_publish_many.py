@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+import tracemalloc
 
 import pytest
 
 from pumpline import sync
 from pumpline.client import Producer, PublishError, UnconfirmedError
 from pumpline.core.protocol.frames import RESPONSE, encode_frame
+from pumpline.testing import LocalNsqd
 from tests.kit.client.scripted import Client, scripted
 
 BODY = b"x" * 1000
@@ -79,3 +81,37 @@ async def test_it_is_the_same_without_asyncio() -> None:
         error = await asyncio.to_thread(publish, address)
         assert isinstance(error, UnconfirmedError)
         assert error.confirmed > 0
+
+
+async def test_a_long_list_is_encoded_as_far_as_nsqd_takes_it() -> None:
+    """The list has one body 30 times, so that it needs 1 MB; all its MPUBs need 30."""
+    large = [bytes(1 << 20)] * 30
+    deaf = asyncio.Event()
+
+    async def read_nothing(client: Client) -> None:
+        await deaf.wait()
+
+    async with scripted(read_nothing) as address:
+        many = Producer(address, timeout_s=0.5, retry_unconfirmed=False)
+        await many.start()
+        tracemalloc.start()
+        try:
+            with pytest.raises(UnconfirmedError):
+                await many.publish_many("t", large)
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            deaf.set()
+            await many.close()
+    assert peak_bytes < 15 << 20
+
+
+class Text(bytes):
+    """Of a library that has a class of its own."""
+
+
+async def test_bodies_of_a_class_of_the_user_are_published(nsqd: LocalNsqd) -> None:
+    async with Producer(nsqd.tcp_address) as many:
+        await many.publish_many("mine", [Text(b"a"), b"b"])
+        await many.publish("mine", Text(b"c"))
+        assert many.published == 3

@@ -17,6 +17,7 @@ from tests.property.test_kernels import (
     first_ids,
     frame,
     frames_and_ends,
+    limits,
     odd_sizes,
     runs,
     timestamps,
@@ -259,6 +260,37 @@ def test_a_run_of_message_frames_becomes_fins(form: ModuleType, run: Run) -> Non
     assert pos == run.pos + used
     assert out == b"out" + commands
     assert count * 21 == len(commands)
+
+
+# -- body_bytes and mpub_command ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(given_bodies=st.lists(st.binary(max_size=LIMIT + 2) | st.just(bytes(3000)), max_size=8))
+def test_bodies_become_an_mpub(form: ModuleType, given_bodies: list[bytes]) -> None:
+    messages = b"".join(pack(">I", len(body)) + body for body in given_bodies)
+    body = pack(">I", len(given_bodies)) + messages
+    command = b"MPUB t\n" + pack(">I", len(body)) + body
+    assert form.mpub_command(b"MPUB t\n", given_bodies) == command
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(given_bodies=st.lists(st.binary(max_size=LIMIT + 2)), limit=limits)
+def test_bodies_are_added_up_if_all_may_be_messages(
+    form: ModuleType, given_bodies: list[bytes], limit: int
+) -> None:
+    sizes = list(map(len, given_bodies))
+    valid = all(0 < size <= limit for size in sizes)
+    assert form.body_bytes(given_bodies, limit) == (sum(sizes) if valid else -1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("other", ["text", bytearray(b"x"), memoryview(b"x"), None, 1])
+def test_what_is_not_bytes_is_no_message(form: ModuleType, other: object) -> None:
+    assert form.body_bytes([b"a", other], LIMIT) == -1
+    if not isinstance(other, bytearray | memoryview):
+        with pytest.raises(TypeError):
+            form.mpub_command(b"MPUB t\n", [b"a", other])
 
 
 # -- whatever the bytes ---------------------------------------------------------------------------

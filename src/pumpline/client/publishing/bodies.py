@@ -19,7 +19,12 @@ Body = bytes | bytearray | memoryview
 
 
 def blocks(bodies: Iterable[Body], bytes_max: int) -> Iterator[list[Body]]:
-    """At most BATCH_MESSAGES_MAX at a time, and at most TAKEN_AT_ONCE after bytes_max."""
+    """At most BATCH_MESSAGES_MAX at a time. Of what is no list, which may make its bodies one by
+    one, at most TAKEN_AT_ONCE after bytes_max."""
+    if isinstance(bodies, list):
+        for begin in range(0, len(bodies), BATCH_MESSAGES_MAX):
+            yield bodies[begin : begin + BATCH_MESSAGES_MAX]
+        return
     if isinstance(bodies, str | bytes | bytearray | memoryview) or not isinstance(bodies, Iterable):
         raise TypeError(f"publish_many takes a list of bytes, not {type(bodies).__name__}")
     remaining = iter(bodies)
@@ -55,7 +60,7 @@ def portions(bodies: list[bytes], size_max: int) -> Iterator[list[bytes]]:
 
 
 def bytes_of(body: object) -> bytes:
-    if isinstance(body, bytearray | memoryview):
+    if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     raise TypeError(f"a message is bytes, not {type(body).__name__}")
 

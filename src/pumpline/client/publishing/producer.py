@@ -38,6 +38,7 @@ from pumpline.client.publishing.middleware import Around, Outgoing, wrapped
 from pumpline.client.publishing.nsqds import Nsqds
 from pumpline.client.publishing.publication import MESSAGE_COST_BYTES, Waiter, cost_bytes
 from pumpline.client.publishing.publish_queue import PublishQueue
+from pumpline.core.messages.kernels import body_bytes
 from pumpline.core.protocol.commands import MPUB_MESSAGE_OVERHEAD_BYTES, MPUB_OVERHEAD_BYTES
 
 MESSAGE_BYTES_MAX = 1 << 20  # nsqd's --max-msg-size, unless told otherwise
@@ -245,7 +246,7 @@ class Producer:
     def _checked(self, topic: str, body: Body) -> bytes:
         if not self._queue.is_accepting:
             raise self._not_accepting()
-        if not isinstance(body, bytes):
+        if type(body) is not bytes:
             body = bytes_of(body)
         if not body:
             raise ValueError("a message cannot be empty")
@@ -269,16 +270,10 @@ class Producer:
                 yield from portions(checked, self._body_bytes_max)
 
     def _fits(self, block: list[Body]) -> bool:
-        """Whether all of it can go as one MPUB. Passes in C, instead of a step for each message."""
-        if set(map(type, block)) != {bytes}:
-            return False
-        sizes = list(map(len, block))
-        size = MPUB_OVERHEAD_BYTES + sum(sizes) + MPUB_MESSAGE_OVERHEAD_BYTES * len(sizes)
-        return (
-            min(sizes) > 0
-            and max(sizes) <= self._message_bytes_max
-            and (size <= self._body_bytes_max)
-        )
+        """Whether all of it is valid and can go as one MPUB."""
+        size = body_bytes(block, self._message_bytes_max)
+        overhead = MPUB_OVERHEAD_BYTES + MPUB_MESSAGE_OVERHEAD_BYTES * len(block)
+        return size >= 0 and overhead + size <= self._body_bytes_max
 
     async def _wait_for_budget(self, cost: int) -> None:
         self.waits += 1

@@ -6,6 +6,7 @@ reached an nsqd, and the last failure. Knows no connection.
 """
 
 import asyncio
+import sys
 
 from pumpline.client.errors import (
     NotSentError,
@@ -14,6 +15,7 @@ from pumpline.client.errors import (
     ServerError,
     UnconfirmedError,
 )
+from pumpline.core.messages.kernels import body_bytes
 from pumpline.core.protocol import commands
 
 MESSAGE_COST_BYTES = 200  # memory of a message besides its body, roughly
@@ -22,7 +24,7 @@ Waiter = asyncio.Future[None]
 
 
 def cost_bytes(bodies: list[bytes]) -> int:
-    return sum(map(len, bodies)) + MESSAGE_COST_BYTES * len(bodies)
+    return body_bytes(bodies, sys.maxsize) + MESSAGE_COST_BYTES * len(bodies)
 
 
 class Publication:

@@ -31,6 +31,10 @@ from pumpline.core.protocol.errors import (
     E_PUB_FAILED,
 )
 
+# So much is written before more is encoded: nsqd works on it meanwhile, and the limit of unsent
+# output (`is_writable`) is kept.
+WRITE_BYTES = 64 << 10
+
 # nsqd may take it later: its disk is full, or it is exiting.
 _TEMPORARY_CODES = frozenset({E_PUB_FAILED, E_DPUB_FAILED, E_MPUB_FAILED})
 # One message of an MPUB is at fault.
@@ -160,6 +164,7 @@ class PublishQueue:
         """Send everything that the connected nsqds can take."""
         self._scheduled = None
         used: set[ProducerConnection] = set()
+        unwritten_bytes = 0
         while (self._retries or self._queue or self._filling) and (nsqd := self._nsqds.pick()):
             if not self._retries and not self._queue:
                 self._queue.extend(self._filling.values())
@@ -178,6 +183,10 @@ class PublishQueue:
                     continue
             nsqd.send(publication)
             used.add(nsqd)
+            unwritten_bytes += publication.cost_bytes
+            if unwritten_bytes >= WRITE_BYTES:
+                nsqd.flush()
+                unwritten_bytes = 0
         for nsqd in used:
             nsqd.flush()
 

@@ -12,8 +12,14 @@ from cpython.bytearray cimport (
     PyByteArray_GET_SIZE,
     PyByteArray_Resize,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING,
+    PyBytes_CheckExact,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
 from cpython.dict cimport PyDict_Contains, PyDict_DelItem, PyDict_GetItem, PyDict_SetItem
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
@@ -423,3 +429,47 @@ def fin_commands(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytearray out):
             q += 21
             pos += 4 + <int32_t>get_u32(p + pos)
     return at, count
+
+
+def body_bytes(list bodies, Py_ssize_t limit):
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t i, n
+    cdef PyObject* body
+    limit = min(limit, SIZE_MAX)
+    for i in range(PyList_GET_SIZE(bodies)):
+        body = PyList_GET_ITEM(bodies, i)
+        if not PyBytes_CheckExact(<object>body):
+            return -1
+        n = PyBytes_GET_SIZE(<object>body)
+        if n == 0 or n > limit:
+            return -1
+        total += n
+    return total
+
+
+def mpub_command(bytes line, list bodies):
+    cdef Py_ssize_t line_len = PyBytes_GET_SIZE(line)
+    cdef Py_ssize_t count = PyList_GET_SIZE(bodies)
+    cdef Py_ssize_t size = 4 + 4 * count
+    cdef Py_ssize_t i, n
+    cdef PyObject* body
+    for i in range(count):
+        body = PyList_GET_ITEM(bodies, i)
+        if not PyBytes_CheckExact(<object>body):
+            raise TypeError(f"a message is bytes, not {type(<object>body).__name__}")
+        size += PyBytes_GET_SIZE(<object>body)
+    if size > SIZE_MAX:
+        raise OverflowError(f"an MPUB of {size} bytes")
+    command = PyBytes_FromStringAndSize(NULL, line_len + 4 + size)
+    cdef unsigned char* out = <unsigned char*>PyBytes_AS_STRING(command)
+    memcpy(out, PyBytes_AS_STRING(line), line_len)
+    put_u32(out + line_len, <uint32_t>size)
+    put_u32(out + line_len + 4, <uint32_t>count)
+    out += line_len + 8
+    for i in range(count):
+        body = PyList_GET_ITEM(bodies, i)
+        n = PyBytes_GET_SIZE(<object>body)
+        put_u32(out, <uint32_t>n)
+        memcpy(out + 4, PyBytes_AS_STRING(<object>body), n)
+        out += 4 + n
+    return command

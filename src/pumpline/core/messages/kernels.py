@@ -13,6 +13,8 @@
 | `redeliveries`      | offsets of a batch and their attempts  | message frames with these         |
 | `locate`            | whole batches of a log, and an offset  | where the batch with it begins    |
 | `fin_commands`      | a run of message frames (client side)  | the FIN commands that answer them |
+| `body_bytes`        | a list of bodies (client side)         | how many bytes they have together |
+| `mpub_command`      | a list of bodies (client side)         | an MPUB                           |
 
 Both forms live side by side (`_kernels` compiled, `_kernels_py` plain) and are tested against each
 other. The environment variable PUMPLINE_KERNELS chooses: `auto` (default), `require` (fail when
@@ -50,6 +52,10 @@ the compiled form is missing) or `python` (use the plain form).
   buf[pos:end], the first of which begins with offset `first`, to the one with `offset`. -1 if its
   header is not there, or offsets do not follow on each other. No crc is checked.
 * `fin_commands(buf, pos, end, out) -> (pos, count)` appends `FIN <id>\\n` for each whole frame.
+* `body_bytes(bodies, limit) -> size` takes `bytes` of 1..limit bytes each; -1 if one of them is
+  anything else.
+* `mpub_command(line, bodies) -> bytes` is `line` (`b"MPUB topic\\n"`) and the body of the MPUB.
+  Each body is `bytes`; TypeError if one is text.
 
 `frames` and `ends` grow in place; `ends` holds big-endian u32 as the log's batches do.
 """
@@ -73,6 +79,8 @@ _NAMES = (
     "redeliveries",
     "locate",
     "fin_commands",
+    "body_bytes",
+    "mpub_command",
 )
 
 
@@ -134,3 +142,5 @@ redeliveries: Callable[
 ] = _form.redeliveries
 locate: Callable[[bytearray, int, int, int, int], int] = _form.locate
 fin_commands: Callable[[bytearray, int, int, bytearray], tuple[int, int]] = _form.fin_commands
+body_bytes: Callable[[list[Any], int], int] = _form.body_bytes
+mpub_command: Callable[[bytes, list[bytes]], bytes] = _form.mpub_command

@@ -5,9 +5,9 @@ have a body after it: its size in four bytes, big-endian, then its bytes. The bo
 the number of messages, then the size and the bytes of each.
 """
 
-from collections.abc import Sequence
 from struct import Struct
 
+from pumpline.core.messages.kernels import mpub_command
 from pumpline.core.protocol.frames import MAGIC_V2
 
 MPUB_OVERHEAD_BYTES = 4  # of a body, for the count
@@ -39,8 +39,6 @@ __all__ = [
 ]
 
 _SIZE = Struct(">I")
-_MPUB_HEAD = Struct(">II")  # size of the body, count
-_SMALL_HEADS = tuple(map(_SIZE.pack, range(2048)))  # 70 KB, for most messages
 
 
 def identify(body: bytes) -> bytes:
@@ -63,38 +61,18 @@ def dpub(topic: str, defer_ms: int, body: bytes) -> bytes:
     return b"DPUB %b %d\n%b%b" % (topic.encode(), defer_ms, _SIZE.pack(len(body)), body)
 
 
-def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
-    sizes = list(map(len, bodies))
-    count = len(sizes)
-    pieces = _heads_and_bodies(sizes, bodies)
-    size = MPUB_OVERHEAD_BYTES + count * MPUB_MESSAGE_OVERHEAD_BYTES + sum(sizes)
-    return b"".join((b"MPUB %b\n" % topic.encode(), _MPUB_HEAD.pack(size, count), *pieces))
+def mpub(topic: str, bodies: list[bytes]) -> bytes:
+    return mpub_command(b"MPUB %b\n" % topic.encode(), bodies)
 
 
-def mpub_body(bodies: Sequence[bytes]) -> bytes:
+def mpub_body(bodies: list[bytes]) -> bytes:
     """What follows the size of an MPUB; `/mpub?binary=true` takes it."""
-    sizes = list(map(len, bodies))
-    return b"".join((_SIZE.pack(len(sizes)), *_heads_and_bodies(sizes, bodies)))
+    return mpub_command(b"", bodies)[SIZE.size :]
 
 
 def mpub_count_max(body_bytes: int) -> int:
     """The largest number of messages that a body of `body_bytes` can hold: one byte in each."""
     return (body_bytes - MPUB_OVERHEAD_BYTES) // (MPUB_MESSAGE_OVERHEAD_BYTES + 1)
-
-
-def _heads_and_bodies(sizes: list[int], bodies: Sequence[bytes]) -> list[bytes]:
-    """By turns. No step is taken for each message but in C: 0.13 us each."""
-    pieces: list[bytes] = [b""] * (2 * len(sizes))
-    pieces[0::2] = _heads(sizes)
-    pieces[1::2] = bodies
-    return pieces
-
-
-def _heads(sizes: list[int]) -> list[bytes]:
-    """Each size in four bytes."""
-    if max(sizes) < len(_SMALL_HEADS):
-        return list(map(_SMALL_HEADS.__getitem__, sizes))
-    return list(map(_SIZE.pack, sizes))
 
 
 def rdy(count: int) -> bytes:

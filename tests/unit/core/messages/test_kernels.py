@@ -18,6 +18,8 @@ KERNELS = (
     "redeliveries",
     "locate",
     "fin_commands",
+    "body_bytes",
+    "mpub_command",
 )
 
 

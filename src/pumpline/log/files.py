@@ -187,16 +187,18 @@ def append_whole(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def write_all(fd: int, parts: list[bytes | memoryview]) -> None:
-    """writev until everything is written; an OSError leaves an unknown part of it written."""
-    while len(parts) > _PARTS_MAX:
-        write_all(fd, parts[:_PARTS_MAX])
-        parts = parts[_PARTS_MAX:]
+def write_all(fd: int, parts: list[bytes | memoryview]) -> int:
+    """writev until everything is written; returns how many bytes that were. An OSError leaves an
+    unknown part of it written."""
+    if len(parts) > _PARTS_MAX:
+        begun = range(0, len(parts), _PARTS_MAX)
+        return sum(write_all(fd, parts[start : start + _PARTS_MAX]) for start in begun)
     total = sum(map(len, parts))
     written = os.writev(fd, parts)
     while written < total:
         rest = memoryview(b"".join(parts))[written:]
         written += os.write(fd, rest)
+    return total
 
 
 def sync_file(path: str) -> None:

@@ -55,7 +55,7 @@ class Flusher:
         is called for each log whose segments grew."""
         self.commit: Callable[[], None] = lambda: None  # what was added goes to the logs first
         self.progress = Progress()
-        self.when_caught_up: Callable[[], None] | None = None
+        self.when_caught_up: Callable[[], object] | None = None
         self._wal = wal
         self._syncs = syncs
         self._offload = offload
@@ -89,7 +89,8 @@ class Flusher:
         lines: Iterable[bytes] = (),
     ) -> None:
         """The write-ahead log has messages of these logs, and of those that have these lines."""
-        self._grown.update(dict.fromkeys(logs))
+        for log in logs:
+            self._grown[log] = None
         if lines:
             self._by_line = by_line
             self._grown_lines.update(lines)

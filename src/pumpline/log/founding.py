@@ -22,7 +22,7 @@ class Founding:
         self,
         *,
         offload: Offload,
-        founded: Callable[["BatchPublisher"], None],
+        founded: Callable[["BatchPublisher"], object],
         failed: Callable[["BatchPublisher", OSError], None],
     ) -> None:
         """One of the two is called for each publisher that waits."""

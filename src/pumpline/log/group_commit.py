@@ -53,8 +53,8 @@ class Ticking(Protocol):
     @property
     def wall_ns(self) -> int: ...
 
-    def publish(self) -> None:
-        """Call `commit` in this tick."""
+    def publish(self) -> int:
+        """Call `commit` in this tick; returns `wall_ns`, which stands still until then."""
 
 
 class BatchPublisher(Protocol):
@@ -193,18 +193,16 @@ class GroupCommit:
             self._completion = Completion()
         return self._completion
 
-    def add_publisher(self, publisher: BatchPublisher) -> None:
-        """The publisher will have batches in the next commit."""
+    def add_publisher(self, publisher: BatchPublisher) -> int:
+        """The publisher will have batches in the next commit; returns their publish time."""
         self._publishers[publisher] = None
-        self._tick.publish()
+        return self._tick.publish()
 
     def _publish_time_ns(self) -> int:
         """The publish time of small messages that are added now."""
         if self.shared.lines and not self.syncs:
             return self._newest_ns  # of the same tick
-        if self._may_commit:
-            self._tick.publish()  # from here on the clock stands still
-        wall_ns = self._tick.wall_ns
+        wall_ns = self._tick.publish() if self._may_commit else self._tick.wall_ns
         if wall_ns < self._newest_ns:  # the clock was set back: times rise in a batch
             for log in set(self.shared.logs.values()):
                 log.seal_open()
@@ -231,20 +229,19 @@ class GroupCommit:
         if not self.shared.lines and not self._publishers:
             return
         commit = _Commit()
-        parts = self._take_small(commit)
+        parts = self._take_small(commit) if self.shared.lines else []
         publishers, self._publishers = self._publishers, {}
         for publisher in publishers:
             if not self.syncs or not self._founding.wait(publisher):
                 parts += self._take_batches(publisher, commit)
         if parts:
             self._append(parts, commit)
-        self._share(commit.to_share)
+        if commit.to_share:
+            self._share(commit.to_share)
 
     def _take_small(self, commit: _Commit) -> Parts:
         """The record of small messages, or nothing if it was better written to a segment."""
         shared = self.shared
-        if not shared.lines:
-            return []
         touched = set(shared.lines)
         is_direct = len(touched) == 1 and len(shared.frames) >= DIRECT_BYTES
         is_direct = is_direct and not self.syncs and not self._publishers
@@ -287,14 +284,13 @@ class GroupCommit:
             log.advance(log.accepted)
             completion.complete(None)
             return []
-        reason = self._unstick(log)
-        if reason is not None:
+        if log.state is State.STUCK and (reason := self._unstick(log)) is not None:
             publisher.refused()
             completion.complete(reason)
             return []
-        size_bytes = sum(batch.size_bytes for batch in batches)
+        size_bytes = sum([batch.size_bytes for batch in batches])
         is_direct = log not in commit.ends and (
-            self._wal_is_full or self.direct.takes(log, size_bytes)
+            self.direct.takes(log, size_bytes) or self._wal_is_full
         )
         log.accept(batches)
         publisher.accepted(batches)
@@ -316,8 +312,6 @@ class GroupCommit:
 
     def _unstick(self, log: Log) -> str | None:
         """Flush a log that could not be flushed before; returns why it still cannot."""
-        if log.state is not State.STUCK:
-            return None
         try:
             log.flush()
         except OSError as error:
@@ -326,7 +320,7 @@ class GroupCommit:
 
     def _append(self, parts: Parts, commit: _Commit) -> None:
         try:
-            self._append_with_room(parts)
+            size_bytes = self._append_with_room(parts)
         except OSError as error:
             size_bytes = sum(map(len, parts))
             reason = self._storage.failed(error, "the write-ahead log", size_bytes=size_bytes)
@@ -340,8 +334,8 @@ class GroupCommit:
         if self.syncs:
             for log, end in commit.ends.items():
                 log.logged = end
-            commit.size_bytes = sum(map(len, parts))
-            self._unsynced_bytes += commit.size_bytes
+            commit.size_bytes = size_bytes
+            self._unsynced_bytes += size_bytes
             self._unsynced.append(commit)
             self._storage.request_sync(self)
         else:
@@ -349,13 +343,13 @@ class GroupCommit:
         if self._wal.size_bytes > WAL_BYTES_MAX:
             self._flusher.begin()
 
-    def _append_with_room(self, parts: Parts) -> None:
+    def _append_with_room(self, parts: Parts) -> int:
         try:
-            self._wal.append(parts)
+            return self._wal.append(parts)
         except OSError as error:
             if not lacks_room(error) or not self._storage.make_room():
                 raise
-            self._wal.append(parts)
+            return self._wal.append(parts)
 
     def _share(self, publishers: Iterable[BatchPublisher]) -> None:
         """Let the kernel add what comes next to the logs of these."""
@@ -453,7 +447,8 @@ class GroupCommit:
         if self._wal.is_torn or self._wal.has_old:
             self._flusher.retry()
         last = _Commit()
-        self._take_small(last)
+        if self.shared.lines:
+            self._take_small(last)
         commits.append(last)
         publishers, self._publishers = self._publishers, {}
         for publisher in publishers:

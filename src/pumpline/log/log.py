@@ -177,10 +177,10 @@ class Log(Tail):
         self._trim_idle()
 
     def write_accepted(self) -> None:
-        """Write all that was accepted; OSError if none of it could be."""
+        """Write all that was accepted, and is sealed; OSError if none of it could be."""
+        assert self.open is None
         if self.is_unsound:
             self.flush()
-        self.seal_open()
         self._write_with_room(self.from_tail(self.written, self.accepted))
         self.logged = self.written
 

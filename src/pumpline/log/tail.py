@@ -145,9 +145,11 @@ class Tail:
     def accept(self, batches: list[LogBatch]) -> None:
         """Give these, which follow on what was accepted so far, a place in memory."""
         self.seal_open()
-        assert batches[0].first == self.accepted, "offsets are consecutive"
+        end = self.accepted
+        assert batches[0].first == end, "offsets are consecutive"
         for batch in batches:
-            assert batch.first >= self.accepted, "offsets rise"  # damage may leave gaps
+            assert batch.first >= end, "offsets rise"  # damage may leave gaps
+            end = batch.end
             self._keep(batch)
 
     def _keep(self, batch: LogBatch) -> None:
@@ -248,8 +250,14 @@ class Tail:
             bytes_max -= bytes_max >> 3
         elif tail[0].end > lowest:
             return
+        if tail[-1].end <= lowest and tail[-1].end <= safe:
+            self._begin, self._tail_bytes = tail[-1].end, 0
+            tail.clear()
+            return
         drop = bisect_right(tail, min(lowest, safe), key=_END)
-        kept_bytes = self._tail_bytes - sum(len(batch.frames) for batch in tail[:drop])
+        kept_bytes = self._tail_bytes
+        for batch in tail[:drop]:
+            kept_bytes -= len(batch.frames)
         while (
             drop < len(tail)
             and tail[drop].end <= safe

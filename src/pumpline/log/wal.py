@@ -59,9 +59,10 @@ class WriteAheadLog:
         """An old file is still there: it may have what was refused."""
         return any(file.size_bytes and not file.is_kept for file in self._old)
 
-    def append(self, parts: list[bytes | memoryview]) -> None:
-        """Write records, or raise OSError having written nothing that counts."""
-        self._current.append(parts)
+    def append(self, parts: list[bytes | memoryview]) -> int:
+        """Write records, or raise OSError having written nothing that counts; returns their
+        size."""
+        return self._current.append(parts)
 
     def take_dirty(self) -> list[str]:
         """The paths that an fsync has to cover from now on, so that all so far is on the disk."""
@@ -136,16 +137,17 @@ class _File:
         """There is something in it."""
         return self.size_bytes > 0 or self.is_torn
 
-    def append(self, parts: list[bytes | memoryview]) -> None:
+    def append(self, parts: list[bytes | memoryview]) -> int:
         if self.is_torn:
             raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
         fd = self._files.get(self._path)
         try:
-            write_all(fd, parts)
+            size_bytes = write_all(fd, parts)
         except OSError:
             self._cut(self.size_bytes)
             raise
-        self.size_bytes += sum(map(len, parts))
+        self.size_bytes += size_bytes
+        return size_bytes
 
     def take_dirty(self) -> list[str]:
         self._syncing_bytes = self.size_bytes

@@ -29,11 +29,11 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
 def appends(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of parts of each append to the write-ahead log."""
     calls: list[int] = []
-    append: Callable[..., None] = WriteAheadLog.append
+    append: Callable[..., int] = WriteAheadLog.append
 
-    def counted(wal: WriteAheadLog, parts: list[bytes | memoryview]) -> None:
+    def counted(wal: WriteAheadLog, parts: list[bytes | memoryview]) -> int:
         calls.append(len(parts))
-        append(wal, parts)
+        return append(wal, parts)
 
     monkeypatch.setattr(WriteAheadLog, "append", counted)
     return calls

@@ -26,11 +26,11 @@ OUTPUT_BYTES_MAX = 512 * 1024  # messages a consumer is given in one tick
 
 class Outbox:
     __slots__ = (
-        "_awaits_outcome",
         "_messages",
         "_replies",
         "_tick",
         "_transport",
+        "awaits_outcome",
         "blocked",
         "output_room_bytes",
         "owner",
@@ -44,12 +44,7 @@ class Outbox:
         self._transport = transport
         self._replies: list[PendingReply] = []
         self._messages: list[Buffer] = []
-        self._awaits_outcome = False  # of the first publish among the replies
-
-    @property
-    def awaits_outcome(self) -> bool:
-        """The outcome of a publish is still to come."""
-        return self._awaits_outcome
+        self.awaits_outcome = False  # of the first publish among the replies
 
     @property
     def owes_replies(self) -> bool:
@@ -86,7 +81,7 @@ class Outbox:
     def _reply_outcome(self, completion: Completion, count: int, verb: str) -> None:
         """`count` OKs, or an error, when the outcome of a publish is known."""
         if not self._replies:
-            self._awaits_outcome = True
+            self.awaits_outcome = True
             completion.when_done(self._outcome_known)
         self._replies.append((completion, count, verb))
 
@@ -118,8 +113,8 @@ class Outbox:
             replies = settled.output
             if settled.refused:
                 owner.refuse()
-            elif settled.awaited is not None and not self._awaits_outcome:
-                self._awaits_outcome = True
+            elif settled.awaited is not None and not self.awaits_outcome:
+                self.awaits_outcome = True
                 settled.awaited.when_done(self._outcome_known)
         if (replies or messages) and not self._transport.is_closing():
             self._messages = []
@@ -139,7 +134,7 @@ class Outbox:
                 owner.offer()
 
     def _outcome_known(self) -> None:
-        self._awaits_outcome = False
+        self.awaits_outcome = False
         self.owner.answered()
         replies = self._replies
         if len(replies) == 1 and not self._messages and self.owner.phase is PLAIN:

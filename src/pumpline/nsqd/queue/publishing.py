@@ -41,19 +41,20 @@ class Publishing:
 
     def builder(self, delay_ns: int = 0) -> Builder:
         """The batch to add messages to; call `completion` afterwards."""
-        builders = self._builders
-        self._group_commit.add_publisher(self)  # from here on the clock stands still
-        if not builders:
-            if self.log.offsets_to_skip:
-                self._topic.skip_lost_offsets()
-            self.log.unshare_batch()  # later messages follow on these
-        wall_ns = self._tick.wall_ns
+        builders, log = self._builders, self.log
+        wall_ns = self._group_commit.add_publisher(self)
         due_ns = wall_ns + delay_ns if delay_ns else 0
-        last = builders[-1] if builders else None
-        is_same = last is not None and (last.timestamp_ns, last.due_ns) == (wall_ns, due_ns)
-        if last is not None and is_same and len(last.frames) < FULL_BYTES:
-            return last
-        first = self.log.accepted if last is None else last.end
+        if builders:
+            last = builders[-1]
+            is_same = last.timestamp_ns == wall_ns and last.due_ns == due_ns
+            if is_same and len(last.frames) < FULL_BYTES:
+                return last
+            first = last.end
+        else:
+            if log.offsets_to_skip:
+                self._topic.skip_lost_offsets()
+            log.unshare_batch()  # later messages follow on these
+            first = log.accepted
         builder = Builder(first=first, timestamp_ns=wall_ns, due_ns=due_ns)
         builders.append(builder)
         return builder

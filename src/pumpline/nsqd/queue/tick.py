@@ -136,11 +136,14 @@ class Tick:
 
     # -- announcing ---------------------------------------------------------------------------
 
-    def publish(self) -> None:
-        """Something is to be committed."""
+    def publish(self) -> int:
+        """Something is to be committed; returns `wall_ns`."""
         self._is_publishing = True
         if not self._scheduled:
             self._schedule()
+        if not self._steady_ns:
+            self._set_clocks()
+        return self._wall_ns
 
     def dispatch(self, channel: Dispatching) -> None:
         self._dispatching[channel] = None

@@ -233,8 +233,7 @@ class Log(Tail):
             if batch.timestamp_ns < self._order.newest_ns:
                 self.note_disorder(batch.first)
             self._order.newest_ns = batch.published_ns(batch.end - 1)
-        if self.gaps and (batches[0].first > self.written or not self.segments[-1].size_bytes):
-            write_gaps(self.directory, self.gaps)  # a gap without a file is taken for messages
+        self._note_gaps(batches[0].first)
         segment = self._writable(batches[0].first)
         fd = self.files.get(segment.path)
         if segment is self._torn:
@@ -275,6 +274,12 @@ class Log(Tail):
             write_gaps(self.directory, self.gaps)
             self.files.get(self.segments[-1].path)
             self.dirty.add(self.directory)
+
+    def _note_gaps(self, first: int = 0) -> None:
+        """Before the newest segment gets its file, or a message from `first` on: a gap without a
+        file is taken for messages."""
+        if self.gaps and (first > self.written or not self.segments[-1].size_bytes):
+            write_gaps(self.directory, self.gaps)
 
     def note_disorder(self, offset: int) -> None:
         """Publish times before `offset` say nothing about those from there on. OSError if that
@@ -431,6 +436,7 @@ class Log(Tail):
     def retire(self, count: int) -> None:
         """Delete the `count` oldest segments; OSError when they cannot be."""
         if count:  # the newest may have no file yet, which alone will say where the log is
+            self._note_gaps()
             self.files.get(self.segments[-1].path)
         for _ in range(count):
             _unlink(self.files, self.segments[0])

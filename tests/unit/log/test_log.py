@@ -277,6 +277,26 @@ def test_a_gap_that_could_not_be_noted_is_noted_before_anything_follows_it(
     assert log.gaps == disk.open().gaps == [(1, 10)]
 
 
+def test_a_gap_that_could_not_be_noted_is_noted_before_history_goes(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment after the gap gets its file then: it alone says where the log is."""
+    disk.segment_bytes_max = 1
+    log = disk.open()
+    append(log, b"a")
+    append(log, b"b")
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", fail)
+        log.skip_to(10)
+    log.retire(1)
+    again = disk.open()
+    assert (again.first, again.end, again.gaps) == (1, 10, [(2, 10)])
+
+
 def test_a_gap_never_goes_backwards(disk: Disk) -> None:
     log = disk.open()
     append(log, b"a", b"b")

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.kit.sim.books import Outcome
 from tests.kit.sim.disk import Faults
+from tests.kit.sim.machine import Reply
 from tests.kit.sim.peers import MessageFrame, Publisher, Subscriber
 from tests.kit.sim.stage import Stage
 
@@ -130,7 +131,7 @@ class Acts(Stage):
 
     def _change(
         self, what: str, topic: str, channel: str, only_topic: bool, enter: Callable[..., None]
-    ) -> None:
+    ) -> Reply:
         """Ask for a change, and enter its outcome if there may be one."""
         since = self.ledger.now
         kind, query = self._names(topic, channel, only_topic)
@@ -139,6 +140,7 @@ class Acts(Stage):
             enter(since, True)
         elif reply.is_unknown or reply.status >= 500:
             enter(since, False)
+        return reply
 
     def do_create(self, topic: str, channel: str, only_topic: bool) -> None:
         def enter(since: int, certain: bool) -> None:
@@ -190,8 +192,13 @@ class Acts(Stage):
             if changes or certain:
                 self.ledger.paused(topic, None if only_topic else channel, paused, certain=certain)
 
+        was_asked_for = book is not None and book.is_asked_for
+        if book is not None and only_topic and paused:
+            book.is_asked_for = True  # a refused publish does not take a topic that is paused
         what = "pause" if paused else "unpause"
-        self._change(what, topic, channel, only_topic, enter)
+        reply = self._change(what, topic, channel, only_topic, enter)
+        if book is not None and reply.status == 404:
+            book.is_asked_for = was_asked_for
         if target is not None and target.paused is None:
             self.audit()
 

@@ -126,7 +126,8 @@ class Ledger(Deliveries):
         unanswered = (Outcome.SENT, Outcome.UNKNOWN)
         # It is made when the line of an MPUB is read, before its messages are.
         pending = any(m.topic == name and m.outcome in unanswered for m in self.messages.values())
-        if self._after_power or (name, "") in self._half_deleted:
+        is_back = self._after_power or name in self._may_be_back
+        if is_back or (name, "") in self._half_deleted:
             pending = True
         if not pending and not name.endswith(".dlq") and name not in self.never_made:
             self.fault(f"topic {name} is there, and was never made or is deleted")
@@ -139,6 +140,7 @@ class Ledger(Deliveries):
 
     def audited(self) -> None:
         self._after_power = False
+        self._may_be_back.clear()
 
     def peeked(self, topic: str, there: dict[int, bytes]) -> None:
         """What is in the log: nothing that was refused, in the order of publishing."""

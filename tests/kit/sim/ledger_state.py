@@ -37,6 +37,7 @@ class LedgerState:
         self.never_made: dict[str, int] = {}  # topics that refused publishes left, and when
         self._not_gone_yet: set[str] = set()  # of them: they go once the disk lets them
         self._may_go: set[str] = set()  # likewise, if no publish without an answer has made them
+        self._may_be_back: set[str] = set()  # topics that were there no more, until the next audit
         # The disk fails so that what was refused cannot be cut off, or a topic not be deleted.
         self.cannot_cut = self.cannot_delete = self.cannot_sync = False
         self.letters: set[bytes] = set()  # bodies of dead letters that came
@@ -120,6 +121,7 @@ class LedgerState:
         # that the disk did not let go is there like any other.
         half_deleted = {name for name, channel in self._half_deleted if not channel}
         if power or (self._group_commit and not self.disk_is_sound):
+            self._may_be_back |= set(self.never_made)
             self.never_made.clear()
         for name in half_deleted | self._not_gone_yet:
             self.never_made.pop(name, None)

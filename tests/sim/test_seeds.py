@@ -62,8 +62,8 @@ def test_a_time_that_once_led_astray_leads_to_its_message(seed: int) -> None:
     assert not played.faults, report(history, played)
 
 
-# The ledger was wrong: a topic that is paused is not deleted with a refused publish, and nsqd.dat may
-# bring one back if the disk failed and nsqd was killed.
+# The ledger was wrong: a topic that is paused is not deleted with a refused publish, and nsqd.dat
+# may bring one back if the disk failed and nsqd was killed.
 STAYED = (301432, 300524)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from deploy.monitoring.alerts import alerts_yaml
 from deploy.monitoring.dashboard import dashboard_json
+from deploy.python_api import python_api_page
 from deploy.reference import flags_page, metrics_page
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -13,6 +14,7 @@ FILES: Mapping[str, Callable[[], str]] = {
     "deploy/monitoring/grafana-dashboard.json": dashboard_json,
     "docs/flags.md": flags_page,
     "docs/all-metrics.md": metrics_page,
+    "docs/python-api.md": python_api_page,
 }
 
 

@@ -8,9 +8,9 @@
     with LocalNsqd("--max-msg-size=1000") as nsqd, LocalNsqlookupd() as lookupd:
         ...
 
-They are what `nsqd` and `nsqlookupd` run, take the same flags, listen on free ports of loopback
-and keep their data in a temporary directory. All of them live in one thread with an event loop of
-its own, so that they go on while a test blocks. Knows everything below; nothing imports it.
+They are the real daemons: they take the same flags, listen on free ports of 127.0.0.1, and keep
+their data in a temporary directory. All of them run on an event loop in a thread of their own, so
+they continue while a test blocks.
 """
 
 import asyncio
@@ -38,6 +38,8 @@ from pumpline.nsqd.claim import Claim
 from pumpline.nsqlookupd import options as nsqlookupd_options
 from pumpline.nsqlookupd import server as nsqlookupd_server
 from pumpline.web.sockets import ListeningSockets
+
+__all__ = ["LocalNsqadmin", "LocalNsqd", "LocalNsqlookupd"]
 
 HTTP_TIMEOUT_S = 10.0
 HTTP_BYTES_MAX = 1 << 30
@@ -78,7 +80,7 @@ class _Server(Protocol):
 
 
 class _LocalDaemon(ABC):
-    """A context manager; `start`, `stop` and `restart` are for tests of what happens then."""
+    """A context manager. Tests of a restart call `start`, `stop` and `restart`."""
 
     def __init__(self, *given_flags: str) -> None:
         self.flags = list(given_flags)
@@ -95,14 +97,16 @@ class _LocalDaemon(ABC):
 
     @property
     def tcp_address(self) -> str:
+        """Host and port of the TCP protocol."""
         return f"127.0.0.1:{self.tcp_port}"
 
     @property
     def http_address(self) -> str:
+        """Host and port of the HTTP API."""
         return f"127.0.0.1:{self.http_port}"
 
     def start(self) -> None:
-        """On the ports it had before, if it ran before."""
+        """Start it; again on the same ports, if it ran before."""
         if self._server is None:
             _daemon_thread().run(self._start())
 
@@ -112,14 +116,16 @@ class _LocalDaemon(ABC):
             _daemon_thread().run(self._stop(self._server))
 
     def restart(self) -> None:
+        """Stop it, and start it on the same ports with the same data."""
         self.stop()
         self.start()
 
     def get(self, path: str) -> bytes:
-        """The answer of the HTTP API; OSError if its status is not 200."""
+        """The reply of the HTTP API; OSError if its status is not 200."""
         return self._http("GET", path)
 
     def post(self, path: str, body: bytes = b"") -> bytes:
+        """The reply of the HTTP API; OSError if its status is not 200."""
         return self._http("POST", path, body)
 
     def _http(self, method: str, path: str, body: bytes = b"") -> bytes:
@@ -143,13 +149,15 @@ class _LocalDaemon(ABC):
 
 
 class LocalNsqd(_LocalDaemon):
+    """An nsqd in this process, as a context manager."""
+
     def __init__(
         self,
         *given_flags: str,
         data_path: str | Path | None = None,
         fast_retries: bool = False,
     ) -> None:
-        """Flags are nsqd's. Without a data path, the data is gone after the `with` block.
+        """The flags are those of nsqd. Without a data path, the `with` block deletes the data.
 
         With `fast_retries`, a requeued message comes again at once, whatever its delay is. nsqd
         then refuses a publish with `defer`.
@@ -167,13 +175,14 @@ class LocalNsqd(_LocalDaemon):
             self._temporary.cleanup()
 
     def publish(self, topic: str, *bodies: bytes) -> None:
+        """Publish messages over HTTP."""
         for body in bodies:
             self.post(f"/pub?topic={quote(topic)}", body)
 
     def messages(self, topic: str) -> list[bytes]:
-        """The bodies of all messages that were published to the topic, in order, whether they are
-        consumed or not; empty while there is no such topic. Not those that retention has deleted,
-        and none of an ephemeral topic."""
+        """The bodies of all messages that were published to the topic, in order, consumed or not;
+        empty if there is no such topic. Messages that retention has deleted, and those of ephemeral
+        topics, are missing."""
         if not self.stats(topic):
             return []
         bodies: list[bytes] = []
@@ -189,7 +198,7 @@ class LocalNsqd(_LocalDaemon):
             page = json.loads(self.get(f"{path}&from={page['next']}"))
 
     def stats(self, topic: str | None = None, channel: str | None = None) -> dict[str, Any]:
-        """What /stats says of nsqd, of a topic or of a channel; empty while there is none."""
+        """What /stats says of nsqd, of a topic or of a channel; empty if there is no such one."""
         if topic is None:
             return dict(json.loads(self.get("/stats?format=json")))
         found: dict[str, Any] = json.loads(self.get(f"/stats?format=json&topic={quote(topic)}"))
@@ -206,7 +215,8 @@ class LocalNsqd(_LocalDaemon):
         return int(self.stats(topic, channel).get("depth", 0))
 
     def wait_until_done(self, topic: str, channel: str, timeout_s: float = 10.0) -> None:
-        """Until the channel exists, and all that was published to it is finished."""
+        """Wait until the channel exists and all its messages are finished; TimeoutError if it takes
+        longer."""
         deadline_s = time.monotonic() + timeout_s
         while True:
             stats = self.stats(topic, channel)
@@ -243,6 +253,8 @@ class LocalNsqd(_LocalDaemon):
 
 
 class LocalNsqlookupd(_LocalDaemon):
+    """An nsqlookupd in this process, as a context manager. The arguments are its flags."""
+
     async def _start(self) -> None:
         given = [*self._addresses(), "--broadcast-address=127.0.0.1", *self.flags]
         parsed = flags.parse(nsqlookupd_options.FLAGS, given)
@@ -261,7 +273,8 @@ class LocalNsqlookupd(_LocalDaemon):
 
 
 class LocalNsqadmin(_LocalDaemon):
-    """Its flags say which nsqlookupds or nsqds it is for, as `--lookupd-http-address=…`."""
+    """An nsqadmin in this process, as a context manager. The arguments are its flags, for example
+    `--lookupd-http-address=…`."""
 
     async def _start(self) -> None:
         parsed = flags.parse(

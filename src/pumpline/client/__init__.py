@@ -1,6 +1,6 @@
 """Clients of nsqd and nsqlookupd, for asyncio, on the standard library alone.
 
-What there is for users is importable from here; `pumpline.sync` has the same without asyncio.
+All public names can be imported from here. `pumpline.sync` has the same classes without asyncio.
 """
 
 from pumpline.client.connection.settings import Settings

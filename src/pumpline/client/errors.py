@@ -21,7 +21,7 @@ from pumpline.core.protocol.errors import SOFT_CODES
 
 
 class PumplineError(Exception):
-    """The base of all of them."""
+    """The base class of the exceptions below."""
 
 
 class ConnectError(PumplineError, ConnectionError):
@@ -37,7 +37,7 @@ class AuthRequiredError(ConnectError):
 
 
 class ConnectionClosedError(PumplineError, ConnectionError):
-    """A connection has ended."""
+    """An open connection has ended."""
 
     def __init__(self, text: str, *, sent: bool = True) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ class StalledError(ConnectionClosedError):
 
 
 class ServerError(PumplineError):
-    """An error frame: `<code> <text>`."""
+    """nsqd sent an error frame: `<code> <text>`."""
 
     def __init__(self, code: str, text: str = "") -> None:
         super().__init__(f"{code} {text}" if text else code)

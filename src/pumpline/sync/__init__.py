@@ -8,15 +8,13 @@
         message.finish()
 
 The clients of `pumpline.client` do the work, on an event loop in a thread that all objects of a
-process share (`loop_thread`); a call waits in its own thread for the result. A second client on
-blocking sockets would repeat batching, failover, RDY and backoff, and could not answer nsqd's
-heartbeats while the caller is busy with a message; nsqd drops a consumer that does not. The price
-is two switches of threads a call, some 0.1 ms, which `publish_many` and messages that come in
-batches do not pay for each message.
+process share; a call waits in its own thread for the result. So nsqd's heartbeats are answered
+while the caller is busy with a message. A call costs two switches of threads, about 0.1 ms;
+`publish_many` and iterations pay that once for many messages.
 
-Objects may be shared by threads: what several publish at the same time goes out as one MPUB. They
-survive a fork: the child, which has no such thread, drops its copies of the sockets and connects
-again when it first uses them. What the parent has sent or received stays the parent's.
+Threads may share the objects: messages that they publish at the same time are sent as one MPUB.
+Processes may fork: the child connects again when it first uses an object. Messages that the parent
+has sent or received stay with the parent.
 """
 
 from pumpline.client.consuming.message import Batch, Message

@@ -91,7 +91,7 @@ class Consumer:
         return self.messages()
 
     def messages(self, *, idle_s: float | None = None) -> Iterator[Message]:
-        """Messages as they come, until `stop`, or until none has come for idle_s seconds."""
+        """Iterate over messages, until `stop`, or until none has come for `idle_s` seconds."""
         return _watched(self._messages(idle_s))
 
     def _messages(self, idle_s: float | None) -> Generator[Message, None, None]:
@@ -113,7 +113,8 @@ class Consumer:
     def batches(
         self, size_max: int = BATCH_SIZE, *, wait_s: float = 0.0, idle_s: float | None = None
     ) -> Iterator[Batch]:
-        """Messages at hand, up to size_max; wait_s is how long a batch may wait to become full."""
+        """Iterate over batches of up to `size_max` messages. A batch has the messages that have
+        arrived; `wait_s` is how long it may wait for more."""
         return _watched(self._batches(size_max, wait_s, idle_s))
 
     def _batches(
@@ -137,8 +138,8 @@ class Consumer:
         concurrency: int = 1,
         signals: bool = True,
     ) -> None:
-        """Handle messages, in so many threads, until `stop`, SIGINT or SIGTERM: finish each when
-        the handler returns, requeue it when it raises. Signals as in `pumpline.client`."""
+        """Handle messages in `concurrency` threads, until `stop`, SIGINT or SIGTERM. A message is
+        finished when the handler returns, and requeued when it raises."""
         thread, consumer = self._started()
         try:
             with stopping_on_signals(self.stop_soon) if signals else nullcontext():
@@ -156,20 +157,20 @@ class Consumer:
             thread.run(consumer.stop(timeout_s=timeout_s))
 
     def stop_soon(self) -> None:
-        """Begin a stop; for handlers and signals."""
+        """Begin a stop, and return at once. Handlers and signal handlers may call it."""
         if running := self._client.get():
             thread, consumer = running
             thread.loop.call_soon_threadsafe(consumer.stop_soon)
 
     @property
     def counters(self) -> Counters:
-        """Since it was started; all 0 while it is not running."""
+        """Numbers of messages since the start; all 0 while it is not running."""
         running = self._client.get()
         return Counters() if running is None else running[1].counters
 
     @property
     def connections(self) -> list[str]:
-        """Addresses of the nsqds it is subscribed to at this moment."""
+        """The addresses of the nsqds it is subscribed to now."""
         running = self._client.get()
         return [] if running is None else running[1].connections
 

@@ -67,7 +67,7 @@ class Producer:
         self._started()
 
     def close(self) -> None:
-        """Wait for what is pending, and disconnect."""
+        """Wait for pending messages, within their time, and disconnect."""
         if running := self._client.take(for_ever=True):
             thread, producer = running
             thread.run(producer.close())
@@ -78,13 +78,13 @@ class Producer:
         thread.run(producer.publish(topic, body, defer=defer))
 
     def publish_json(self, topic: str, value: object, *, defer: Delay | None = None) -> None:
-        """`publish` a value as JSON."""
+        """Publish a value as JSON. ValueError or TypeError if it cannot be JSON."""
         self.publish(topic, json_body(value), defer=defer)
 
     def publish_many(self, topic: str, bodies: Iterable[Body]) -> None:
-        """Publish messages by MPUB. They are taken from `bodies` in this thread.
+        """Publish messages by MPUB. The iterable runs in the calling thread.
 
-        `confirmed` of the exception is how many are known to be published, if it fails.
+        If it fails, `confirmed` of the exception is how many are known to be published.
         """
         thread, producer = self._started()
         under_way: deque[tuple[int, LoopCall[None]]] = deque()
@@ -120,7 +120,7 @@ class Producer:
 
     @property
     def published(self) -> int:
-        """Messages confirmed, since it connected in this process."""
+        """The number of messages confirmed since it connected in this process."""
         running = self._client.get()
         return 0 if running is None else running[1].published
 

@@ -48,8 +48,11 @@ class Settings:
     """For every connection of a producer or a consumer. Durations are in seconds."""
 
     client_id: str = field(default_factory=_short_hostname)
+    """Shown in nsqd's /stats; by default the host name up to its first dot."""
     hostname: str = field(default_factory=_hostname)
+    """Shown in nsqd's /stats; by default the host name."""
     user_agent: str = f"pumpline/{__version__}"
+    """Shown in nsqd's /stats."""
     connect_timeout_s: float = 5.0
     """For all of it: socket, IDENTIFY, TLS, AUTH."""
     heartbeat_interval_s: float = 30.0
@@ -71,10 +74,15 @@ class Settings:
     tls_server_name: str = ""
     """The name the server's certificate must have; the host of the address if empty."""
     snappy: bool = False
+    """Compress with snappy, if nsqd offers it; needs the package cramjam."""
     deflate: bool = False
+    """Compress with deflate, if nsqd offers it."""
     deflate_level: int = 6
+    """From 1, the fastest, to 9, the smallest."""
     auth_secret: str | bytes = field(default=b"", repr=False)
+    """For nsqds that require AUTH."""
     topology_region: str = ""
+    """Where this client is, for an nsqd that prefers consumers near by."""
     topology_zone: str = ""
     """Where this client is, for an nsqd that prefers consumers near by."""
     frame_bytes_max: int = FRAME_BYTES_MAX

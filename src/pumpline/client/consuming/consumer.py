@@ -65,7 +65,8 @@ class _Running(NamedTuple):
 
 
 class Consumer:
-    """Use it as a context manager, or just iterate, which starts it and stops it at the end."""
+    """Consumes a channel of a topic. Use it as a context manager (`async with`), iterate over it,
+    or call `run` or `run_batches`; an iteration starts the consumer, and stops it at its end."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class Consumer:
         auto_touch      touch messages until they are answered, or nsqd allows no more
         middleware      functions around each call of the handler of `run`
         settings        of each connection: TLS, compression, AUTH, timeouts
-        options         the finer points
+        options         delays, backoff, discovery, and the timeout of a stop
         """
         _check_names(topic, channel)
         _check_count("max_in_flight", max_in_flight)
@@ -106,6 +107,7 @@ class Consumer:
         self.options = options or ConsumerOptions()
         self.auto_touch = auto_touch
         self.counters = Counters()
+        """Numbers of messages since the start."""
         self._nsqds = _checked_addresses(nsqd)
         self._discovery = self._new_discovery(list_of_addresses(lookupd))
         if not self._nsqds and self._discovery is None:
@@ -177,7 +179,8 @@ class Consumer:
     async def batches(
         self, size_max: int = BATCH_SIZE, *, wait_s: float = 0.0
     ) -> AsyncGenerator[Batch, None]:
-        """Messages at hand, up to size_max; wait_s is how long a batch may wait to become full."""
+        """Iterate over batches of up to `size_max` messages. A batch has the messages that have
+        arrived; `wait_s` is how long it may wait for more."""
         if size_max < 1:
             raise ValueError("a batch has at least 1 message")
         owns = self._own()
@@ -201,7 +204,7 @@ class Consumer:
         return True
 
     def handler(self, *, concurrency: int = 1, threads: bool | None = None) -> Callable[[H], H]:
-        """Decorator: the function that `run` gives messages to. See `run`."""
+        """Decorator: the handler that `run` calls. Arguments as in `run`."""
 
         def keep(function: H) -> H:
             self._declared = self._new_handling(function, concurrency, threads)
@@ -219,7 +222,7 @@ class Consumer:
         return function
 
     def on_stop(self, function: K) -> K:
-        """Decorator: `run` calls it when all messages are answered and the connections closed."""
+        """Decorator: `run` calls the function at its end, after the connections are closed."""
         self._hooks.on_stop.append(function)
         return function
 
@@ -327,7 +330,7 @@ class Consumer:
         self._running = _Running(rdy_sender, subscriptions, task)
 
     def stop_soon(self) -> None:
-        """Begin a stop; for handlers, and for signals."""
+        """Begin a stop, and return at once. Handlers and signal handlers may call it."""
         if self._running is not None:
             self._begin_stop(self._running, self.options.stop_timeout_s)
 
@@ -348,6 +351,7 @@ class Consumer:
 
     @property
     def max_in_flight(self) -> int:
+        """How many messages may be unanswered, over all nsqds. Set it to 0 to pause."""
         running = self._running
         return self._pool.max_in_flight if running is None else running.rdy_sender.max_in_flight
 
@@ -366,7 +370,7 @@ class Consumer:
 
     @property
     def connections(self) -> list[str]:
-        """Addresses of the nsqds it is subscribed to at this moment."""
+        """The addresses of the nsqds it is subscribed to now."""
         return [] if self._running is None else self._running.subscriptions.connected
 
     @property
@@ -376,7 +380,7 @@ class Consumer:
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether it takes fewer messages, or none, because some have failed."""
+        """Whether it receives no messages, or one at a time, because many have failed."""
         return self._running is not None and self._running.rdy_sender.is_backing_off
 
     @property

@@ -62,8 +62,10 @@ class Arrival:
 
 
 class Message:
-    """`finish`, `requeue` and `touch` return False when it is too late: the message is answered
-    already, has timed out, or came over a connection that is lost (nsqd will deliver it again)."""
+    """A message that nsqd has delivered to this consumer.
+
+    `finish`, `requeue` and `touch` return False when it is too late: the message is answered
+    already, has timed out, or its connection is lost. nsqd then delivers it again."""
 
     __slots__ = ("_arrival", "_record", "is_answered")
 
@@ -74,28 +76,32 @@ class Message:
 
     @property
     def body(self) -> bytes:
+        """The bytes that were published."""
         return self._record[3]
 
     @property
     def id(self) -> str:
+        """16 characters, the same at each delivery. No other message has the same id."""
         return self._record[2].decode("latin-1")
 
     @property
     def attempts(self) -> int:
-        """1 on the first delivery."""
+        """Deliveries so far: 1 at the first one."""
         return self._record[1]
 
     @property
     def timestamp_ns(self) -> int:
-        """When nsqd took it, since 1970."""
+        """When nsqd received it, in nanoseconds since 1970."""
         return self._record[0]
 
     @property
     def topic(self) -> str:
+        """The topic it was published to."""
         return self._arrival.sender.topic
 
     @property
     def channel(self) -> str:
+        """The channel of the consumer."""
         return self._arrival.sender.channel
 
     @property
@@ -104,7 +110,7 @@ class Message:
         return self._arrival.sender.address
 
     def json(self) -> Any:
-        """The body as JSON; ValueError if it is none."""
+        """The value of a JSON body; ValueError if the body is not JSON."""
         return json.loads(self.body)
 
     @property
@@ -116,7 +122,7 @@ class Message:
 
     @property
     def is_stale(self) -> bool:
-        """Whether it has waited for too long to be begun: `give_back` it instead."""
+        """Whether it has waited so long that nobody should begin to handle it: call `give_back`."""
         return self._arrival.is_stale
 
     @property
@@ -126,7 +132,7 @@ class Message:
         return self._arrival.ends_at
 
     def finish(self) -> bool:
-        """Done: nsqd forgets it."""
+        """The message is handled: nsqd does not deliver it again on this channel."""
         arrival = self._arrival
         if self.is_answered or arrival.is_over:
             return False
@@ -139,9 +145,9 @@ class Message:
         return True
 
     def requeue(self, delay_s: Delay | None = None, *, backoff: bool = True) -> bool:
-        """Not now: nsqd delivers it again after the delay (seconds or a timedelta), by default the
-        consumer's requeue_delay_s times its attempts. `backoff` means that the fault is not in this
-        message alone, for example in a database: the whole consumer slows down."""
+        """Ask nsqd to deliver it again after a delay (seconds or a timedelta). The default delay is
+        the consumer's requeue_delay_s times the attempts. With `backoff` it counts as failed: if
+        many messages fail, the consumer backs off."""
         delay_ms = None if delay_s is None else milliseconds(delay_s)
         arrival = self._arrival
         if self.is_answered or arrival.is_over:
@@ -152,14 +158,14 @@ class Message:
         return True
 
     def give_back(self) -> None:
-        """Nobody has begun it: nsqd delivers it again at once, here or elsewhere, and this consumer
-        does not count this delivery as an attempt."""
+        """Return a message that nobody has begun to handle: nsqd delivers it again at once, to this
+        consumer or another. This consumer does not count the delivery as an attempt."""
         if not self.is_answered:
             self._arrival.sender.not_begun(self)
             Message.requeue(self, 0, backoff=False)
 
     def touch(self) -> bool:
-        """Still at work on it: its time starts again."""
+        """Start its message timeout again, because it is still being handled."""
         if self.is_answered or self._arrival.is_over:
             return False
         self._arrival.sender.touch(self)
@@ -210,16 +216,19 @@ class ThreadMessage(Message):
 
 
 class Batch(list[Message]):
-    """Messages to be handled together."""
+    """A list of messages that are handled together."""
 
     def finish(self) -> None:
+        """Finish each message."""
         for message in self:
             message.finish()
 
     def requeue(self, delay_s: Delay | None = None, *, backoff: bool = True) -> None:
+        """Requeue each message."""
         for message in self:
             message.requeue(delay_s, backoff=backoff)
 
     def touch(self) -> None:
+        """Touch each message."""
         for message in self:
             message.touch()

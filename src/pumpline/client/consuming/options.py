@@ -20,17 +20,18 @@ _POSITIVE = ("redistribute_interval_s", "poll_interval_s", "poll_timeout_s")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsumerOptions:
-    """Durations are in seconds."""
+    """Settings of a consumer that most programs leave alone. Durations are in seconds."""
 
     requeue_delay_s: float = 90.0
-    """Times the attempts, when a requeue names no delay."""
+    """The delay of a requeue that names none is this times the attempts."""
     requeue_delay_max_s: float = 900.0
+    """The longest delay of such a requeue."""
     backoff_multiplier_s: float = MULTIPLIER_S
     """The first wait is twice this; each further failure doubles it."""
     backoff_max_s: float = WAIT_MAX_S
-    """0 for no backing off."""
+    """The longest wait; 0 turns backoff off."""
     backoff_jitter: bool = False
-    """Wait a random part of what the formula says."""
+    """Wait for a random part of the time, so that many consumers do not try at once."""
     redistribute_interval_s: float = INTERVAL_S
     """How often RDY moves from quiet connections to busy ones."""
     poll_interval_s: float = POLL_INTERVAL_S
@@ -38,11 +39,12 @@ class ConsumerOptions:
     poll_jitter: float = POLL_JITTER
     """The part of the interval that is random."""
     poll_timeout_s: float = POLL_TIMEOUT_S
+    """How long an nsqlookupd may take to answer."""
     reconnect_if_named: bool = False
-    """Connect again to an nsqd that was discovered only when nsqlookupds name it still. Subscribing
-    makes a topic that is not there, so one that was deleted would come back."""
+    """Connect again to a discovered nsqd only if nsqlookupds still name it. To subscribe creates a
+    topic, so a topic that was deleted would come back."""
     lookupd_tls: ssl.SSLContext | None = None
-    """For nsqlookupds named by https URLs; None verifies by the system's authorities."""
+    """For nsqlookupds with https URLs; None verifies by the system's authorities."""
     stop_timeout_s: float = 30.0
     """How long a stop waits for messages in hand to be answered."""
 

@@ -4,7 +4,7 @@ from pumpline.client.delay import Delay, milliseconds
 
 
 class Retry(Exception):
-    """Deliver this message again, after a delay; others go on."""
+    """A handler raises it to get the message again after a delay. It causes no backoff."""
 
     def __init__(self, delay_s: Delay | None = None) -> None:
         """Seconds or a timedelta; by default the consumer's requeue_delay_s times the attempts."""
@@ -15,7 +15,7 @@ class Retry(Exception):
 
 
 class Drop(Exception):
-    """This message can never be handled, and nobody needs it: finish it. The reason is logged."""
+    """A handler raises it to finish a message that can never be handled. The reason is logged."""
 
     def __init__(self, reason: object = "") -> None:
         super().__init__(reason)

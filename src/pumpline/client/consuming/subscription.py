@@ -36,18 +36,24 @@ logger = logging.getLogger("pumpline.client")
 
 @dataclass(slots=True)
 class Counters:
-    """Since the consumer started."""
+    """Numbers of a consumer since its start (`Consumer.counters`)."""
 
     received: int = 0
+    """Messages received."""
     finished: int = 0
+    """Messages finished."""
     requeued: int = 0
+    """Messages requeued, with those that were given back."""
     touched: int = 0
+    """Touches sent."""
     expired: int = 0
     """Not answered in time, or answered after the connection was lost."""
     given_back: int = 0
-    """Put back before anybody had begun them: they waited for too long, or the consumer stopped."""
+    """Returned before a handler began: they waited too long, or the consumer stopped."""
     given_up: int = 0
+    """Messages delivered more than max_attempts times."""
     connects: int = 0
+    """Connections opened."""
     refused: int = 0
     """Answers that nsqd did not accept."""
 

@@ -18,9 +18,11 @@ class Outgoing:
     """What one call of `publish` or `publish_many` publishes."""
 
     topic: str
+    """Where it goes."""
     bodies: Iterable[Body]
-    """One, or what was given to `publish_many`."""
+    """A tuple of one, or the argument of `publish_many`."""
     defer: Delay | None = None
+    """The delay of a deferred message, in seconds or as a timedelta."""
 
 
 CallNext = Callable[[Outgoing], Awaitable[None]]

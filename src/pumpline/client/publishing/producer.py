@@ -49,7 +49,10 @@ WhenDown = Literal["wait", "raise"]
 
 
 class Producer:
-    """Use it as a context manager, or call `start` and `close`."""
+    """Publishes messages. Use it as a context manager, or call `start` and `close`."""
+
+    waits: int = 0
+    """The number of publishes that had to wait because of `pending_bytes_max`."""
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class Producer:
     ) -> None:
         """
         addresses           one nsqd or several: the first that is up is used, the others stand by
+        settings            of each connection: TLS, compression, AUTH, timeouts
         spread              use all that are up, in turn
         batching            send concurrent publishes to a topic as one MPUB
         batch_delay_s       how long to wait for more of them; 0 takes those of a loop iteration
@@ -88,7 +92,6 @@ class Producer:
         _check_positive(timeout_s=timeout_s, confirm_timeout_s=confirm_timeout_s)
         _check_positive(message_bytes_max=message_bytes_max, body_bytes_max=body_bytes_max)
         _check_positive(pending_bytes_max=pending_bytes_max)
-        self.waits = 0  # publishes that had to wait for `pending_bytes_max`
         self._batching = batching
         self._lazy = lazy
         self._surround(tuple(middleware))
@@ -114,6 +117,7 @@ class Producer:
 
     @property
     def addresses(self) -> list[str]:
+        """The addresses of all its nsqds."""
         return self._nsqds.addresses
 
     @property
@@ -123,12 +127,12 @@ class Producer:
 
     @property
     def published(self) -> int:
-        """Messages confirmed."""
+        """The number of messages that were confirmed."""
         return self._queue.published
 
     @property
     def retried(self) -> int:
-        """Commands that were sent again after a failure."""
+        """The number of commands that were sent again after a failure."""
         return self._queue.retried
 
     async def __aenter__(self) -> Self:
@@ -177,8 +181,7 @@ class Producer:
             await self._queue.add(topic, message)
 
     async def publish_json(self, topic: str, value: object, *, defer: Delay | None = None) -> None:
-        """`publish` what `json.dumps` takes, as JSON. ValueError or TypeError if it cannot be JSON;
-        NaN cannot."""
+        """Publish a value as JSON. ValueError or TypeError if it cannot be JSON; NaN cannot."""
         await self.publish(topic, json_body(value), defer=defer)
 
     async def publish_many(self, topic: str, bodies: Iterable[Body]) -> None:

@@ -37,10 +37,10 @@ def run(words: list[str]) -> str:
 
 
 def test_there_is_something_to_run() -> None:
-    assert len(blocks("client.md")) == 9
+    assert len(blocks("client.md")) == 10
 
 
-@pytest.mark.parametrize("number", range(9))
+@pytest.mark.parametrize("number", range(10))
 def test_programs_on_the_page(number: int) -> None:
     with LocalNsqd() as nsqd:
         program = blocks("client.md")[number].replace("127.0.0.1:4150", nsqd.tcp_address)

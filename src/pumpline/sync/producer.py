@@ -12,7 +12,7 @@ from pumpline.client.connection.address import list_of_addresses
 from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay
 from pumpline.client.errors import NotSentError, PublishError, less_certain
-from pumpline.client.publishing.bodies import Body, blocks, json_body
+from pumpline.client.publishing.bodies import Body, blocks, json_body, taken_whole
 from pumpline.client.publishing.middleware import Around
 from pumpline.client.publishing.producer import BODY_BYTES_MAX, WhenDown
 from pumpline.sync.loop_thread import ClientClosedError, LoopCall, LoopThread, PerProcess, result_of
@@ -30,6 +30,7 @@ class ProducerOptions(TypedDict, total=False):
     timeout_s: float
     confirm_timeout_s: float
     retry_unconfirmed: bool
+    idempotent: bool
     lazy: bool
     when_down: WhenDown
     middleware: Iterable[Around]
@@ -72,21 +73,30 @@ class Producer:
             thread, producer = running
             thread.run(producer.close())
 
-    def publish(self, topic: str, body: Body, *, defer: Delay | None = None) -> None:
+    def publish(
+        self, topic: str, body: Body, *, defer: Delay | None = None, token: str | None = None
+    ) -> None:
         """Publish a message, and return when nsqd has confirmed it."""
         thread, producer = self._started()
-        thread.run(producer.publish(topic, body, defer=defer))
+        thread.run(producer.publish(topic, body, defer=defer, token=token))
 
-    def publish_json(self, topic: str, value: object, *, defer: Delay | None = None) -> None:
+    def publish_json(
+        self, topic: str, value: object, *, defer: Delay | None = None, token: str | None = None
+    ) -> None:
         """Publish a value as JSON. ValueError or TypeError if it cannot be JSON."""
-        self.publish(topic, json_body(value), defer=defer)
+        self.publish(topic, json_body(value), defer=defer, token=token)
 
-    def publish_many(self, topic: str, bodies: Iterable[Body]) -> None:
-        """Publish messages by MPUB. The iterable runs in the calling thread.
+    def publish_many(self, topic: str, bodies: Iterable[Body], *, token: str | None = None) -> None:
+        """Publish messages by MPUB. The iterable runs in the calling thread. With a `token`, all of
+        them go as one MPUB.
 
         If it fails, `confirmed` of the exception is how many are known to be published.
         """
         thread, producer = self._started()
+        if token is not None:
+            whole = taken_whole(bodies, self._body_bytes_max)
+            thread.run(producer.publish_many(topic, whole, token=token))
+            return
         under_way: deque[tuple[int, LoopCall[None]]] = deque()
         confirmed = 0
         try:

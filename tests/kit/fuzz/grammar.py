@@ -30,6 +30,8 @@ ODD_NAMES = (b".", b"..", b"x" * 64, b"-", b"fuzz-9")
 DIGITS = (b"", b"0", b"1", b"007", b"-1", b"+1", b"1.0", b"2500", b"2501", b"18446744073709551616")
 IDS = (b"0" * 16, b"f" * 16, b"-" * 16, b"0123456789abcdeF", b"\xff" * 16, b"short", b"+" * 16)
 
+TOKENS = (b"a", b"b", b"._:-", b"x" * 64, b"x" * 65, b"", b"a/b", b"\xff", b"a\0", b"a b")
+
 Command = Callable[[random.Random], bytes]
 
 
@@ -87,6 +89,11 @@ def ending(rng: random.Random) -> bytes:
 
 def topic(rng: random.Random) -> bytes:
     return _name(rng, TOPICS)
+
+
+def token(rng: random.Random) -> bytes:
+    """A publish token, now and then; a space before it."""
+    return b" " + rng.choice(TOKENS) if rng.random() < 0.1 else b""
 
 
 def digits(rng: random.Random) -> bytes:
@@ -148,11 +155,12 @@ def nop(rng: random.Random) -> bytes:
 
 
 def pub(rng: random.Random) -> bytes:
-    return b"PUB " + topic(rng) + ending(rng) + sized(body(rng))
+    return b"PUB " + topic(rng) + token(rng) + ending(rng) + sized(body(rng))
 
 
 def dpub(rng: random.Random) -> bytes:
-    return b"DPUB " + topic(rng) + b" " + digits(rng) + ending(rng) + sized(body(rng))
+    target = topic(rng) + b" " + digits(rng) + token(rng)
+    return b"DPUB " + target + ending(rng) + sized(body(rng))
 
 
 def mpub(rng: random.Random) -> bytes:
@@ -160,7 +168,7 @@ def mpub(rng: random.Random) -> bytes:
     count = len(bodies) if rng.random() < 0.9 else rng.choice(NUMBERS) % (1 << 32)
     whole = count.to_bytes(4) + b"".join(map(sized, bodies))
     size = len(whole) if rng.random() < 0.9 else rng.choice(NUMBERS) % (1 << 32)
-    return b"MPUB " + topic(rng) + ending(rng) + size.to_bytes(4) + whole
+    return b"MPUB " + topic(rng) + token(rng) + ending(rng) + size.to_bytes(4) + whole
 
 
 def odd_line(rng: random.Random) -> bytes:
@@ -208,6 +216,7 @@ _FIELDS: dict[str, Sequence[object]] = {
     "deflate": (True, False),
     "deflate_level": (0, 6, 99),
     "snappy": (True, False),
+    "publish_tokens": (True, False, 1, "yes"),
     "topology_region": ("r",),
     "topology_zone": ("z",),
     "unknown": ([1, {"a": None}],),

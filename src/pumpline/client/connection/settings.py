@@ -139,6 +139,7 @@ class Settings:
             "deflate_level": self.deflate_level,
             "sample_rate": self.sample_rate,
             "msg_timeout": _ms(self.msg_timeout_s),
+            "publish_tokens": True,  # an nsqd that does not know them ignores it
         }
         if self.topology_region or self.topology_zone:  # not every nsqd knows them
             asked["topology_region"] = self.topology_region
@@ -173,6 +174,8 @@ class Negotiated:
     output_buffer_timeout_ms: int = 250
     max_msg_size: int = 0
     """0: the server does not tell. NSQ's nsqd does not."""
+    publish_tokens: bool = False
+    """Whether publishes may have tokens."""
 
     @classmethod
     def parse(cls, data: bytes) -> "Negotiated":

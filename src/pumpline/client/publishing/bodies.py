@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 
+from pumpline.core.messages.publish_tokens import is_valid_token
 from pumpline.core.protocol.commands import MPUB_MESSAGE_OVERHEAD_BYTES, MPUB_OVERHEAD_BYTES
 from pumpline.core.text.names import is_valid_name
 
@@ -45,6 +46,22 @@ def blocks(bodies: Iterable[Body], bytes_max: int) -> Iterator[list[Body]]:
         yield block
 
 
+def taken_whole(bodies: Iterable[Body], size_max: int) -> list[bytes]:
+    """All of them, which must fit into one MPUB; ValueError if they do not."""
+    taken: list[bytes] = []
+    size = MPUB_OVERHEAD_BYTES
+    for block in blocks(bodies, size_max):
+        some = [body if isinstance(body, bytes) else bytes_of(body) for body in block]
+        size += sum(map(len, some)) + MPUB_MESSAGE_OVERHEAD_BYTES * len(some)
+        if size > size_max:
+            raise ValueError(
+                f"messages with one token must fit into one MPUB of {size_max} bytes "
+                "(body_bytes_max): publish them in parts, each with a token of its own"
+            )
+        taken += some
+    return taken
+
+
 def portions(bodies: list[bytes], size_max: int) -> Iterator[list[bytes]]:
     """What fits into one MPUB each."""
     portion: list[bytes] = []
@@ -69,6 +86,15 @@ def bytes_of(body: object) -> bytes:
 def check_topic(topic: str) -> None:
     if not is_valid_name(topic):
         raise ValueError(f"{topic!r} is not a valid topic name")
+
+
+def check_token(token: str) -> None:
+    given: object = token
+    if not isinstance(given, str):
+        raise TypeError(f"a publish token is text, not {type(given).__name__}")
+    if not is_valid_token(given):
+        allowed = "1 to 64 characters of A-Z a-z 0-9 . _ : -"
+        raise ValueError(f"{given[:80]!r} is no publish token: it has {allowed}")
 
 
 def json_body(value: object) -> bytes:

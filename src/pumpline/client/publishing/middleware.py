@@ -23,6 +23,8 @@ class Outgoing:
     """A tuple of one, or the argument of `publish_many`."""
     defer: Delay | None = None
     """The delay of a deferred message, in seconds or as a timedelta."""
+    token: str | None = None
+    """The publish token that the caller gave; None if it gave none."""
 
 
 CallNext = Callable[[Outgoing], Awaitable[None]]

@@ -6,20 +6,31 @@ all that are up take turns. Knows addresses and connections; must not know what 
 
 import asyncio
 from collections.abc import Callable
+from hashlib import blake2b
 
 from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import ConnectError
+from pumpline.client.publishing.limits import check_positive
 from pumpline.client.publishing.producer_connection import OnPublicationAnswer, ProducerConnection
 
 
 class Nsqds:
     def __init__(
-        self, addresses: list[str], settings: Settings, *, spread: bool, confirm_timeout_s: float
+        self,
+        addresses: list[str],
+        settings: Settings,
+        *,
+        spread: bool,
+        confirm_timeout_s: float,
+        needs_tokens: bool,
     ) -> None:
+        """`needs_tokens`: an nsqd that knows no publish tokens counts as one that is down."""
+        check_positive(confirm_timeout_s=confirm_timeout_s)
         self.addresses = addresses
         self._settings = settings
         self._spread = spread
         self._confirm_timeout_s = confirm_timeout_s
+        self._needs_tokens = needs_tokens
         self._connections: list[ProducerConnection] = []
         self._turn = 0
         self._on_change: Callable[[], None]
@@ -59,6 +70,7 @@ class Nsqds:
                 on_change=self._change,
                 on_answer=on_answer,
                 confirm_timeout_s=self._confirm_timeout_s,
+                needs_tokens=self._needs_tokens,
             )
             for address in self.addresses
         ]
@@ -84,6 +96,23 @@ class Nsqds:
         ready = [each for each in self._connections if each.is_ready]
         self._turn += 1
         return ready[self._turn % len(ready)] if ready else None
+
+    def ready_at(self, address: str) -> ProducerConnection | None:
+        """The connection to this nsqd, if it can take a publication now."""
+        for each in self._connections:
+            if each.address == address and each.is_ready:
+                return each
+        return None
+
+    def address_for(self, token: str) -> str:
+        """The nsqd for a publish with this token, the same one in every process that has the same
+        addresses; empty if there is one only. Rendezvous hashing: another address in the list moves
+        few tokens."""
+        if len(self.addresses) == 1:
+            return ""
+        return max(
+            self.addresses, key=lambda address: blake2b(f"{token} {address}".encode()).digest()
+        )
 
     async def close(self) -> None:
         connections, self._connections = self._connections, []

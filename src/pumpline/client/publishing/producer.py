@@ -11,6 +11,9 @@ any nsqd that is up. A message that was sent and not answered is sent again, too
 `retry_unconfirmed` is off: nsqd may then have it twice, since NSQ promises at least once. When the
 time is up, the exception says what is known: NotSentError, RefusedError or UnconfirmedError.
 
+With `idempotent`, every publish has a publish token, so nsqd stores it once, however often it is
+sent. `token` gives a publish a token of the caller's. Both need pumpline's nsqd.
+
 Memory is bounded by `pending_bytes_max`: beyond it, `publish` waits.
 
 This file checks what users pass in; `publish_queue` sends it, over the connections of `nsqds`.
@@ -30,10 +33,13 @@ from pumpline.client.publishing.bodies import (
     Body,
     blocks,
     bytes_of,
+    check_token,
     check_topic,
     json_body,
     portions,
+    taken_whole,
 )
+from pumpline.client.publishing.limits import check_positive
 from pumpline.client.publishing.middleware import Around, Outgoing, wrapped
 from pumpline.client.publishing.nsqds import Nsqds
 from pumpline.client.publishing.publication import MESSAGE_COST_BYTES, Waiter, cost_bytes
@@ -54,6 +60,8 @@ class Producer:
     waits: int = 0
     """The number of publishes that had to wait because of `pending_bytes_max`."""
 
+    _is_started = False
+
     def __init__(
         self,
         addresses: str | Iterable[str],
@@ -65,6 +73,7 @@ class Producer:
         timeout_s: float = 30.0,
         confirm_timeout_s: float = 10.0,
         retry_unconfirmed: bool = True,
+        idempotent: bool = False,
         lazy: bool = False,
         when_down: WhenDown = "wait",
         middleware: Iterable[Around] = (),
@@ -81,6 +90,7 @@ class Producer:
         timeout_s           for a message, retries included
         confirm_timeout_s   for one try; then the connection is given up
         retry_unconfirmed   send again what may have been published already
+        idempotent          give each publish a token, so that sending it again stores it once
         lazy                start without waiting for a connection: nsqd may come up later
         when_down           "wait" for an nsqd, or "raise" NotSentError, while none can be reached
         middleware          coroutine functions around each call of publish and publish_many
@@ -88,10 +98,7 @@ class Producer:
         body_bytes_max      nsqd's --max-body-size
         pending_bytes_max   of messages not confirmed yet; beyond it publish waits
         """
-        _check_not_negative(batch_delay_s=batch_delay_s)
-        _check_positive(timeout_s=timeout_s, confirm_timeout_s=confirm_timeout_s)
-        _check_positive(message_bytes_max=message_bytes_max, body_bytes_max=body_bytes_max)
-        _check_positive(pending_bytes_max=pending_bytes_max)
+        check_positive(message_bytes_max=message_bytes_max)
         self._batching = batching
         self._lazy = lazy
         self._surround(tuple(middleware))
@@ -103,6 +110,7 @@ class Producer:
             settings or Settings(),
             spread=spread,
             confirm_timeout_s=confirm_timeout_s,
+            needs_tokens=idempotent,
         )
         self._queue = PublishQueue(
             self._nsqds,
@@ -112,8 +120,8 @@ class Producer:
             pending_bytes_max=pending_bytes_max,
             retry_unconfirmed=retry_unconfirmed,
             raise_when_down=_raises(when_down),
+            idempotent=idempotent,
         )
-        self._is_started = False
 
     @property
     def addresses(self) -> list[str]:
@@ -164,43 +172,58 @@ class Producer:
         if self._nsqds.is_started:
             await self._queue.close()
 
-    async def publish(self, topic: str, body: Body, *, defer: Delay | None = None) -> None:
+    async def publish(
+        self, topic: str, body: Body, *, defer: Delay | None = None, token: str | None = None
+    ) -> None:
         """Publish a message, to be delivered now or after `defer` (seconds or timedelta).
 
+        With a `token`, 1 to 64 characters of `A-Z a-z 0-9 . _ : -`, the topic stores the message
+        once, however often it is published with that token, by whatever process. If there are
+        several nsqds, the token decides which one stores it; the others do not stand by for it.
+
         Raises NotSentError, RefusedError or UnconfirmedError; ValueError if the body cannot be a
-        message.
+        message, or the token cannot be one.
         """
         message = self._checked(topic, body)
+        if token is not None:
+            check_token(token)
         defer_ms = None if defer is None else milliseconds(defer)
         cost = MESSAGE_COST_BYTES + len(message)
         if not self._queue.budget.try_take(cost):
             await self._wait_for_budget(cost)
-        if defer_ms is not None or not self._batching:
-            await self._queue.put(topic, [message], cost, defer_ms=defer_ms)
+        if defer_ms is not None or token is not None or not self._batching:
+            await self._queue.put(topic, [message], cost, defer_ms=defer_ms, token=token or "")
         else:
             await self._queue.add(topic, message)
 
-    async def publish_json(self, topic: str, value: object, *, defer: Delay | None = None) -> None:
+    async def publish_json(
+        self, topic: str, value: object, *, defer: Delay | None = None, token: str | None = None
+    ) -> None:
         """Publish a value as JSON. ValueError or TypeError if it cannot be JSON; NaN cannot."""
-        await self.publish(topic, json_body(value), defer=defer)
+        await self.publish(topic, json_body(value), defer=defer, token=token)
 
-    async def publish_many(self, topic: str, bodies: Iterable[Body]) -> None:
+    async def publish_many(
+        self, topic: str, bodies: Iterable[Body], *, token: str | None = None
+    ) -> None:
         """Publish messages by MPUB, in as few commands as nsqd's limits allow.
 
-        Not all or nothing: `confirmed` of the exception is how many are known to be published.
-        The exception is the first failure, or UnconfirmedError if any of the messages may have been
-        published; no more is taken from `bodies` after it. When a body cannot be a message, or
-        `bodies` raises, messages before it may have been published.
+        With a `token`, as in `publish`, they are stored together, once, or not at all. They must
+        fit into one MPUB then (`body_bytes_max`), or ValueError is raised and none is published.
+
+        Without one, not all or nothing: `confirmed` of the exception is how many are known to be
+        published. The exception is the first failure, or UnconfirmedError if any of the messages
+        may have been published; no more is taken from `bodies` after it. When a body cannot be a
+        message, or `bodies` raises, messages before it may have been published.
         """
         budget, put = self._queue.budget, self._queue.put
         waiters: deque[tuple[int, Waiter]] = deque()
         confirmed = 0
         try:
-            for chunk in self._chunks(topic, bodies):
+            for chunk in self._chunks(topic, bodies, token):
                 cost = cost_bytes(chunk)
                 if not budget.try_take(cost):
                     await self._wait_for_budget(cost)
-                waiters.append((len(chunk), put(topic, chunk, cost)))
+                waiters.append((len(chunk), put(topic, chunk, cost, token=token or "")))
                 while waiters and waiters[0][1].done():
                     confirmed += await _outcome(*waiters.popleft())
             while waiters:
@@ -228,20 +251,25 @@ class Producer:
 
         async def innermost(outgoing: Outgoing) -> None:
             bodies = outgoing.bodies
+            token = outgoing.token
             if isinstance(bodies, tuple) and len(bodies) == 1:
-                await plain_publish(outgoing.topic, bodies[0], defer=outgoing.defer)
+                await plain_publish(outgoing.topic, bodies[0], defer=outgoing.defer, token=token)
             elif outgoing.defer is not None:
                 raise ValueError("only one message at a time can be deferred")
             else:
-                await plain_publish_many(outgoing.topic, bodies)
+                await plain_publish_many(outgoing.topic, bodies, token=token)
 
         call = wrapped(innermost, middleware)
 
-        async def publish(topic: str, body: Body, *, defer: Delay | None = None) -> None:
-            await call(Outgoing(topic, (body,), defer))
+        async def publish(
+            topic: str, body: Body, *, defer: Delay | None = None, token: str | None = None
+        ) -> None:
+            await call(Outgoing(topic, (body,), defer, token))
 
-        async def publish_many(topic: str, bodies: Iterable[Body]) -> None:
-            await call(Outgoing(topic, bodies))
+        async def publish_many(
+            topic: str, bodies: Iterable[Body], *, token: str | None = None
+        ) -> None:
+            await call(Outgoing(topic, bodies, token=token))
 
         self.publish = publish  # type: ignore[method-assign]
         self.publish_many = publish_many  # type: ignore[method-assign]
@@ -262,8 +290,17 @@ class Producer:
         check_topic(topic)
         return body
 
-    def _chunks(self, topic: str, bodies: Iterable[Body]) -> Iterator[list[bytes]]:
-        """Checked messages, as many at a time as fit into one MPUB."""
+    def _chunks(
+        self, topic: str, bodies: Iterable[Body], token: str | None
+    ) -> Iterator[list[bytes]]:
+        """Checked messages, as many at a time as fit into one MPUB; all of them if they have a
+        token."""
+        if token is not None:
+            check_token(token)
+            whole = taken_whole(bodies, self._body_bytes_max)
+            if whole:
+                yield [self._checked(topic, body) for body in whole]
+            return
         for block in blocks(bodies, self._body_bytes_max // 2):
             checked = [self._checked(topic, body) for body in block[:1]]
             if self._fits(block):
@@ -314,18 +351,6 @@ def _raises(when_down: WhenDown) -> bool:
     if when_down not in ("wait", "raise"):
         raise ValueError(f"when_down is 'wait' or 'raise', not {when_down!r}")
     return when_down == "raise"
-
-
-def _check_not_negative(**limits: float) -> None:
-    for name, value in limits.items():
-        if not value >= 0:
-            raise ValueError(f"{name} must not be negative")
-
-
-def _check_positive(**limits: float) -> None:
-    for name, value in limits.items():
-        if not value > 0:
-            raise ValueError(f"{name} must be positive")
 
 
 async def _outcome(count: int, waiter: Waiter) -> int:

@@ -37,6 +37,7 @@ class ProducerConnection:
         on_change: Callable[[], None],
         on_answer: OnPublicationAnswer,
         confirm_timeout_s: float,
+        needs_tokens: bool,
     ) -> None:
         """`on_change`: it has become writable, or it could not connect."""
         self.address = address
@@ -47,6 +48,7 @@ class ProducerConnection:
         self._on_change = on_change
         self._on_publication_answer = on_answer
         self._confirm_timeout_s = confirm_timeout_s
+        self._needs_tokens = needs_tokens
         self._loop = asyncio.get_running_loop()
         self._warnings = RepeatedWarnings(_LOG, self._loop.time)
         self._under_way: deque[Publication] = deque()
@@ -60,10 +62,15 @@ class ProducerConnection:
     def is_ready(self) -> bool:
         return self.connection is not None and self.connection.is_writable
 
+    @property
+    def takes_tokens(self) -> bool:
+        return self.connection is not None and self.connection.negotiated.publish_tokens
+
     def send(self, publication: Publication) -> None:
         """Only while `is_ready`."""
         assert self.connection is not None
         publication.sent_s = self._loop.time()
+        publication.sent_to = self.address
         publication.under_way = True
         self._under_way.append(publication)
         self.connection.ask(publication.command(), self._on_answer)
@@ -105,15 +112,19 @@ class ProducerConnection:
     async def _connect(self) -> None:
         """Connect, and return when the connection is lost."""
         self._lost.clear()
-        self.connection = await NsqdConnection.open(
+        connection = await NsqdConnection.open(
             self.address,
             self._settings,
             on_close=self._on_close,
             on_writable=lambda _: self._on_change(),
         )
+        if self._needs_tokens and not connection.negotiated.publish_tokens:
+            await connection.close()
+            raise no_tokens(self.address)
+        self.connection = connection
         self.failure = None
         self._warnings.forget()
-        if told := self.connection.negotiated.max_msg_size:
+        if told := connection.negotiated.max_msg_size:
             self.message_bytes_max = told
         self._on_change()
         await self._lost.wait()
@@ -152,6 +163,11 @@ class ProducerConnection:
         else:
             timeout_s = self._confirm_timeout_s
             self.drop(StalledError(f"{self.address}: nsqd confirmed nothing for {timeout_s:g} s"))
+
+
+def no_tokens(address: str) -> ConnectError:
+    text = "nsqd knows no publish tokens: it is NSQ's, or has --max-publish-tokens=0"
+    return ConnectError(f"{address}: {text}")
 
 
 def _pause_s(failures: int) -> float:

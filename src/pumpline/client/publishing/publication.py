@@ -3,6 +3,9 @@
 The publish queue fills a publication, sends it once or several times, and settles it once: all who
 wait for one of its messages get the same result. Until then it remembers whether any of it may have
 reached an nsqd, and the last failure. Knows no connection.
+
+With a publish token, an nsqd stores it once, however often it is sent there. Only that nsqd knows
+the token: once the nsqd may have it, the publication is sent to no other (`only_to`).
 """
 
 import asyncio
@@ -34,8 +37,11 @@ class Publication:
         "deadline_s",
         "defer_ms",
         "failure",
+        "only_to",
         "sent_s",
+        "sent_to",
         "size_bytes",
+        "token",
         "topic",
         "unconfirmed",
         "under_way",
@@ -50,6 +56,9 @@ class Publication:
         self.waiters: list[Waiter] = []  # one a message, or one for all
         self.cost_bytes = 0
         self.size_bytes = commands.MPUB_OVERHEAD_BYTES  # of the MPUB's body; `add` counts on
+        self.token = ""  # if it has one
+        self.only_to = ""  # the address of the nsqd that it has to be sent to, if it does
+        self.sent_to = ""  # where it was sent the last time
         self.sent_s = 0.0  # the last time
         self.under_way = False  # sent, and not answered yet
         self.unconfirmed = False  # it may have been published already
@@ -62,10 +71,15 @@ class Publication:
 
     def command(self) -> bytes:
         if self.defer_ms is not None:
-            return commands.dpub(self.topic, self.defer_ms, self.bodies[0])
+            return commands.dpub(self.topic, self.defer_ms, self.bodies[0], token=self.token)
         if len(self.bodies) == 1:
-            return commands.pub(self.topic, self.bodies[0])
-        return commands.mpub(self.topic, self.bodies)
+            return commands.pub(self.topic, self.bodies[0], token=self.token)
+        return commands.mpub(self.topic, self.bodies, token=self.token)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether its messages must stay as they are: an nsqd may have them under its token."""
+        return bool(self.token) and self.unconfirmed
 
     def drop_cancelled(self) -> int:
         """Remove messages whose publish was cancelled before sending; return their cost."""

@@ -5,6 +5,7 @@
 | `_filling`          | concurrent messages of its topic may still join it                  |
 | `_queue`            | it is complete and was never sent                                   |
 | `_retries`          | it was sent, failed, and is to be sent again, before what is queued |
+| `_only_to`          | it has a publish token and waits for the nsqd that may know it      |
 | `_pending`          | its outcome is open: always, from its creation until it is settled  |
 
 nsqds are asked for a connection (`Nsqds.pick`) at the end of a loop iteration, and everything goes
@@ -13,14 +14,17 @@ budget. Must not know sockets, or what users may pass to `publish`.
 """
 
 import asyncio
+import secrets
 from collections import deque
+from itertools import count
 
 from pumpline.client.errors import ConnectError, ConnectionClosedError, NotSentError, ServerError
 from pumpline.client.publishing.bodies import BATCH_MESSAGES_MAX
 from pumpline.client.publishing.byte_budget import ByteBudget
+from pumpline.client.publishing.limits import check_not_negative, check_positive
 from pumpline.client.publishing.message_limit import limit_told, too_big
 from pumpline.client.publishing.nsqds import Nsqds
-from pumpline.client.publishing.producer_connection import ProducerConnection
+from pumpline.client.publishing.producer_connection import ProducerConnection, no_tokens
 from pumpline.client.publishing.publication import Publication, Waiter
 from pumpline.core.protocol.commands import MPUB_MESSAGE_OVERHEAD_BYTES
 from pumpline.core.protocol.errors import (
@@ -52,7 +56,14 @@ class PublishQueue:
         pending_bytes_max: int,
         retry_unconfirmed: bool,
         raise_when_down: bool,
+        idempotent: bool,
     ) -> None:
+        """`idempotent`: each publication gets a publish token."""
+        check_not_negative(batch_delay_s=batch_delay_s)
+        check_positive(timeout_s=timeout_s)
+        check_positive(body_bytes_max=body_bytes_max, pending_bytes_max=pending_bytes_max)
+        if idempotent and not retry_unconfirmed:
+            raise ValueError("an idempotent producer sends again: retry_unconfirmed cannot be off")
         self.budget = ByteBudget(pending_bytes_max)
         self.published = 0  # messages confirmed
         self.retried = 0  # publications sent again
@@ -64,9 +75,13 @@ class PublishQueue:
         self._body_bytes_max = body_bytes_max
         self._retry_unconfirmed = retry_unconfirmed
         self._raise_when_down = raise_when_down
+        self._is_idempotent = idempotent
+        self._token_prefix = ""  # of this producer's tokens, since its start
+        self._token_numbers = count()
         self._filling: dict[str, Publication] = {}  # by topic
         self._retries: deque[Publication] = deque()
         self._queue: deque[Publication] = deque()
+        self._only_to: dict[str, deque[Publication]] = {}  # by the address of the nsqd
         self._pending: dict[Publication, None] = {}  # the oldest first
         self._scheduled: asyncio.Handle | None = None  # the next `_dispatch`
         self._is_delayed = False  # it waits for more messages to join a batch
@@ -77,6 +92,7 @@ class PublishQueue:
     async def start(self, *, lazy: bool) -> None:
         """Connect; ConnectError if no nsqd can be reached. If `lazy`, in the background."""
         self._loop = asyncio.get_running_loop()
+        self._token_prefix = secrets.token_urlsafe(12)
         self._nsqds.begin(on_change=self._nsqds_changed, on_answer=self._answered)
         if not lazy:
             try:
@@ -108,14 +124,26 @@ class PublishQueue:
     # -- messages in --------------------------------------------------------------------------
 
     def put(
-        self, topic: str, bodies: list[bytes], cost_bytes: int, *, defer_ms: int | None = None
+        self,
+        topic: str,
+        bodies: list[bytes],
+        cost_bytes: int,
+        *,
+        defer_ms: int | None = None,
+        token: str = "",
     ) -> Waiter:
         """Send these messages as a publication of their own."""
         publication = self._new_publication(topic, defer_ms)
         publication.bodies = bodies
         publication.cost_bytes = cost_bytes
         waiter = self._new_waiter(publication)
-        self._queue.append(publication)
+        if token:
+            publication.token = token
+            publication.only_to = self._nsqds.address_for(token)
+        if publication.only_to:
+            self._send_again(publication)
+        else:
+            self._queue.append(publication)
         self._schedule(0.0)
         return waiter
 
@@ -165,30 +193,55 @@ class PublishQueue:
         self._scheduled = None
         used: set[ProducerConnection] = set()
         unwritten_bytes = 0
+        for address in list(self._only_to):
+            waiting = self._only_to[address]
+            while waiting and (nsqd := self._nsqds.ready_at(address)):
+                self._send(waiting.popleft(), nsqd, used)
+            if not waiting:
+                del self._only_to[address]
         while (self._retries or self._queue or self._filling) and (nsqd := self._nsqds.pick()):
             if not self._retries and not self._queue:
                 self._queue.extend(self._filling.values())
                 self._filling.clear()
-            publication = (self._retries or self._queue).popleft()
-            if publication not in self._pending:
-                continue  # its time was up
-            if not publication.unconfirmed:
-                self.budget.give_back(publication.drop_cancelled())
-                if not publication.bodies:
-                    self._settle(publication)
-                    continue
-            if 0 < nsqd.message_bytes_max < publication.cost_bytes:
-                self._refuse_larger_than(nsqd.message_bytes_max, publication)
-                if publication not in self._pending:
-                    continue
-            nsqd.send(publication)
-            used.add(nsqd)
-            unwritten_bytes += publication.cost_bytes
+            unwritten_bytes += self._send((self._retries or self._queue).popleft(), nsqd, used)
             if unwritten_bytes >= WRITE_BYTES:
                 nsqd.flush()
                 unwritten_bytes = 0
         for nsqd in used:
             nsqd.flush()
+
+    def _send(
+        self, publication: Publication, nsqd: ProducerConnection, used: set[ProducerConnection]
+    ) -> int:
+        """Returns how many bytes it has given to the connection, roughly."""
+        if publication not in self._pending:
+            return 0  # its time was up
+        if not publication.unconfirmed:
+            self.budget.give_back(publication.drop_cancelled())
+            if not publication.bodies:
+                self._settle(publication)
+                return 0
+        if 0 < nsqd.message_bytes_max < publication.cost_bytes and not publication.is_fixed:
+            self._refuse_larger_than(nsqd.message_bytes_max, publication)
+            if publication not in self._pending:
+                return 0
+        if self._is_idempotent and not publication.token:
+            publication.token = f"{self._token_prefix}:{next(self._token_numbers)}"
+        if publication.token and not nsqd.takes_tokens:
+            publication.failure = no_tokens(nsqd.address)
+            self._give_up(publication)
+            return 0
+        nsqd.send(publication)
+        used.add(nsqd)
+        return publication.cost_bytes
+
+    def _send_again(self, publication: Publication) -> None:
+        """Before what was never sent; a publication with a token waits for its nsqd."""
+        if publication.only_to:
+            self._only_to.setdefault(publication.only_to, deque()).append(publication)
+        else:
+            self._retries.append(publication)
+        self._schedule(0.0)
 
     def _nsqds_changed(self) -> None:
         if self._raise_when_down and self.is_open:
@@ -208,6 +261,7 @@ class PublishQueue:
             if not publication.under_way:
                 publication.failure = publication.failure or self.down_error()
                 self._give_up(publication)
+        self._forget_settled()
 
     # -- outcomes -----------------------------------------------------------------------------
 
@@ -222,9 +276,12 @@ class PublishQueue:
         publication.failure = failure
         if self._may_retry(publication, failure):
             self.retried += 1
-            self._retries.append(publication)
-            self._schedule(0.0)
-        elif _is_about_one_message(failure) and len(publication.waiters) > 1:
+            self._send_again(publication)
+        elif (
+            _is_about_one_message(failure)
+            and len(publication.waiters) > 1
+            and not publication.is_fixed
+        ):
             self._split(publication, limit_told(failure))
         else:
             self._give_up(publication)
@@ -234,10 +291,12 @@ class PublishQueue:
         if isinstance(failure, ServerError):
             if failure.code not in _TEMPORARY_CODES:
                 return False
-            if failure.code == E_MPUB_FAILED:
-                publication.unconfirmed = True  # its first messages may be published
+            if failure.code == E_MPUB_FAILED and not publication.token:
+                publication.unconfirmed = True  # NSQ's nsqd may have published its first messages
         elif isinstance(failure, ConnectionClosedError) and failure.sent:
             publication.unconfirmed = True
+            if publication.token:
+                publication.only_to = publication.sent_to
         return self._retry_unconfirmed or not publication.unconfirmed
 
     def _refuse_larger_than(self, bytes_max: int, publication: Publication) -> bool:
@@ -257,8 +316,7 @@ class PublishQueue:
         again; if not, send each message alone."""
         if limit and self._refuse_larger_than(limit, publication):
             if publication in self._pending:
-                self._retries.append(publication)
-                self._schedule(0.0)
+                self._send_again(publication)
             return
         alone = publication.split()
         before, self._pending = self._pending, {}
@@ -284,7 +342,7 @@ class PublishQueue:
         for publication in list(self._pending):
             if publication.deadline_s > now_s:
                 self._expiry = self._loop.call_at(publication.deadline_s, self._expire)
-                return
+                break
             if self._filling.get(publication.topic) is publication:
                 del self._filling[publication.topic]
             publication.unconfirmed |= publication.under_way
@@ -293,6 +351,13 @@ class PublishQueue:
                 down = self._nsqds.failures
                 publication.failure = self.down_error() if down else ConnectError(waited)
             self._give_up(publication)
+        self._forget_settled()
+
+    def _forget_settled(self) -> None:
+        """Publications that were given up must not stay in memory while no nsqd can be reached."""
+        for waiting in (self._retries, self._queue, *self._only_to.values()):
+            while waiting and waiting[0] not in self._pending:
+                waiting.popleft()
 
 
 def _is_about_one_message(failure: Exception) -> bool:

@@ -2,7 +2,8 @@
 
 A command is a line, `VERB param ...`, ended by a newline; IDENTIFY, AUTH and the publishing ones
 have a body after it: its size in four bytes, big-endian, then its bytes. The body of an MPUB is
-the number of messages, then the size and the bytes of each.
+the number of messages, then the size and the bytes of each. A publish token is the last parameter
+of a publishing command; only an nsqd that has granted `publish_tokens` in IDENTIFY understands it.
 """
 
 from struct import Struct
@@ -53,16 +54,17 @@ def sub(topic: str, channel: str) -> bytes:
     return f"SUB {topic} {channel}\n".encode()
 
 
-def pub(topic: str, body: bytes) -> bytes:
-    return b"PUB %b\n%b%b" % (topic.encode(), _SIZE.pack(len(body)), body)
+def pub(topic: str, body: bytes, *, token: str = "") -> bytes:
+    return b"PUB %b%b\n%b%b" % (topic.encode(), _parameter(token), _SIZE.pack(len(body)), body)
 
 
-def dpub(topic: str, defer_ms: int, body: bytes) -> bytes:
-    return b"DPUB %b %d\n%b%b" % (topic.encode(), defer_ms, _SIZE.pack(len(body)), body)
+def dpub(topic: str, defer_ms: int, body: bytes, *, token: str = "") -> bytes:
+    line = b"DPUB %b %d%b\n" % (topic.encode(), defer_ms, _parameter(token))
+    return b"%b%b%b" % (line, _SIZE.pack(len(body)), body)
 
 
-def mpub(topic: str, bodies: list[bytes]) -> bytes:
-    return mpub_command(b"MPUB %b\n" % topic.encode(), bodies)
+def mpub(topic: str, bodies: list[bytes], *, token: str = "") -> bytes:
+    return mpub_command(b"MPUB %b%b\n" % (topic.encode(), _parameter(token)), bodies)
 
 
 def mpub_body(bodies: list[bytes]) -> bytes:
@@ -73,6 +75,10 @@ def mpub_body(bodies: list[bytes]) -> bytes:
 def mpub_count_max(body_bytes: int) -> int:
     """The largest number of messages that a body of `body_bytes` can hold: one byte in each."""
     return (body_bytes - MPUB_OVERHEAD_BYTES) // (MPUB_MESSAGE_OVERHEAD_BYTES + 1)
+
+
+def _parameter(token: str) -> bytes:
+    return b" " + token.encode() if token else b""
 
 
 def rdy(count: int) -> bytes:

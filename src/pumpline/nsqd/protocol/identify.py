@@ -27,7 +27,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 _INT32 = range(-(1 << 31), 1 << 31)
 
 _TEXTS = ("client_id", "hostname", "user_agent", "topology_region", "topology_zone")
-_FLAGS = ("feature_negotiation", "tls_v1", "deflate", "snappy")
+_FLAGS = ("feature_negotiation", "tls_v1", "deflate", "snappy", "publish_tokens")
 _NUMBERS = {
     "heartbeat_interval": _INT64,
     "output_buffer_size": _INT64,
@@ -53,10 +53,11 @@ class ClientOptions:
     output_buffer_timeout_ms: int = 250
     sample_rate: int = 0
     msg_timeout_ms: int = 60_000
-    tls_v1: bool = False  # these four: as granted
+    tls_v1: bool = False  # from here on: as granted
     deflate: bool = False
     deflate_level: int = DEFLATE_LEVEL_DEFAULT
     snappy: bool = False
+    publish_tokens: bool = False
 
     @property
     def upgrades(self) -> bool:
@@ -110,25 +111,26 @@ def parse(body: bytes, options: Options) -> ClientOptions:
 
 
 def response(client: ClientOptions, options: Options) -> bytes:
-    return msgspec.json.encode(
-        {
-            "max_rdy_count": options.max_rdy_count,
-            "version": NSQ_VERSION,
-            "max_msg_timeout": options.max_msg_timeout_ns // _NS_PER_MS,
-            "msg_timeout": client.msg_timeout_ms,
-            "tls_v1": client.tls_v1,
-            "deflate": client.deflate,
-            "deflate_level": client.deflate_level,
-            "max_deflate_level": options.max_deflate_level,
-            "snappy": client.snappy,
-            "sample_rate": client.sample_rate,
-            "auth_required": bool(options.auth_http_address),
-            "output_buffer_size": client.output_buffer_bytes,
-            "output_buffer_timeout": client.output_buffer_timeout_ms,
-            "topology_region": options.topology_region,
-            "topology_zone": options.topology_zone,
-        }
-    )
+    told = {
+        "max_rdy_count": options.max_rdy_count,
+        "version": NSQ_VERSION,
+        "max_msg_timeout": options.max_msg_timeout_ns // _NS_PER_MS,
+        "msg_timeout": client.msg_timeout_ms,
+        "tls_v1": client.tls_v1,
+        "deflate": client.deflate,
+        "deflate_level": client.deflate_level,
+        "max_deflate_level": options.max_deflate_level,
+        "snappy": client.snappy,
+        "sample_rate": client.sample_rate,
+        "auth_required": bool(options.auth_http_address),
+        "output_buffer_size": client.output_buffer_bytes,
+        "output_buffer_timeout": client.output_buffer_timeout_ms,
+        "topology_region": options.topology_region,
+        "topology_zone": options.topology_zone,
+    }
+    if client.publish_tokens:  # a client that does not ask gets what NSQ's nsqd answers
+        told["publish_tokens"] = True
+    return msgspec.json.encode(told)
 
 
 def _set_output(client: ClientOptions, asked: dict[str, Any], options: Options) -> None:
@@ -156,6 +158,7 @@ def _set_upgrades(client: ClientOptions, asked: dict[str, Any], options: Options
     client.tls_v1 = asked["tls_v1"] and bool(options.tls_cert or options.tls_key)
     client.snappy = asked["snappy"] and options.snappy
     client.deflate = asked["deflate"] and options.deflate
+    client.publish_tokens = asked["publish_tokens"] and options.max_publish_tokens > 0
     if client.snappy and client.deflate:
         raise ProtocolError(E_IDENTIFY_FAILED, "cannot enable both deflate and snappy compression")
     if client.deflate and asked["deflate_level"] > 0:

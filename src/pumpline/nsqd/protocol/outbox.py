@@ -78,6 +78,17 @@ class Outbox:
         self._reply_outcome(completion, count, verb)
         self.owner.published.add_lines(lines)
 
+    def reply_repeated(self, completion: Completion, verb: str) -> None:
+        """A publish was repeated, and nothing was published: answer with the first one's outcome,
+        which may be known."""
+        if not completion.done:
+            self._reply_outcome(completion, 1, verb)
+            return
+        self._replies.append((completion, 1, verb))
+        self._tick.write(self)
+        if self.blocked:
+            self.owner.set_reading()
+
     def _reply_outcome(self, completion: Completion, count: int, verb: str) -> None:
         """`count` OKs, or an error, when the outcome of a publish is known."""
         if not self._replies:

@@ -1,9 +1,18 @@
 """The publishing verbs: PUB, MPUB, DPUB. Each gets its parameters and where its body begins, and
-returns the position after it. This is the long way; `parser` has the short one."""
+returns the position after it. This is the long way; `parser` has the short one.
+
+A client that negotiated `publish_tokens` in IDENTIFY may add a publish token as the last parameter:
+
+    PUB <topic> <token>        MPUB <topic> <token>        DPUB <topic> <ms> <token>
+
+A repeat gets the outcome of the first publish with the token, and publishes nothing. From other
+clients, further parameters are ignored, as NSQ does.
+"""
 
 from typing import TYPE_CHECKING
 
 from pumpline.core.messages.kernels import skip_messages
+from pumpline.core.messages.publish_tokens import digest_of, is_valid_token
 from pumpline.core.protocol.commands import SIZE, mpub_count_max
 from pumpline.core.protocol.errors import (
     E_BAD_BODY,
@@ -13,6 +22,7 @@ from pumpline.core.protocol.errors import (
     ProtocolError,
 )
 from pumpline.core.text.names import go_quote, is_valid_name
+from pumpline.log.completion import Completion
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.protocol.arguments import Incomplete, message_body, number, text
 from pumpline.nsqd.queue.topic import Topic
@@ -26,8 +36,14 @@ _NS_PER_MS = 1_000_000
 def pub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, end: int) -> int:
     _require(params, 2, "PUB")
     name = _topic_name(params[1], "PUB")
+    token = _token(protocol, params, 2)
     start, after = message_body(buf, pos, end, "PUB", protocol.options.max_msg_size)
     topic = _topic(protocol, name, "PUB")
+    if token:
+        if not _was_published(protocol, topic, token, "PUB"):
+            completion = topic.publishing.add(buf, start, after, alone=True)
+            _added_with_token(protocol, topic, token, completion, 1, "PUB")
+        return after
     if protocol.owned is buf:
         topic.publishing.add_owned(buf, start, after)
         completion = topic.publishing.completion()
@@ -48,9 +64,15 @@ def dpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, en
     max_ms = options.max_req_timeout_ns // _NS_PER_MS
     if delay_ms > max_ms:
         raise ProtocolError(E_INVALID, f"DPUB timeout {delay_ms} out of range 0-{max_ms}")
+    token = _token(protocol, params, 3)
     start, after = message_body(buf, pos, end, "DPUB", options.max_msg_size)
     topic = _topic(protocol, name, "DPUB")
     delay_ns = delay_ms * _NS_PER_MS
+    if token:
+        if not _was_published(protocol, topic, token, "DPUB"):
+            completion = topic.publishing.add(buf, start, after, delay_ns=delay_ns, alone=True)
+            _added_with_token(protocol, topic, token, completion, 1, "DPUB")
+        return after
     completion = topic.publishing.add(buf, start, after, delay_ns=delay_ns)
     protocol.connection.outbox.reply_published(topic.name, completion, 1, "DPUB")
     protocol.remember_delayed(b" ".join(params) + b"\n", topic, delay_ns)
@@ -64,10 +86,17 @@ def mpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, en
         raise ProtocolError(
             E_BAD_TOPIC, f"E_BAD_TOPIC MPUB topic name {go_quote(params[1])} is not valid"
         )
+    token = _token(protocol, params, 2)
     topic = _topic(protocol, text(params[1]), "MPUB")
     count = mpub_count(buf, pos, end, protocol.options.max_body_size)
     start = pos + 2 * SIZE.size
     after = protocol.mpub_progress.end_of(buf, start, end, count)
+    if token:
+        if not _was_published(protocol, topic, token, "MPUB"):
+            topic.publishing.add_many(buf, start, after, count)
+            completion = topic.publishing.completion()
+            _added_with_token(protocol, topic, token, completion, count, "MPUB")
+        return after
     topic.publishing.add_many(buf, start, after, count)
     protocol.connection.outbox.reply_published(
         topic.name, topic.publishing.completion(), count, "MPUB"
@@ -158,6 +187,45 @@ def _topic(protocol: "Protocol", name: str, verb: str) -> Topic:
     except OSError as error:
         reason = protocol.topics.disk.health.failed(error, f"topic {name}")
         raise ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {reason}") from None
+
+
+def _token(protocol: "Protocol", params: list[bytes], index: int) -> bytes:
+    """What is remembered of the publish token, which is params[index]; empty if there is none."""
+    if len(params) <= index or not protocol.client_options.publish_tokens:
+        return b""
+    verb = text(params[0])
+    if len(params) > index + 1:
+        raise ProtocolError(E_INVALID, f"{verb} invalid number of parameters")
+    token = text(params[index])
+    if not is_valid_token(token):
+        quoted = go_quote(params[index])
+        raise ProtocolError(E_INVALID, f"{verb} publish token {quoted} is not valid")
+    return digest_of(token)
+
+
+def _was_published(protocol: "Protocol", topic: Topic, token: bytes, verb: str) -> bool:
+    """Whether there was a publish with this token; if so, its outcome is the reply."""
+    try:
+        earlier = topic.upkeep.tokens.outcome(token)
+    except OSError as error:
+        reason = protocol.topics.disk.health.failed(error, f"tokens of topic {topic.name}")
+        topic.drop_if_unused()
+        raise ProtocolError(f"E_{verb}_FAILED", f"{verb} failed {reason}") from None
+    if earlier is not None:
+        protocol.connection.outbox.reply_repeated(earlier, verb)
+    return earlier is not None
+
+
+def _added_with_token(
+    protocol: "Protocol",
+    topic: Topic,
+    token: bytes,
+    completion: Completion,
+    count: int,
+    verb: str,
+) -> None:
+    topic.publishing.add_token(token)
+    protocol.connection.outbox.reply_published(topic.name, completion, count, verb)
 
 
 def _require(params: list[bytes], count: int, verb: str) -> None:

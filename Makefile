@@ -140,7 +140,7 @@ clean: ## remove .venv and everything built or cached
 	rm -f $(KERNELS).c $(KERNELS)*.so $(GO)/driver
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-$(INSTALLED): pyproject.toml setup.py $(wildcard $(KERNELS).pyx)
+$(INSTALLED): pyproject.toml setup.py $(wildcard $(KERNELS).pyx $(dir $(KERNELS))*.pxi)
 	@command -v $(PYTHON) >/dev/null \
 	  || { echo "$(PYTHON) was not found: install Python 3.11 or newer, or say make PYTHON=..."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -14,6 +14,7 @@ from setuptools.command.build_ext import build_ext
 
 MODULE = "pumpline.core.messages._kernels"
 SOURCE = "src/pumpline/core/messages/_kernels.pyx"
+INCLUDED = "src/pumpline/core/messages/_kernel_bytes.pxi"
 CHOICES = ("auto", "require", "no")
 
 choice = os.environ.get("PUMPLINE_BUILD_KERNELS") or "auto"
@@ -46,7 +47,13 @@ def extensions() -> list[Extension]:
     flags = ["/O2"] if sys.platform == "win32" else ["-O3"]
     # `optional` lets the editable install, too, go on without the file.
     return [
-        Extension(MODULE, [SOURCE], extra_compile_args=flags, optional=choice != "require"),
+        Extension(
+            MODULE,
+            [SOURCE],
+            depends=[INCLUDED],
+            extra_compile_args=flags,
+            optional=choice != "require",
+        ),
     ]
 
 

@@ -78,6 +78,7 @@ def test_the_sdist_has_what_a_build_needs_and_nothing_built(built: Path) -> None
         "README.md",
         "pyproject.toml",
         "setup.py",
+        "src/pumpline/core/messages/_kernel_bytes.pxi",
         "src/pumpline/core/messages/_kernels.pyx",
         "src/pumpline/nsqadmin/page/index.html",
         "src/pumpline/py.typed",

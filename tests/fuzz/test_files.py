@@ -72,7 +72,9 @@ def write_segments(rng: random.Random, disk: Disk) -> dict[Path, list[LogBatch]]
         batches = []
         name = f"{first:020d}.log"
         for _ in range(rng.randint(1, 6)):
-            batches.append(batch_of(first, bodies(rng), due_ns=rng.choice((0, 0, 0, 99))))
+            dues_ns = rng.choice(([], [], [99], [0, 99, (1 << 63) - 1]))
+            messages = bodies(rng)
+            batches.append(batch_of(first, messages, dues_ns=dues_ns[: len(messages)]))
             first = batches[-1].end
         segments[disk.write(name, *batches)] = batches
     return segments

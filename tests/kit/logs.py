@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,26 @@ ROUNDS_MAX = 100  # of asking a reader for an offset
 
 
 def batch_of(
-    first: int, bodies: list[bytes], *, due_ns: int = 0, tokens: Sequence[bytes] = ()
+    first: int,
+    bodies: list[bytes],
+    *,
+    due_ns: int = 0,
+    dues_ns: Sequence[int] = (),
+    tokens: Sequence[bytes] = (),
 ) -> LogBatch:
-    """A sealed batch of messages with these bodies."""
-    builder = Builder(first=first, timestamp_ns=TIMESTAMP_NS, due_ns=due_ns)
-    for body in bodies:
+    """A sealed batch of messages with these bodies; `due_ns` is the due time of all that `dues_ns`
+    has none for."""
+    builder = Builder(first=first, timestamp_ns=TIMESTAMP_NS)
+    for body, its_due_ns in zip_longest(bodies, dues_ns, fillvalue=due_ns):
+        assert isinstance(body, bytes)
         builder.add(
             encode_message(
                 timestamp_ns=TIMESTAMP_NS,
                 attempts=1,
                 message_id=BASE_ID + builder.end,
                 body=body,
-            )
+            ),
+            its_due_ns,
         )
     builder.tokens = b"".join(tokens)
     return builder.seal()
@@ -38,7 +47,8 @@ def batch_of(
 
 def bytes_of(batch: LogBatch) -> bytes:
     """A batch as it is in a segment."""
-    return batch.head() + bytes(batch.ends) + bytes(batch.frames) + bytes(batch.tokens)
+    parts = batch.head(), batch.ends, batch.dues, batch.frames, batch.tokens
+    return b"".join(parts)
 
 
 def body_at(batch: LogBatch, offset: int) -> bytes:

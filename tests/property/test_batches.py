@@ -15,7 +15,7 @@ from tests.kit.logs import BASE_ID, TIMESTAMP_NS, batch_of, bytes_of
 bodies = st.lists(st.binary(max_size=30), min_size=1, max_size=12)
 firsts = st.sampled_from([0, 1, (1 << 32) - 3, (1 << 60) + 7])
 token_lists = st.lists(st.binary(min_size=16, max_size=16), max_size=3)
-dues = st.sampled_from([0, 1, (1 << 63) - 1])
+due_lists = st.lists(st.sampled_from([0, 1, TIMESTAMP_NS, (1 << 63) - 1]), max_size=12)
 
 
 def frames_of(first: int, messages: list[bytes], attempts: int = 1) -> list[bytes]:
@@ -27,16 +27,26 @@ def frames_of(first: int, messages: list[bytes], attempts: int = 1) -> list[byte
     ]
 
 
-@given(first=firsts, messages=bodies, due_ns=dues, before=st.binary(max_size=9), tokens=token_lists)
+@given(
+    first=firsts,
+    messages=bodies,
+    dues_ns=due_lists,
+    before=st.binary(max_size=9),
+    tokens=token_lists,
+)
 def test_a_batch_is_read_back_as_it_was_sealed(
-    first: int, messages: list[bytes], due_ns: int, before: bytes, tokens: list[bytes]
+    first: int, messages: list[bytes], dues_ns: list[int], before: bytes, tokens: list[bytes]
 ) -> None:
-    sealed = batch_of(first, messages, due_ns=due_ns, tokens=tokens)
+    dues_ns = dues_ns[: len(messages)]
+    sealed = batch_of(first, messages, dues_ns=dues_ns, tokens=tokens)
     data = bytes_of(sealed)
     assert len(data) == sealed.size_bytes
     read = read_batch(memoryview(before + data + b"after"), len(before))
     assert (read.first, read.count, read.end) == (first, len(messages), first + len(messages))
-    assert (read.timestamp_ns, read.due_ns) == (TIMESTAMP_NS, due_ns)
+    assert read.timestamp_ns == TIMESTAMP_NS
+    found_ns = [read.due_ns(offset) for offset in range(first, read.end)]
+    assert found_ns == dues_ns + [0] * (len(messages) - len(dues_ns))
+    assert len(read.dues) == (8 * len(messages) if any(dues_ns) else 0)
     assert read.size_bytes == len(data)
     assert read.body_bytes == sum(map(len, messages))
     assert bytes(read.frames) == b"".join(frames_of(first, messages))
@@ -88,31 +98,41 @@ def test_a_redelivery_is_the_frame_with_other_attempts(
     assert bytes(batch.cut(first + index, first + index + 1)) == frames_of(first, messages)[index]
 
 
-def test_a_batch_without_tokens_is_as_it_was_before_there_were_any() -> None:
+def test_a_batch_without_tokens_and_due_times_has_no_room_for_any() -> None:
     data = bytes_of(batch_of(3, [b"x"]))
     assert data.hex() == (
-        "0000004bb12bc9c60000000000000003" "17979cfe362a0000000000000000000000000001" "00000000"
+        "00000043" "eeca3c5a" "0000000000000003" "17979cfe362a0000" "00000001" "00000000"
         "00000023"
         "0000001f0000000217979cfe362a000000013031323334353630303030303030303378"
     )  # fmt: skip
 
 
-@given(messages=bodies, tokens=token_lists)
+def test_due_times_come_between_the_ends_and_the_frames() -> None:
+    data = bytes_of(batch_of(3, [b"x", b"y"], dues_ns=[0, 258]))
+    plain = bytes_of(batch_of(3, [b"x", b"y"]))
+    assert data[8:28] == plain[8:28]
+    assert data[28:40].hex() == "00000002" "00000023" "00000046"  # fmt: skip
+    assert data[40:56].hex() == "0000000000000000" "0000000000000102"  # fmt: skip
+    assert data[56:] == plain[40:]
+
+
+@given(messages=bodies, tokens=token_lists, due_ns=st.sampled_from([0, 7]))
 def test_a_batch_that_is_cut_off_says_how_much_it_needs(
-    messages: list[bytes], tokens: list[bytes]
+    messages: list[bytes], tokens: list[bytes], due_ns: int
 ) -> None:
-    data = bytes_of(batch_of(3, messages, tokens=tokens))
+    data = bytes_of(batch_of(3, messages, tokens=tokens, due_ns=due_ns))
     for kept_bytes in range(len(data)):
         with pytest.raises(ShortBatch) as caught:
             read_batch(memoryview(data[:kept_bytes]), 0)
-        assert caught.value.need_bytes == (HEADER_BYTES if kept_bytes < 40 else len(data))
+        assert caught.value.need_bytes == (HEADER_BYTES if kept_bytes < HEADER_BYTES else len(data))
 
 
-@given(messages=bodies, tokens=token_lists, data=st.data())
+@given(messages=bodies, tokens=token_lists, dues_ns=due_lists, data=st.data())
 def test_a_flipped_bit_is_noticed(
-    messages: list[bytes], tokens: list[bytes], data: st.DataObject
+    messages: list[bytes], tokens: list[bytes], dues_ns: list[int], data: st.DataObject
 ) -> None:
-    damaged = bytearray(bytes_of(batch_of(3, messages, tokens=tokens)))
+    batch = batch_of(3, messages, tokens=tokens, dues_ns=dues_ns[: len(messages)])
+    damaged = bytearray(bytes_of(batch))
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(BadBatch):
         read_batch(memoryview(damaged), 0)
@@ -127,9 +147,11 @@ def test_a_flipped_bit_is_noticed(
         (0, bytes(16), False),
         (1, b"", False),
         (1, bytes(15), False),
-        (2, b"", False),
+        (2, b"", False),  # no room for due times
         (2, bytes(16), False),
         (3, bytes(16), False),
+        (4, b"", False),
+        (5, bytes(16), False),
     ],
 )
 def test_only_flags_that_are_known_and_tokens_that_are_whole_make_a_batch(
@@ -137,7 +159,7 @@ def test_only_flags_that_are_known_and_tokens_that_are_whole_make_a_batch(
 ) -> None:
     data = bytearray(bytes_of(batch_of(3, [b"abc"])) + tail)
     data[:4] = (len(data) - 4).to_bytes(4, "big")
-    data[36:40] = flags.to_bytes(4, "big")
+    data[28:32] = flags.to_bytes(4, "big")
     data[4:8] = crc32(data[8:]).to_bytes(4, "big")
     if sound:
         assert bytes(read_batch(memoryview(data), 0).tokens) == tail
@@ -149,6 +171,7 @@ def test_only_flags_that_are_known_and_tokens_that_are_whole_make_a_batch(
 @given(
     messages=bodies,
     tokens=token_lists,
+    dues_ns=due_lists,
     edits=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8)), max_size=4),
     cut=st.floats(0, 1) | st.just(1.0),
     mended=st.booleans(),
@@ -156,12 +179,14 @@ def test_only_flags_that_are_known_and_tokens_that_are_whole_make_a_batch(
 def test_any_bytes_are_a_batch_or_a_bad_batch(
     messages: list[bytes],
     tokens: list[bytes],
+    dues_ns: list[int],
     edits: list[tuple[float, bytes]],
     cut: float,
     mended: bool,
 ) -> None:
     """Even with a checksum that fits: what is read is at least of one piece."""
-    data = bytearray(bytes_of(batch_of(3, messages, tokens=tokens)))
+    dues_ns = dues_ns[: len(messages)]
+    data = bytearray(bytes_of(batch_of(3, messages, tokens=tokens, dues_ns=dues_ns)))
     for where, replacement in edits:
         at = int(where * (len(data) - 1))
         data[at : at + len(replacement)] = replacement
@@ -174,6 +199,7 @@ def test_any_bytes_are_a_batch_or_a_bad_batch(
     except BadBatch:
         return
     assert len(batch.ends) == 4 * batch.count
+    assert len(batch.dues) in (0, 8 * batch.count)
     assert batch.position(batch.end) == len(batch.frames)
     assert batch.size_bytes <= len(data)
 

@@ -6,6 +6,8 @@ attempts and due times kept.
 """
 
 import itertools
+from array import array
+from collections.abc import Sequence
 from enum import Enum, auto
 
 import hypothesis.strategies as st
@@ -88,32 +90,35 @@ class DeliveryMachine(RuleBasedStateMachine):
         self._let_pass(end)
         self._lend(consumer, start, end)
 
-    @rule(due_in_ns=st.integers(1, 300), count=st.integers(1, 4))
-    def defer_fresh(self, due_in_ns: int, count: int) -> None:
-        """A batch that was published with a delay is met."""
-        end = min(self.state.fresh_until(self.end), self.state.next + count)
+    @rule(dues_in_ns=st.lists(st.integers(1, 300), min_size=1, max_size=4))
+    def defer_fresh(self, dues_in_ns: list[int]) -> None:
+        """Messages that were published with a delay are met."""
+        end = min(self.state.fresh_until(self.end), self.state.next + len(dues_in_ns))
         if self.state.next >= end:
             return
-        due_ns = self.now_ns + due_in_ns
-        for offset in range(self.state.next, end):
-            message = self.messages[offset]
-            assert message.place is Place.FRESH
-            message.place, message.due_ns = Place.DEFERRED, due_ns
-        self.state.defer_fresh(end, due_ns)
+        self.state.defer_fresh(self._delayed(range(self.state.next, end), dues_in_ns))
 
-    @rule(due_in_ns=st.integers(1, 300), gap=st.integers(0, 4), count=st.integers(1, 4))
-    def defer_ahead(self, due_in_ns: int, gap: int, count: int) -> None:
-        """A batch was published with a delay, ahead of where the channel is."""
+    @rule(
+        dues_in_ns=st.lists(st.integers(0, 300), min_size=1, max_size=6),
+        gap=st.integers(0, 4),
+    )
+    def defer_ahead(self, dues_in_ns: list[int], gap: int) -> None:
+        """A batch was published, ahead of where the channel is, some of it with a delay."""
         start = self.state.high + gap
-        end = min(start + count, self.end)
-        if start >= end:
-            return
-        due_ns = self.now_ns + due_in_ns
-        for offset in range(start, end):
+        numbers = range(len(dues_in_ns))
+        late = [n for n in numbers if dues_in_ns[n] > 50 and start + n < self.end]
+        if late:
+            dues_in_ns = [dues_in_ns[n] for n in late]
+            self.state.defer_ahead(self._delayed([start + n for n in late], dues_in_ns))
+
+    def _delayed(self, offsets: Sequence[int], dues_in_ns: list[int]) -> "array[int]":
+        flat = array("q")
+        for offset, due_in_ns in zip(offsets, dues_in_ns, strict=False):
             message = self.messages[offset]
             assert message.place is Place.FRESH
-            message.place, message.due_ns = Place.DEFERRED, due_ns
-        self.state.defer_ahead(start, end, due_ns)
+            message.place, message.due_ns = Place.DEFERRED, self.now_ns + due_in_ns
+            flat.extend((message.due_ns, offset, 0))
+        return flat
 
     @precondition(lambda self: self.ready)
     @rule(consumer=st.integers(0, CONSUMERS - 1), count=st.integers(1, 5), fit=st.integers(1, 5))

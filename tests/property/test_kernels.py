@@ -1,5 +1,6 @@
 """Both forms of the kernels against plain models, on input that is right, cut off or wrong."""
 
+import re
 from struct import pack
 from types import ModuleType
 
@@ -160,6 +161,91 @@ def test_a_run_of_pubs_becomes_frames(
     assert pos == run.pos + sum(len(LINE) + 4 + len(body) for body in messages)
     assert (frames, ends) == frames_and_ends(b"earlier", messages, first_id, timestamp_ns)
     assert run.buf == before
+
+
+# -- dpubs ----------------------------------------------------------------------------------------
+
+HEAD = b"DPUB topic "
+DELAY_MS_MAX = 3_600_000
+
+
+def expected_dpubs(data: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    """The delays, as they are written, and the bodies."""
+    found = []
+    while match := re.match(rb"DPUB topic ([0-9]{1,12})\n", data):
+        body = take_sized(data[match.end() :], limit)
+        if body is None or int(match[1]) > DELAY_MS_MAX:
+            break
+        found.append((match[1], body))
+        data = data[match.end() + 4 + len(body) :]
+    return found
+
+
+delays = st.one_of(
+    st.integers(0, DELAY_MS_MAX).map(lambda each: b"%d" % each),
+    st.integers(0, DELAY_MS_MAX).map(lambda each: b"%d" % each),
+    st.sampled_from([b"0", b"007", b"3600000", b"3600001", b"000000000001", b"0000000000001"]),
+    st.sampled_from([b"", b"-1", b"1 ", b" 1", b"1\r", b"1.5", b"\xd9\xa3", b"9" * 20]),
+)
+dpub_commands = st.one_of(
+    st.builds(lambda delay, body: HEAD + delay + b"\n" + body, delays, sized),
+    st.builds(lambda delay, body: HEAD + delay + b"\n" + body, delays, sized),
+    st.builds(lambda delay, body: HEAD + delay + b"\n" + body, delays, missized),
+    st.sampled_from([b"DPUB other 5\n\0\0\0\1x", b"DPUB topic 5", HEAD, b"NOP\n", b""]),
+    st.binary(max_size=20),
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(run=runs(dpub_commands), first_id=first_ids, limit=limits)
+@example(
+    run=Run(b"", HEAD + b"5\n\0\0\0\1a" + HEAD + b"0\n\0\0\0\1b", b""), first_id=ID_MAX, limit=1
+)
+def test_a_run_of_dpubs_becomes_frames_and_due_times(
+    form: ModuleType, run: Run, first_id: int, limit: int
+) -> None:
+    timestamp_ns = 1_700_000_000_000_000_000
+    frames, ends, dues = bytearray(b"earlier"), bytearray(), bytearray(b"12345678")
+    before = bytes(run.buf)
+    pos, count = form.dpubs(
+        run.buf,
+        run.pos,
+        run.end,
+        HEAD,
+        frames,
+        ends,
+        dues,
+        first_id,
+        timestamp_ns,
+        limit,
+        DELAY_MS_MAX,
+    )
+    messages = expected_dpubs(run.data, limit)
+    bodies = [body for _, body in messages]
+    assert count == len(messages)
+    assert pos == run.pos + sum(len(HEAD) + len(each) + 5 + len(body) for each, body in messages)
+    assert (frames, ends) == frames_and_ends(b"earlier", bodies, first_id, timestamp_ns)
+    delays_ns = [1_000_000 * int(each) for each, _ in messages]
+    expected = [timestamp_ns + delay_ns if delay_ns else 0 for delay_ns in delays_ns]
+    assert dues == b"12345678" + pack(f">{count}q", *expected)
+    assert run.buf == before
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    dues_ns=st.lists(st.sampled_from([0, 4, 5, 6, (1 << 63) - 1, -1 << 63]), max_size=9),
+    ends=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+)
+def test_a_run_of_due_times_is_on_one_side_of_a_time(
+    form: ModuleType, dues_ns: list[int], ends: tuple[int, int]
+) -> None:
+    start, end = sorted(min(each, len(dues_ns)) for each in ends)
+    stop = start
+    while stop < end and (dues_ns[stop] > 5) == (dues_ns[start] > 5):
+        stop += 1
+    dues = pack(f">{len(dues_ns)}q", *dues_ns)
+    for given_dues in (dues, bytearray(dues), memoryview(dues)):
+        assert form.due_run(given_dues, start, end, 5) == stop
 
 
 # -- publishes_by_line ----------------------------------------------------------------------------

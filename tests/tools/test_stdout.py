@@ -50,7 +50,6 @@ VERBS = [
 ]
 SMALL_VERBS = [
     "pumpline deadletters --nsqd={http}",
-    "pumpline recover --data-path={data}",
     f"pumpline settings {CROWDED} --nsqd={{http}}",
     "pumpline doctor --nsqd={http}",
     "pumpline doctor --table --nsqd={http}",
@@ -95,11 +94,7 @@ def filled(nsqd: Nsqd, command: str, topic: str, bodies: list[bytes] = BODIES) -
         with nsqd.connect() as client:
             client.mpub(topic, bodies)
     return command.format(
-        topic=topic,
-        count=len(bodies),
-        tcp=nsqd.tcp_address,
-        http=nsqd.http_address,
-        data=nsqd.data_path,
+        topic=topic, count=len(bodies), tcp=nsqd.tcp_address, http=nsqd.http_address
     )
 
 

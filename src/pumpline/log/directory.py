@@ -39,7 +39,7 @@ from pumpline.log.files import TEMPORARY, read_or_set_aside, read_whole, sync_fi
 
 _LOG = logging.getLogger(__name__)
 
-FORMAT = 1  # raised by every change that an older nsqd would misread
+FORMAT = 2  # raised by every change that another version would misread
 METADATA = "nsqd.dat"
 _FORMAT_NAME = "format"
 PROBE = ".probe"  # written to see whether the disk takes anything
@@ -106,7 +106,7 @@ class Directory:
 
     def prepare(self) -> None:
         """Remove what a deletion or a kill left, and make the room for topics. DirectoryError, and
-        nothing is touched, if the directory has a newer format."""
+        nothing is touched, if the directory has another format."""
         self._check_format()
         if os.path.islink(self._topics) and not os.path.isdir(self._topics):
             raise DirectoryError(f"{self._topics} is a symbolic link to nothing: put it back")
@@ -132,10 +132,10 @@ class Directory:
                 f"{path} does not hold the number of a format, but {text[:40]!r}: if this version "
                 "wrote the data directory, remove the file"
             )
-        if int(text) > FORMAT:
+        if int(text) != FORMAT:
             raise DirectoryError(
                 f"the data directory {self.path} has format {int(text)}, and this version reads "
-                f"formats up to {FORMAT}: use the version that wrote it, or a newer one"
+                f"format {FORMAT} alone: use the version that wrote it"
             )
 
     # -- metadata -----------------------------------------------------------------------------
@@ -217,17 +217,17 @@ class Directory:
 
     def read_manifest(self, topic: str) -> Manifest | None:
         """None if the topic has no (valid) manifest."""
-        path = self.manifest_path(topic)
+        path = os.path.join(self.topic_path(topic), _MANIFEST)
         try:
-            manifest = decode_manifest(read_or_set_aside(path))
+            sealed = msgspec.json.decode(read_or_set_aside(path), type=_SealedManifest)
+            if crc32(sealed.manifest) == sealed.crc:
+                return msgspec.json.decode(sealed.manifest, type=Manifest)
         except FileNotFoundError:
             return None
-        if manifest is None:
-            _LOG.error("FILES: %s is damaged: the topic's settings are lost", path)
-        return manifest
-
-    def manifest_path(self, topic: str) -> str:
-        return os.path.join(self.topic_path(topic), _MANIFEST)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+        _LOG.error("FILES: %s is damaged: the topic's settings are lost", path)
+        return None
 
     def founding_paths(self, topic: str) -> list[str]:
         """What an fsync has to cover so that a loss of power leaves the topic and its manifest."""
@@ -346,17 +346,6 @@ class Directory:
     def _staged(self, topic: str, suffix: str = _STAGED) -> list[str]:
         path = self.topic_path(topic)
         return [os.path.join(path, name) for name in os.listdir(path) if name.endswith(suffix)]
-
-
-def decode_manifest(data: bytes) -> Manifest | None:
-    """None if it is damaged."""
-    try:
-        sealed = msgspec.json.decode(data, type=_SealedManifest)
-        if crc32(sealed.manifest) == sealed.crc:
-            return msgspec.json.decode(sealed.manifest, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
-    return None
 
 
 def _topic_of(name: str) -> str:

@@ -263,7 +263,6 @@ class GroupCommit:
             first=MIXED,
             count=len(lines),
             timestamp_ns=self._newest_ns,
-            due_ns=0,
             ends=memoryview(ends),
             frames=memoryview(frames),
         )

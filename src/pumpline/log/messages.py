@@ -122,6 +122,6 @@ def _wanted(
                 offset=offset,
                 id=head[_ID_AT:].decode("ascii", "replace"),
                 timestamp_ns=int.from_bytes(head[_TIME_AT : _TIME_AT + 8], signed=True),
-                due_ns=batch.due_ns,
+                due_ns=batch.due_ns(offset),
                 body=body,
             )

@@ -15,9 +15,12 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import (
+    DUE_BYTES,
+    DUES,
     HEADER,
     HEADER_BYTES,
     BadBatch,
+    ExtendedBatch,
     LogBatch,
     read_batch,
 )
@@ -187,7 +190,7 @@ class _Group:
             at = locate(region.data, at, region.end, first, offsets[index])
             if at < 0:
                 return False
-            length, _, first, _, _, count, _ = HEADER.unpack_from(region.data, at)
+            length, _, first, _, count, _ = HEADER.unpack_from(region.data, at)
             until = index + 1
             while until < len(offsets) and offsets[until] < first + count:
                 until += 1
@@ -245,12 +248,16 @@ class _Region:
     ) -> LogBatch | None:
         """One message of a large batch, which this process wrote or has checked: to sum the whole
         batch again would take 0.3 ms."""
-        _, _, first, _, due_ns, count, _ = HEADER.unpack(head)
+        _, _, first, _, count, flags = HEADER.unpack(head)
         index = offset - first
         ends_at = at + HEADER_BYTES
         begin = self._read_u32(ends_at + 4 * index - 4) if index else 0
         end = self._read_u32(ends_at + 4 * index)
-        frames_at = ends_at + 4 * count
+        dues_at = frames_at = ends_at + 4 * count
+        due = b""
+        if flags & DUES:
+            frames_at += DUE_BYTES * count
+            due = self._read(dues_at + DUE_BYTES * index, DUE_BYTES)
         if not end - begin >= MESSAGE_OVERHEAD_BYTES or frames_at + end > at + size:
             return None
         frame = self._read(frames_at + begin, end - begin)
@@ -259,14 +266,14 @@ class _Region:
             return None
         if _FRAME_HEAD.unpack_from(frame) != (len(frame) - 4, _MESSAGE):
             return None
-        return LogBatch(
+        batch = LogBatch(
             first=offset,
             count=1,
             timestamp_ns=_TIMESTAMP.unpack_from(frame, _TIMESTAMP_AT)[0],
-            due_ns=due_ns,
             ends=memoryview(_U32.pack(len(frame))),
             frames=memoryview(frame),
         )
+        return ExtendedBatch(batch, due) if due else batch
 
     def _read_u32(self, at: int) -> int:
         return int(_U32.unpack(self._read(at, 4))[0])

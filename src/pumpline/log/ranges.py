@@ -191,7 +191,7 @@ def _place(fd: int, piece: Piece, position: int) -> Place:
     if position + HEADER_BYTES <= piece.size_bytes:
         head = os.pread(fd, HEADER_BYTES, position)
         if len(head) == HEADER_BYTES:
-            length, _, first, timestamp_ns, _, count, _ = HEADER.unpack(head)
+            length, _, first, timestamp_ns, count, _ = HEADER.unpack(head)
             return Place(position, position + 4 + length, first, first + count, timestamp_ns)
     return Place(piece.size_bytes, piece.size_bytes, piece.end, piece.end, 0)
 

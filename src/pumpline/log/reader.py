@@ -200,7 +200,6 @@ def _nothing_before(offset: int) -> LogBatch:
         first=offset,
         count=0,
         timestamp_ns=0,
-        due_ns=0,
         ends=memoryview(b""),
         frames=memoryview(b""),
     )

@@ -11,7 +11,7 @@ from pumpline.core.messages.batches import LogBatch
 from pumpline.core.messages.publish_tokens import split_tokens
 from pumpline.log.files import open_file
 from pumpline.log.recovery import survey
-from pumpline.log.segment import DeferredSpan, Segment
+from pumpline.log.segment import DueTimes, Segment
 
 if TYPE_CHECKING:  # a log makes its own
     from pumpline.log.log import Log
@@ -25,20 +25,19 @@ class Recovered:
 
     def __init__(self, log: "Log") -> None:
         self._log = log
-        self._deferred: list[DeferredSpan] = []  # from the write-ahead log
+        self._deferred: list[DueTimes] = []  # from the write-ahead log
         self._tokens: list[Token] = []  # likewise
 
     def note(self, batch: LogBatch) -> None:
         """The batch came from the write-ahead log."""
-        if batch.due_ns:
-            span = DeferredSpan(batch.first, batch.end, batch.due_ns, batch.delay_ns)
-            self._deferred.append(span)
+        if batch.dues:
+            self._deferred.append(DueTimes.of(batch))
         if batch.tokens:
             self._tokens += [(batch.end, token) for token in split_tokens(batch.tokens)]
 
-    def take_deferred(self) -> list[DeferredSpan]:
+    def take_deferred(self) -> list[DueTimes]:
         """What was published with a delay, as far as a recovery came by it."""
-        found: list[DeferredSpan] = []
+        found: list[DueTimes] = []
         for segment in self._log.segments:
             found += segment.deferred
             segment.deferred = []

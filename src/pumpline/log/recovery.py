@@ -15,15 +15,13 @@ import os
 import re
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
 
 from pumpline.core.messages.batches import HEADER_BYTES, BadBatch, LogBatch, ShortBatch, read_batch
-from pumpline.core.messages.frame import ID_AT, ID_BYTES
 from pumpline.core.messages.publish_tokens import split_tokens
-from pumpline.log.files import BAD, NotAFile, lacks_room, open_file, read_whole, write_whole
-from pumpline.log.segment import OFFSET_END, DeferredSpan, Segment, first_of
+from pumpline.log.files import BAD, lacks_room, open_file, write_whole
+from pumpline.log.segment import OFFSET_END, DueTimes, Segment
 
 _CHUNK_BYTES = 4 << 20
 _SURVEY_CHUNK_BYTES = 256 * 1024  # a thread that parses holds up the event loop
@@ -95,19 +93,6 @@ def first_batch(path: str, first: int) -> LogBatch | None:
         os.close(fd)
 
 
-def base_in_log(path: str) -> int | None:
-    """The base of the ids in a log whose manifest is lost, from the first batch that is whole."""
-    for name in sorted(os.listdir(path)):
-        first = first_of(name)
-        if first is None:
-            continue
-        batch = first_batch(os.path.join(path, name), first)
-        if batch is not None:
-            with suppress(ValueError):
-                return int(bytes(batch.frames[ID_AT : ID_AT + ID_BYTES]), 16) - batch.first
-    return None
-
-
 def _check(
     fd: int,
     segment: Segment,
@@ -135,10 +120,8 @@ def _check(
             segment.note(batch, at)
             at += batch.size_bytes
             end = batch.end
-            if batch.due_ns:
-                segment.deferred.append(
-                    DeferredSpan(batch.first, batch.end, batch.due_ns, batch.delay_ns)
-                )
+            if batch.dues:
+                segment.deferred.append(DueTimes.of(batch))
             if batch.tokens:
                 segment.tokens += [(batch.end, token) for token in split_tokens(batch.tokens)]
         position += used
@@ -207,7 +190,7 @@ def find_batch(
     Candidates are found by their first offset (`firsts` is a regular expression for its 8 bytes), a
     count that is not zero and flags that are known; the crc decides.
     """
-    header = re.compile(rb"(?s)(?=" + firsts + rb".{16}(?!\0{4}).{4}\0{3}[\0\1])")
+    header = re.compile(rb"(?s)(?=" + firsts + rb".{8}(?!\0{4}).{4}\0{3}[\0-\3])")
     base = position + 1
     while base < size_bytes:
         data = memoryview(os.pread(fd, _CHUNK_BYTES + 64, base))
@@ -247,28 +230,9 @@ def _set_aside_if_room(fd: int, segment: Segment, position: int, resume: int) ->
 
 def copy_damage(fd: int, path: str, position: int, resume: int) -> Damage:
     """Copy the damaged bytes of a file to a .bad file."""
-    data = os.pread(fd, resume - position, position)
-    kept_in, is_there = _bad_file_for(f"{path}.{position}", data)
-    if not is_there:
-        write_whole(kept_in, data, sync=False)
+    kept_in = f"{path}.{position}{BAD}"
+    write_whole(kept_in, os.pread(fd, resume - position, position), sync=False)
     return Damage(path, position, resume - position, kept_in)
-
-
-def _bad_file_for(stem: str, data: bytes) -> tuple[str, bool]:
-    """The name of a .bad file for these bytes, and whether it has them already. A file with other
-    bytes is of earlier damage: names of files of the write-ahead log are used again, and positions
-    after a cut."""
-    number = 0
-    while True:
-        path = f"{stem}.{number}{BAD}" if number else f"{stem}{BAD}"
-        try:
-            if read_whole(path) == data:
-                return path, True
-        except FileNotFoundError:
-            return path, False
-        except NotAFile:
-            pass
-        number += 1
 
 
 def copy_damage_if_room(fd: int, path: str, position: int, resume: int) -> Damage:

@@ -21,20 +21,24 @@ SUFFIX = ".log"
 OFFSET_END = 1 << 63  # above every offset
 
 _LENGTH = Struct(">I")
-_COUNT_AT = 32
+_COUNT_AT = 24
 _FIRST_AT = 8
 _FIRST = Struct(">Q")
-_HEAD = Struct(">I4xQ16xI4x")  # length, first, count
+_HEAD = Struct(">I4xQ8xI4x")  # length, first, count
 _CHUNK_BYTES = 1 << 20
 
 
-class DeferredSpan(NamedTuple):
-    """[first, end) was published with a delay."""
+class DueTimes(NamedTuple):
+    """The due times of a batch that has some, as they are in it."""
 
     first: int
     end: int
-    due_ns: int  # since 1970
-    delay_ns: int
+    dues: bytes
+    published_ns: int
+
+    @classmethod
+    def of(cls, batch: LogBatch) -> "DueTimes":
+        return cls(batch.first, batch.end, bytes(batch.dues), batch.timestamp_ns)
 
 
 class Segment:
@@ -56,7 +60,7 @@ class Segment:
         self.size_bytes = 0
         self.unchecked_bytes = 0  # from the start of the file
         self.begun_ns = 0  # publish time of the first batch; 0: not known yet
-        self.deferred: list[DeferredSpan] = []  # found by a recovery
+        self.deferred: list[DueTimes] = []  # found by a recovery
         self.tokens: list[tuple[int, bytes]] = []  # (end of its batch, token): likewise
         self.holes: dict[int, int] = {}  # position of damage -> position where sense resumes
         self._index = array("Q"), array("Q")  # offsets, positions
@@ -182,16 +186,6 @@ def offset_in(name: str, suffix: str) -> int | None:
     if ending != suffix or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
         return None
     return int(stem) if int(stem) < OFFSET_END else None
-
-
-def count_fitting(batches: list[LogBatch], bytes_max: int, size_bytes: int) -> int:
-    """How many of these go to a segment that has `size_bytes`, or to the next one if it is full."""
-    room_bytes = bytes_max - size_bytes if size_bytes < bytes_max else bytes_max
-    count = 0
-    while room_bytes > 0 and count < len(batches):
-        room_bytes -= batches[count].size_bytes
-        count += 1
-    return count
 
 
 def offsets_in_names(names: Iterable[str], suffix: str) -> list[int]:

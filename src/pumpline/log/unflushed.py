@@ -9,7 +9,8 @@ those that follow on it.
 import os
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import repeat
 from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
@@ -32,6 +33,7 @@ GAP_MAX = 1 << 24  # offsets: another log has ids so near with a probability of 
 
 _U32 = Struct(">I")
 _U64 = Struct(">Q")
+_I64 = Struct(">q")
 _FIRST = attrgetter("first")
 # What a record may have as its first offset: that of records of many logs (`wal.MIXED`), or one of
 # a log, below 2^48.
@@ -46,23 +48,19 @@ class WalRecords(NamedTuple):
     damages: list[Damage]
 
 
-KeepDamage = Callable[[int, str, int, int], Damage]
-
-
-def read_records(path: str, *, keep: KeepDamage = copy_damage_if_room) -> WalRecords:
-    """All whole records of a file; FileNotFoundError if there is none. `keep` is called for what is
-    damaged, as `copy_damage_if_room`."""
+def read_records(path: str) -> WalRecords:
+    """All whole records of a file; FileNotFoundError if there is none."""
     fd = open_file(path)
     try:
         size_bytes = os.fstat(fd).st_size
         data = memoryview(os.pread(fd, size_bytes, 0))
-        return WalRecords(*_parse_records(fd, path, data, keep))
+        return WalRecords(*_parse_records(fd, path, data))
     finally:
         os.close(fd)
 
 
 def _parse_records(
-    fd: int, path: str, data: memoryview, keep: KeepDamage
+    fd: int, path: str, data: memoryview
 ) -> tuple[list[LogBatch], int, list[Damage]]:
     records: list[LogBatch] = []
     damages: list[Damage] = []
@@ -76,7 +74,7 @@ def _parse_records(
                 damages.append(Damage(path, at, size_bytes - at, ""))
                 break
             resume = size_bytes if resume is None else resume
-            damages.append(keep(fd, path, at, resume))
+            damages.append(copy_damage_if_room(fd, path, at, resume))
             at = resume
         else:
             records.append(record)
@@ -87,13 +85,14 @@ def _parse_records(
 def _is_record(batch: LogBatch) -> bool:
     """Whether what looks like a batch, and may be the body of a message, has messages."""
     try:
-        return all(len(message.frame) >= MESSAGE_OVERHEAD_BYTES for _, message in by_id(batch))
+        return all(len(message.frame) >= MESSAGE_OVERHEAD_BYTES for _, message in _by_id(batch))
     except ValueError:
         return False
 
 
 class _Message(NamedTuple):
     frame: memoryview
+    due_ns: int
     record: LogBatch
 
 
@@ -105,7 +104,7 @@ class Unflushed:
         self._gap_max = gap_max
         self._messages: dict[int, _Message] = {}
         for record in records:
-            self._messages.update(by_id(record))
+            self._messages.update(_by_id(record))
         self._ids = sorted(self._messages)
 
     def has_any_of(self, log: Log) -> bool:
@@ -123,7 +122,7 @@ class Unflushed:
         if gap is None or log.base_id + gap[2] not in self._messages:
             return
         for batch in _batches_after(log, gap):
-            for message_id, message in by_id(batch):
+            for message_id, message in _by_id(batch):
                 self._messages.setdefault(message_id, message)
         self._ids = sorted(self._messages)
         log.cut_back(gap)
@@ -163,7 +162,7 @@ class Unflushed:
         builder = Builder(first=first, timestamp_ns=0)
         newest_ns = 0
         while (found := self._messages.pop(base_id + builder.end, None)) is not None:
-            frame, record = found
+            frame, due_ns, record = found
             if record.first == builder.end:  # a batch of this log alone
                 batches += _sealed(builder)
                 batches.append(record)
@@ -176,7 +175,7 @@ class Unflushed:
                 batches += _sealed(builder)
                 builder = Builder(first=builder.end, timestamp_ns=0)
             newest_ns = published_ns
-            builder.add(bytes(frame))
+            builder.add(bytes(frame), due_ns)
         return batches + _sealed(builder)
 
 
@@ -223,9 +222,10 @@ def _sealed(builder: Builder) -> list[LogBatch]:
     return [builder.seal()]
 
 
-def by_id(record: LogBatch) -> Iterator[tuple[int, _Message]]:
+def _by_id(record: LogBatch) -> Iterator[tuple[int, _Message]]:
     start = 0
-    for (end,) in _U32.iter_unpack(record.ends):
+    dues = (due_ns for (due_ns,) in _I64.iter_unpack(record.dues)) if record.dues else repeat(0)
+    for (end,), due_ns in zip(_U32.iter_unpack(record.ends), dues, strict=False):
         frame = record.frames[start:end]
-        yield int(bytes(frame[ID_AT : ID_AT + ID_BYTES]), 16), _Message(frame, record)
+        yield int(bytes(frame[ID_AT : ID_AT + ID_BYTES]), 16), _Message(frame, due_ns, record)
         start = end

@@ -3,7 +3,7 @@
 A *record* is a batch (`core.messages.batches`). Most hold small messages of many topics: a
 message's id says to which log it belongs, and where in it (id = the log's base id + offset); their
 field `first` is MIXED. The others are batches of one log, as its segment will have them: large
-ones, and those with a due time or publish tokens.
+ones, and those with due times or publish tokens.
 
 A file is written to until it is *turned*: then there is a next one, with a higher number, and the
 messages of the first are flushed to the segments. When all are there, the file is removed. A kill

@@ -29,6 +29,8 @@ from numpy.typing import NDArray
 from pumpline.core.messages.batches import (
     BATCH_BYTES_MAX,
     CRC_END,
+    DUE_BYTES,
+    DUES,
     HEADER,
     HEADER_BYTES,
     frames_fit,
@@ -141,16 +143,15 @@ def locate(data: memoryview) -> Rows:
     """Check every batch in `data`, and find every message."""
     if len(data) >= _OFFSETS_END:
         raise Damaged(f"{len(data):,} bytes at once are more than can be decoded")
-    ats, firsts, counts = _walk(data)
-    if not ats:
+    ends_ats, frames_ats, firsts, counts = _walk(data)
+    if not firsts:
         nothing = np.empty(0, np.int64)
         return Rows(nothing, nothing, nothing)
-    places = np.array(ats, np.int64)
     count = np.array(counts, np.int64)
     before = np.cumsum(count) - count  # messages in earlier batches
     numbers = np.arange(int(count.sum()), dtype=np.int64)
-    ends_at = np.repeat(places + HEADER_BYTES - 4 * before, count) + 4 * numbers
-    frames_at = places + HEADER_BYTES + 4 * count
+    ends_at = np.repeat(np.array(ends_ats, np.int64) - 4 * before, count) + 4 * numbers
+    frames_at = np.array(frames_ats, np.int64)
     stops = _fields(data, ">u4", ends_at).astype(np.int64) + np.repeat(frames_at, count)
     starts = np.empty_like(stops)
     starts[1:] = stops[:-1]
@@ -161,9 +162,11 @@ def locate(data: memoryview) -> Rows:
     return Rows(offsets, starts, stops)
 
 
-def _walk(data: memoryview) -> tuple[list[int], list[int], list[int]]:
-    """The place, first offset and count of each batch, after checking lengths and checksum."""
-    ats: list[int] = []
+def _walk(data: memoryview) -> tuple[list[int], list[int], list[int], list[int]]:
+    """The places of ends and frames, first offset and count of each batch, after checking lengths
+    and checksum."""
+    ends_ats: list[int] = []
+    frames_ats: list[int] = []
     firsts: list[int] = []
     counts: list[int] = []
     at = 0
@@ -173,9 +176,12 @@ def _walk(data: memoryview) -> tuple[list[int], list[int], list[int]]:
     while at < size:
         if size - at < HEADER_BYTES:
             raise Damaged(f"{size - at} bytes after the last batch")
-        length, crc, first, _, _, count, flags = unpack(data, at)
+        length, crc, first, _, count, flags = unpack(data, at)
         end = at + 4 + length
-        frames_at = at + HEADER_BYTES + 4 * count
+        ends_at = at + HEADER_BYTES
+        dues_at = frames_at = ends_at + 4 * count
+        if flags & DUES:
+            frames_at += DUE_BYTES * count
         if (
             not count
             or end - frames_at < MESSAGE_OVERHEAD_BYTES * count
@@ -186,17 +192,18 @@ def _walk(data: memoryview) -> tuple[list[int], list[int], list[int]]:
             raise Damaged(f"the batch at offset {first} is cut off")
         if crc32(data[at + CRC_END : end]) != crc:
             raise Damaged(f"checksum mismatch in the batch at offset {first}")
-        frames_end = frames_at + int.from_bytes(data[frames_at - 4 : frames_at])
+        frames_end = frames_at + int.from_bytes(data[dues_at - 4 : dues_at])
         if not frames_fit(frames_end, end, flags):
             raise Damaged(f"lengths do not fit in the batch at offset {first}")
         if first < expected:
             raise Damaged(f"offset {first} comes after {expected - 1}")
-        ats.append(at)
+        ends_ats.append(ends_at)
+        frames_ats.append(frames_at)
         firsts.append(first)
         counts.append(count)
         expected = first + count
         at = end
-    return ats, firsts, counts
+    return ends_ats, frames_ats, firsts, counts
 
 
 def _fields(data: memoryview, kind: str, places: Places) -> NDArray[np.generic]:

@@ -13,10 +13,11 @@ def test_a_new_directory_gets_the_number(tmp_path: Path) -> None:
     Directory(str(tmp_path)).prepare()  # and is read the next time
 
 
-def test_a_newer_format_is_refused_before_anything_is_touched(tmp_path: Path) -> None:
-    (tmp_path / "format").write_text(f"{FORMAT + 1}\n")
+@pytest.mark.parametrize("number", [FORMAT - 1, FORMAT + 1])
+def test_another_format_is_refused_before_anything_is_touched(tmp_path: Path, number: int) -> None:
+    (tmp_path / "format").write_text(f"{number}\n")
     (tmp_path / ".probe").write_text("left by a kill")
-    with pytest.raises(DirectoryError, match=f"format {FORMAT + 1}, .* up to {FORMAT}"):
+    with pytest.raises(DirectoryError, match=f"format {number}, .* {FORMAT} alone"):
         Directory(str(tmp_path)).prepare()
     assert sorted(path.name for path in tmp_path.iterdir()) == [".probe", "format"]
 

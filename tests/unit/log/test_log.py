@@ -79,7 +79,7 @@ def test_due_times_and_timestamps_survive(disk: Disk) -> None:
     log.close()
     batch = disk.find(disk.open().reader(lambda: None), 0)
     assert batch is not None
-    assert (batch.due_ns, batch.timestamp_ns) == (123_456_789, batch_of(0, [b"a"]).timestamp_ns)
+    assert (batch.due_ns(0), batch.timestamp_ns) == (123_456_789, batch_of(0, [b"a"]).timestamp_ns)
 
 
 # -- writes that fail -----------------------------------------------------------------------------
@@ -241,6 +241,77 @@ def test_other_files_in_the_directory_are_left_alone(disk: Disk) -> None:
     for name in ("topic.json", "a.cursor", "123.log", f"{FIRST}.7.bad", "²" * 20 + ".log"):
         (disk.path / name).write_bytes(b"x")
     assert disk.open().segments == []
+
+
+# -- gaps -----------------------------------------------------------------------------------------
+
+
+def test_a_gap_is_kept_over_a_restart_once_something_follows_it(disk: Disk) -> None:
+    log = disk.open()
+    append(log, b"a")
+    log.skip_to(10)
+    assert log.end == 10
+    append(log, b"b")
+    log.close()
+    again = disk.open()
+    assert again.end == 11
+    assert disk.read(again) == {0: b"a", 10: b"b"}
+
+
+def test_a_gap_that_could_not_be_noted_is_noted_before_anything_follows_it(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that does not know of it takes the offsets for messages that are not finished."""
+    log = disk.open()
+    append(log, b"a")
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", fail)
+        log.skip_to(10)
+        with pytest.raises(OSError, match="space"):
+            append(log, b"refused")
+    append(log, b"b")
+    assert log.gaps == disk.open().gaps == [(1, 10)]
+
+
+def test_a_gap_that_could_not_be_noted_is_noted_before_history_goes(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment after the gap gets its file then: it alone says where the log is."""
+    disk.segment_bytes_max = 1
+    log = disk.open()
+    append(log, b"a")
+    append(log, b"b")
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", fail)
+        log.skip_to(10)
+    log.retire(1)
+    again = disk.open()
+    assert (again.first, again.end, again.gaps) == (1, 10, [(2, 10)])
+
+
+def test_a_gap_never_goes_backwards(disk: Disk) -> None:
+    log = disk.open()
+    append(log, b"a", b"b")
+    log.skip_to(1)
+    log.skip_to(2)
+    assert (log.end, len(log.segments)) == (2, 1)
+
+
+def test_the_directory_is_synced_after_a_gap_has_made_a_new_file(disk: Disk) -> None:
+    log = disk.open()
+    append(log, b"a")
+    log.take_dirty()
+    log.skip_to(10)
+    append(log, b"b")
+    assert log.take_dirty() == sorted([str(disk.path), str(disk.path / f"{10:020d}.log")])
 
 
 # -- taking back ----------------------------------------------------------------------------------

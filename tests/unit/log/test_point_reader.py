@@ -160,7 +160,7 @@ def test_a_damaged_length_does_not_lead_astray(disk: Disk) -> None:
     log = filled(disk, [1] * 300)
     mark = log.mark()
     log.close()
-    flip_bit(disk.path / FIRST, lambda data: data.index(b"%016x" % (BASE_ID + 200)) - 62)
+    flip_bit(disk.path / FIRST, lambda data: data.index(b"%016x" % (BASE_ID + 200)) - 54)
     again = disk.open(clean=mark)
     offsets = shuffled(300)
     found = read(disk, again, offsets)

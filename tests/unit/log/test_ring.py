@@ -58,10 +58,11 @@ def test_room_is_made_by_whole_batches_that_everybody_is_done_with() -> None:
     assert bodies_in(ring) == [b"c", b"d", b"f", b"g"]
 
 
-def test_what_was_kept_is_returned_with_its_due_time() -> None:
+def test_what_was_kept_is_returned_with_its_due_times() -> None:
     ring = ring_of(3)
-    kept = append(ring, [batch_of(0, [b"a"]), batch_of(1, [b"b", b"c", b"d"], due_ns=7)])
-    assert [(batch.first, batch.end, batch.due_ns) for batch in kept] == [(0, 1, 0), (1, 3, 7)]
+    kept = append(ring, [batch_of(0, [b"a"]), batch_of(1, [b"b", b"c", b"d"], dues_ns=[7, 8, 9])])
+    assert [(batch.first, batch.end) for batch in kept] == [(0, 1), (1, 3)]
+    assert (kept[0].due_ns(0), kept[1].due_ns(1), kept[1].due_ns(2)) == (0, 7, 8)
     assert append(ring, [batch_of(3, [b"e"], due_ns=9)]) == []
 
 

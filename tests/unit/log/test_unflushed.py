@@ -124,7 +124,6 @@ def test_a_message_that_looks_like_records_adds_none(broker: FakeBroker, tmp_pat
         first=MIXED,
         count=1,
         timestamp_ns=0,
-        due_ns=0,
         ends=memoryview((40).to_bytes(4)),
         frames=memoryview(bytes(40)),
     )

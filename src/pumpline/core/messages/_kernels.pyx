@@ -24,60 +24,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
-cdef enum:
-    BATCH_HEADER = 40  # length, crc, first, timestamp, due, count, flags
-    FRAME_OVERHEAD = 34  # size, type, timestamp, attempts, id
-    ID_BYTES = 16
-    NO_DIGIT = 128
-    PUB_LINE_BYTES_MAX = 80  # with the longest name of a topic
-    TOUCH_BYTES = 23  # `TOUCH <id>` and a newline
-    SIZE_MAX = 0x7FFFFFFF  # sizes are signed on the wire
-
-cdef const char* HEX = b"0123456789abcdef"
-cdef unsigned char DIGITS[256]  # what each character stands for
-
-for _character in range(256):
-    DIGITS[_character] = NO_DIGIT
-for _digit in range(16):
-    DIGITS[<unsigned char>HEX[_digit]] = _digit
-
-
-cdef inline uint32_t get_u32(const unsigned char* p) noexcept nogil:
-    return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
-
-
-cdef inline uint64_t get_u64(const unsigned char* p) noexcept nogil:
-    return (<uint64_t>get_u32(p) << 32) | get_u32(p + 4)
-
-
-cdef inline void put_u32(unsigned char* p, uint32_t v) noexcept nogil:
-    p[0] = v >> 24
-    p[1] = (v >> 16) & 255
-    p[2] = (v >> 8) & 255
-    p[3] = v & 255
-
-
-cdef inline void put_frame(
-    unsigned char* p, uint64_t message_id, uint64_t timestamp, const unsigned char* body, uint32_t n
-) noexcept nogil:
-    cdef int i
-    put_u32(p, n + FRAME_OVERHEAD - 4)
-    put_u32(p + 4, 2)
-    put_u32(p + 8, <uint32_t>(timestamp >> 32))
-    put_u32(p + 12, <uint32_t>timestamp)
-    p[16] = 0
-    p[17] = 1
-    for i in range(16):
-        p[18 + i] = HEX[(message_id >> (60 - 4 * i)) & 15]
-    memcpy(p + FRAME_OVERHEAD, body, n)
-
-
-cdef unsigned char* grow(bytearray target, Py_ssize_t extra) except NULL:
-    """Lengthen `target` by `extra` bytes; return where the new bytes begin."""
-    cdef Py_ssize_t old = PyByteArray_GET_SIZE(target)
-    if PyByteArray_Resize(target, old + extra) < 0:
-        raise MemoryError
-    return <unsigned char*>PyByteArray_AS_STRING(target) + old
+include "_kernel_bytes.pxi"  # constants, and what writes and reads the parts of messages
 
 
 def unfilled(Py_ssize_t size):
@@ -121,19 +68,51 @@ def pubs(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes line, bytearray fr
     return pos, count
 
 
-cdef inline Py_ssize_t messages_end(const unsigned char* p, Py_ssize_t pos, Py_ssize_t end,
-                                    uint32_t count, Py_ssize_t limit) noexcept nogil:
-    """Where `count` messages end, each with its size before it; -1 if one is not as it should be."""
-    cdef uint32_t i
+def dpubs(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes head, bytearray frames,
+          bytearray ends, bytearray dues, uint64_t first_id, uint64_t timestamp,
+          Py_ssize_t limit, int64_t delay_limit):
+    cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
+    cdef const char* h = PyBytes_AS_STRING(head)
+    cdef Py_ssize_t head_len = PyBytes_GET_SIZE(head)
+    cdef Py_ssize_t at = pos
+    cdef Py_ssize_t line_end
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t i
     cdef uint32_t n
+    cdef int64_t delay = 0
+    cdef uint32_t frame_end = PyByteArray_GET_SIZE(frames)
+    cdef unsigned char* out
+    cdef unsigned char* out_ends
+    cdef unsigned char* out_dues
+    limit = min(limit, SIZE_MAX)
+    while end - at > head_len and memcmp(p + at, h, head_len) == 0:
+        line_end = delay_end(p, at + head_len, end, delay_limit, &delay)
+        if line_end < 0 or end - line_end < 5:
+            break
+        n = get_u32(p + line_end + 1)
+        if n == 0 or <Py_ssize_t>n > limit or end - line_end - 5 < <Py_ssize_t>n:
+            break
+        at = line_end + 5 + n
+        total += n + FRAME_OVERHEAD
+        count += 1
+    if count == 0:
+        return pos, 0
+    out = grow(frames, total)
+    out_ends = grow(ends, 4 * count)
+    out_dues = grow(dues, 8 * count)
     for i in range(count):
-        if end - pos < 4:
-            return -1
-        n = get_u32(p + pos)
-        if n == 0 or <Py_ssize_t>n > limit or end - pos - 4 < <Py_ssize_t>n:
-            return -1
-        pos += 4 + n
-    return pos
+        line_end = delay_end(p, pos + head_len, end, delay_limit, &delay)
+        n = get_u32(p + line_end + 1)
+        put_frame(out, first_id + <uint64_t>i, timestamp, p + line_end + 5, n)
+        out += n + FRAME_OVERHEAD
+        frame_end += n + FRAME_OVERHEAD
+        put_u32(out_ends + 4 * i, frame_end)
+        delay = <int64_t>timestamp + delay * NS_PER_MS if delay else 0
+        put_u32(out_dues + 8 * i, <uint32_t>(<uint64_t>delay >> 32))
+        put_u32(out_dues + 8 * i + 4, <uint32_t>delay)
+        pos = line_end + 5 + n
+    return pos, count
 
 
 def publishes_by_line(bytearray buf, Py_ssize_t pos, Py_ssize_t end, dict batches,
@@ -282,20 +261,6 @@ def mpub(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint32_t count, bytearra
     return -1
 
 
-cdef inline bint get_id(const unsigned char* p, uint64_t* found) noexcept nogil:
-    """Read an id; false if it is not one."""
-    cdef uint64_t message_id = 0
-    cdef unsigned char seen = 0
-    cdef unsigned char digit
-    cdef int i
-    for i in range(ID_BYTES):
-        digit = DIGITS[p[i]]
-        seen |= digit
-        message_id = (message_id << 4) | (digit & 15)
-    found[0] = message_id
-    return seen < NO_DIGIT
-
-
 def answers(bytearray buf, Py_ssize_t pos, Py_ssize_t end, bytes head, bytes tail,
             uint64_t base_id, dict leases, list spans):
     cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
@@ -392,6 +357,19 @@ def redeliveries(list offsets, list attempts, uint64_t first, const unsigned cha
     return count
 
 
+def due_run(const unsigned char[::1] dues, Py_ssize_t start, Py_ssize_t end, int64_t time):
+    cdef const unsigned char* p
+    cdef bint is_later
+    end = min(end, dues.shape[0] // 8)
+    if not 0 <= start < end:
+        return end
+    p = &dues[0]
+    is_later = <int64_t>get_u64(p + 8 * start) > time
+    while start < end and (<int64_t>get_u64(p + 8 * start) > time) == is_later:
+        start += 1
+    return start
+
+
 def locate(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint64_t first, uint64_t offset):
     cdef const unsigned char* p = <const unsigned char*>PyByteArray_AS_STRING(buf)
     cdef uint32_t count
@@ -399,7 +377,7 @@ def locate(bytearray buf, Py_ssize_t pos, Py_ssize_t end, uint64_t first, uint64
     while pos >= 0 and end - pos >= BATCH_HEADER:
         if get_u64(p + pos + 8) != first or offset < first:
             break
-        count = get_u32(p + pos + 32)
+        count = get_u32(p + pos + 24)
         if offset - first < count:
             return pos
         first += count

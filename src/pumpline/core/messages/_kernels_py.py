@@ -8,13 +8,16 @@ from struct import Struct
 
 _U16 = Struct(">H")
 _U32 = Struct(">I")
+_I64 = Struct(">q")
 _FRAME_HEAD = Struct(">IIQH")
-_BATCH_HEADER = Struct(">I4xQ16xI4x")  # length, first, count
+_BATCH_HEADER = Struct(">I4xQ8xI4x")  # length, first, count
 _FRAME_OVERHEAD_BYTES = 34
 _ATTEMPTS_AT = 16
 _ID_BYTES = 16
 _PUB_LINE_BYTES_MAX = 80
 _TOUCH_BYTES = 23
+_DELAY_DIGITS_MAX = 12  # no due time overflows
+_NS_PER_MS = 1_000_000
 _SIZE_MAX = 0x7FFFFFFF  # sizes are signed on the wire
 _ID_MASK = 0xFFFFFFFFFFFFFFFF
 _HEX_DIGITS = frozenset(b"0123456789abcdef")
@@ -49,6 +52,42 @@ def pubs(
         frames += b"%016x" % (first_id + count & _ID_MASK)
         frames += buf[body_at:pos]
         ends += _U32.pack(len(frames))
+        count += 1
+    return pos, count
+
+
+def dpubs(
+    buf: bytearray,
+    pos: int,
+    end: int,
+    head: bytes,
+    frames: bytearray,
+    ends: bytearray,
+    dues: bytearray,
+    first_id: int,
+    timestamp: int,
+    limit: int,
+    delay_limit: int,
+) -> tuple[int, int]:
+    limit = min(limit, _SIZE_MAX)
+    count = 0
+    while pos < end and buf.startswith(head, pos):
+        digits_at = pos + len(head)
+        newline = buf.find(b"\n", digits_at, min(end, digits_at + _DELAY_DIGITS_MAX + 1))
+        digits = bytes(buf[digits_at : max(newline, digits_at)])
+        body_at = newline + 5
+        if not digits.isdigit() or body_at > end:
+            break
+        delay_ms = int(digits)
+        size = _U32.unpack_from(buf, newline + 1)[0]
+        if delay_ms > delay_limit or size == 0 or size > limit or end - body_at < size:
+            break
+        pos = body_at + size
+        frames += _FRAME_HEAD.pack(size + 30, 2, timestamp, 1)
+        frames += b"%016x" % (first_id + count & _ID_MASK)
+        frames += buf[body_at:pos]
+        ends += _U32.pack(len(frames))
+        dues += _I64.pack(timestamp + delay_ms * _NS_PER_MS if delay_ms else 0)
         count += 1
     return pos, count
 
@@ -267,6 +306,13 @@ def redeliveries(
         _U16.pack_into(out, at + _ATTEMPTS_AT, attempt & 0xFFFF)
         count += 1
     return count
+
+
+def due_run(dues: memoryview, start: int, end: int, time: int) -> int:
+    later = [due > time for (due,) in _I64.iter_unpack(dues[8 * start : 8 * end])]
+    if len(set(later)) < 2:
+        return end
+    return start + later.index(not later[0])
 
 
 def locate(buf: bytearray, pos: int, end: int, first: int, offset: int) -> int:

@@ -9,11 +9,13 @@ A bucket with more than SORTED_MAX messages is never sorted: its messages are du
 over. They could not all be delivered within it anyway.
 """
 
+import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence, Set
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from pumpline.core.messages.batches import Dues
 from pumpline.core.messages.leases import NEVER_NS
 
 SORTED_MAX = 20_000  # 5 ms
@@ -94,6 +96,22 @@ class Deferred:
                 self._least[number] = due_ns
         self.count += len(flat) // 3
 
+    def add_each(self, flat: "array[int]") -> None:
+        """Messages with due times of their own."""
+        buckets, least = self._buckets, self._least
+        for at, due_ns in zip(range(0, len(flat), 3), flat[0::3], strict=True):
+            number = due_ns >> _BUCKET_BITS
+            bucket = buckets.get(number)
+            if bucket is None:
+                buckets[number] = flat[at : at + 3]
+                least[number] = due_ns
+                heappush(self._numbers, number)
+            else:
+                bucket.extend(flat[at : at + 3])
+                if due_ns < least[number]:
+                    least[number] = due_ns
+        self.count += len(flat) // 3
+
     def next_due_ns(self) -> int:
         """When the first is due."""
         due_ns = self._near[0][0] if self._near else NEVER_NS
@@ -172,6 +190,23 @@ def flat_of(due_ns: int, offsets: Sequence[int], attempts: Sequence[int]) -> "ar
     flat[0::3] = array("q", (due_ns,)) * len(offsets)
     flat[1::3] = array("q", offsets)
     flat[2::3] = array("q", attempts)
+    return flat
+
+
+def flat_of_dues(dues: Dues, first: int, *, after_ns: int, shift_ns: int) -> "array[int]":
+    """The messages from offset `first` on that are due after `after_ns`, by these due times (as a
+    batch has them), and were never delivered. `shift_ns` is added to each due time."""
+    times_ns = array("q", bytes(dues))
+    if sys.byteorder == "little":
+        times_ns.byteswap()
+    offsets: Sequence[int] = range(first, first + len(times_ns))
+    if min(times_ns, default=0) <= after_ns:
+        pairs = [(o, due) for o, due in zip(offsets, times_ns, strict=True) if due > after_ns]
+        offsets = [offset for offset, _ in pairs]
+        times_ns = array("q", (due for _, due in pairs))
+    flat = array("q", bytes(24 * len(offsets)))
+    flat[0::3] = array("q", [due + shift_ns for due in times_ns])
+    flat[1::3] = array("q", offsets)
     return flat
 
 

@@ -206,21 +206,25 @@ class Delivery:
                 self._changed.pop(offset, None)
         self._defer(due_ns, span, attempts)
 
-    def defer_fresh(self, end: int, due_ns: int) -> None:
-        """[next, end) was published with a delay and is not delivered before `due_ns`."""
-        start = self.next
-        self.advance(end)
-        self._defer(due_ns, range(start, end), [0] * (end - start))
+    def defer_fresh(self, flat: "array[int]") -> None:
+        """The messages from `next` on were published with a delay, and go out when they are due:
+        due times, offsets and attempts in turn (`deferred.flat_of_dues`)."""
+        self.advance(self.next + len(flat) // 3)
+        self._defer_each(flat)
 
-    def defer_ahead(self, start: int, end: int, due_ns: int) -> None:
-        """[start, end), published with a delay, is `high` or above: know of it already."""
-        self.fresh_until(end)
-        if self.next >= start:
-            self.defer_fresh(end, due_ns)
-            return
-        touches = bool(self.skips) and self.skips[-1][1] == start
-        self.skips.append((self.skips.pop()[0] if touches else start, end))
-        self._defer(due_ns, range(start, end), [0] * (end - start))
+    def defer_ahead(self, flat: "array[int]") -> None:
+        """As `defer_fresh`, of messages from `high` on, in order: know of them already."""
+        offsets = flat[1::3]
+        is_run = offsets[-1] - offsets[0] == len(offsets) - 1
+        spans = [(offsets[0], offsets[-1] + 1)] if is_run else joined((o, o + 1) for o in offsets)
+        for start, end in spans:
+            self.fresh_until(end)
+            if self.next >= start:
+                self.advance(end)
+                continue
+            touches = bool(self.skips) and self.skips[-1][1] == start
+            self.skips.append((self.skips.pop()[0] if touches else start, end))
+        self._defer_each(flat)
 
     def next_due_ns(self) -> int:
         return self._deferred.next_due_ns()
@@ -344,6 +348,10 @@ class Delivery:
         self._deferred.add(flat, due_ns)
         self._deferred_since.extend(flat)
 
+    def _defer_each(self, flat: "array[int]") -> None:
+        self._deferred.add_each(flat)
+        self._deferred_since.extend(flat)
+
     def _step_over(self, spans: list[Span]) -> None:
         self.skips = deque(joined([*self.skips, *spans], self.next))
         self.fresh_until(self.next)
@@ -378,13 +386,15 @@ def restore(deltas: Iterable[DeliveryDelta], gone: Iterable[Span] = ()) -> Deliv
     state.skips.extend(joined(skips + [(o, o + 1) for o in ahead], state.next))
     behind = state.finished.gaps(state.low, state.next)
     unfinished = chain.from_iterable(range(start, end) for start, end in behind)
+    deferred = array("q")
     for offset in chain(unfinished, ahead):
         at = places.get(offset)
         if at is None:
             state.ready.append(offset)
         elif pending[at]:
-            state._deferred.add(pending[at : at + 3], pending[at])
+            deferred.extend(pending[at : at + 3])
         else:
             state.attempts[offset] = pending[at + 2]
             state.ready.append(offset)
+    state._deferred.add_each(deferred)
     return state

@@ -4,6 +4,7 @@
 |---------------------|----------------------------------------|-----------------------------------|
 | `unfilled`          | a size                                 | a bytearray of whatever bytes     |
 | `pubs`              | a run of `PUB <topic>` commands        | message frames and their ends     |
+| `dpubs`             | a run of `DPUB <topic> <delay>`        | the same, and their due times     |
 | `publishes_by_line` | a run of PUBs or MPUBs to known topics | the same, of each topic and all   |
 | `message`           | one message body                       | a message frame and its end       |
 | `skip_messages`     | messages of an MPUB body               | their number, and where they end  |
@@ -11,6 +12,7 @@
 | `answers`           | a run of FIN, or of REQ with one delay | spans of offsets, no more leased  |
 | `touches`           | a run of `TOUCH <id>` commands         | later deadlines of leases         |
 | `redeliveries`      | offsets of a batch and their attempts  | message frames with these         |
+| `due_run`           | due times of a batch, and a time       | how far they are like the first   |
 | `locate`            | whole batches of a log, and an offset  | where the batch with it begins    |
 | `fin_commands`      | a run of message frames (client side)  | the FIN commands that answer them |
 | `body_bytes`        | a list of bodies (client side)         | how many bytes they have together |
@@ -25,6 +27,10 @@ the compiled form is missing) or `python` (use the plain form).
 * `pubs(buf, pos, end, line, frames, ends, first_id, timestamp, limit) -> (pos, count)`
   takes commands that begin with exactly `line` (`b"PUB topic\\n"`), whole and of 1..limit bytes;
   stops before the first that is not.
+* `dpubs(buf, pos, end, head, frames, ends, dues, first_id, timestamp, limit, delay_limit) ->
+  (pos, count)` takes commands that begin with exactly `head` (`b"DPUB topic "`), 1 to 12 digits and
+  a newline, and are as `pubs` takes them otherwise. The delay is in ms, at most `delay_limit`. Each
+  adds a due time to `dues`: `timestamp` and the delay in ns, or 0 without a delay.
 * `publishes_by_line(buf, pos, end, batches, frames, ends, lines, timestamp, limit, body_limit,
   full) -> (pos, count)` takes commands of one verb, PUB or MPUB, that begin with any line of
   `batches`: a dict of lines to (frames, ends, first id). Each message goes there and to `frames`
@@ -48,6 +54,8 @@ the compiled form is missing) or `python` (use the plain form).
 * `redeliveries(offsets, attempts, first, ends, frames, out, limit) -> count` appends the frame of
   each offset, with its attempts, to `out`, until that has `limit` bytes or more. `first`, `ends`
   and `frames` are those of a batch that has all the offsets.
+* `due_run(dues, start, end, time) -> end` compares the due times of the messages from index `start`
+  to `end` with `time`. Returns where the first run of them ends: all above it, or none.
 * `locate(buf, pos, end, first, offset) -> pos` hops from header to header of the batches in
   buf[pos:end], the first of which begins with offset `first`, to the one with `offset`. -1 if its
   header is not there, or offsets do not follow on each other. No crc is checked.
@@ -57,7 +65,8 @@ the compiled form is missing) or `python` (use the plain form).
 * `mpub_command(line, bodies) -> bytes` is `line` (`b"MPUB topic\\n"`) and the body of the MPUB.
   Each body is `bytes`; TypeError if one is text.
 
-`frames` and `ends` grow in place; `ends` holds big-endian u32 as the log's batches do.
+`frames`, `ends` and `dues` grow in place; `ends` holds big-endian u32 and `dues` big-endian i64, as
+the log's batches do.
 """
 
 import os as _os
@@ -70,6 +79,7 @@ _CHOICES = ("auto", "require", "python")
 _NAMES = (
     "unfilled",
     "pubs",
+    "dpubs",
     "publishes_by_line",
     "message",
     "skip_messages",
@@ -77,6 +87,7 @@ _NAMES = (
     "answers",
     "touches",
     "redeliveries",
+    "due_run",
     "locate",
     "fin_commands",
     "body_bytes",
@@ -110,6 +121,10 @@ unfilled: Callable[[int], bytearray] = _form.unfilled
 pubs: Callable[
     [bytearray, int, int, bytes, bytearray, bytearray, int, int, int], tuple[int, int]
 ] = _form.pubs
+dpubs: Callable[
+    [bytearray, int, int, bytes, bytearray, bytearray, bytearray, int, int, int, int],
+    tuple[int, int],
+] = _form.dpubs
 publishes_by_line: Callable[
     [
         bytearray,
@@ -140,6 +155,7 @@ touches: Callable[
 redeliveries: Callable[
     [list[int], list[int], int, bytearray | memoryview, bytearray | memoryview, bytearray, int], int
 ] = _form.redeliveries
+due_run: Callable[[bytes | bytearray | memoryview, int, int, int], int] = _form.due_run
 locate: Callable[[bytearray, int, int, int, int], int] = _form.locate
 fin_commands: Callable[[bytearray, int, int, bytearray], tuple[int, int]] = _form.fin_commands
 body_bytes: Callable[[list[Any], int], int] = _form.body_bytes

@@ -88,8 +88,8 @@ Handler = Callable[["Protocol", list[bytes], bytearray, int, int], int]
 
 class Protocol:
     __slots__ = (
-        "_delayed",
-        "_delayed_line",
+        "_dpub_head",
+        "_dpub_topic",
         "_mpub_line",
         "_mpub_topic",
         "_open_batches",
@@ -132,8 +132,8 @@ class Protocol:
         # Lines of PUBs that were allowed and valid: what any client may do, all have learnt.
         self._pub_topics = connections.pub_topics if self.access is None else {}
         self._open_batches = self.topics.group_commit.shared.by_line
-        self._delayed_line = _NO_LINE  # of the last DPUB
-        self._delayed: tuple[Topic, int] | None = None  # its topic, and its delay in ns
+        self._dpub_head = _NO_LINE  # of the line of the last DPUB, before the delay
+        self._dpub_topic: Topic | None = None
         self._turn_ends_s = 0.0
 
     def feed(self, buf: bytearray, pos: int, end: int) -> tuple[int, int]:
@@ -172,7 +172,7 @@ class Protocol:
                         after = self._req_run(buf, pos, end)
                 elif first == _T:
                     after = self._touch_run(buf, pos, end)
-                elif first == _D and buf.startswith(self._delayed_line, pos):
+                elif first == _D and buf.startswith(self._dpub_head, pos):
                     after = self._dpub_run(buf, pos, end)
                 pos = after if after > pos else self._command(buf, pos, end)
                 passes += 1
@@ -229,7 +229,7 @@ class Protocol:
 
     def forget_publish(self) -> None:
         """The next publish takes the long way, where all is checked."""
-        self._pub_line = self._mpub_line = self._delayed_line = _NO_LINE
+        self._pub_line = self._mpub_line = self._dpub_head = _NO_LINE
         if self.access is not None:
             self._pub_topics.clear()
 
@@ -249,9 +249,9 @@ class Protocol:
             self._pub_topics.clear()
         self._pub_topics[line] = topic
 
-    def remember_delayed(self, line: bytes, topic: Topic, delay_ns: int) -> None:
-        """Likewise of a publish with a delay."""
-        self._delayed_line, self._delayed = line, (topic, delay_ns)
+    def remember_delayed(self, head: bytes, topic: Topic) -> None:
+        """Likewise of a publish with a delay: `head` is its line up to the delay."""
+        self._dpub_head, self._dpub_topic = head, topic
 
     # -- answers to AUTH ----------------------------------------------------------------------
 
@@ -303,12 +303,10 @@ class Protocol:
         return after
 
     def _dpub_run(self, buf: bytearray, pos: int, end: int) -> int:
-        if self._delayed is None or self._delayed[0].state is CLOSED:
+        topic = self._dpub_topic
+        if topic is None or topic.state is CLOSED:
             return pos
-        topic, delay_ns = self._delayed
-        after, count, completion = topic.publishing.add_run(
-            buf, pos, end, self._delayed_line, delay_ns=delay_ns
-        )
+        after, count, completion = topic.publishing.add_delayed_run(buf, pos, end, self._dpub_head)
         if count:
             self.connection.outbox.reply_published(topic.name, completion, count, "DPUB")
         return after

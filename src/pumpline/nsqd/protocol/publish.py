@@ -75,7 +75,7 @@ def dpub(protocol: "Protocol", params: list[bytes], buf: bytearray, pos: int, en
         return after
     completion = topic.publishing.add(buf, start, after, delay_ns=delay_ns)
     protocol.connection.outbox.reply_published(topic.name, completion, 1, "DPUB")
-    protocol.remember_delayed(b" ".join(params) + b"\n", topic, delay_ns)
+    protocol.remember_delayed(b"DPUB " + params[1] + b" ", topic)
     return after
 
 

@@ -6,10 +6,12 @@ messages that time out, and has the operations of an operator.
 Knows the delivery state and the clock; must not know sockets.
 """
 
+from array import array
 from collections.abc import Set
 from typing import TYPE_CHECKING, NamedTuple
 
-from pumpline.core.messages.deferred import Pending
+from pumpline.core.messages.batches import DUE_BYTES, Dues
+from pumpline.core.messages.deferred import Pending, flat_of_dues
 from pumpline.core.messages.delivery import WAKE_MAX, Delivery
 from pumpline.core.messages.leases import NEVER_NS
 from pumpline.core.messages.spans import Span, length
@@ -189,17 +191,25 @@ class Channel:
             self.dispatcher.dispatch(limit)
         self._arm_for_deferred()
 
-    def note_deferred(self, first: int, end: int, *, due_ns: int, delay_ns: int) -> None:
-        """[first, end) was published with a delay. Its timer starts now, unless the channel is so
-        far behind that the batch can wait on disk until its turn comes."""
+    def note_deferred(self, first: int, dues: Dues, *, published_ns: int) -> None:
+        """Messages from `first` on were published with these due times. Their timers start now,
+        unless the channel is so far behind that they can wait on disk until their turn comes."""
         delivery = self.delivery
-        if first < delivery.high or due_ns <= self._tick.wall_ns:
+        start = max(first, delivery.high)
+        if start - delivery.next > self.topic.options.mem_queue_size:
             return
-        if first - delivery.next <= self.topic.options.mem_queue_size:
-            steady_ns = self._tick.steady_of(due_ns, delay_ns=delay_ns)
-            self.delivery.defer_ahead(first, end, steady_ns)
+        flat = self.deferred_of(dues[DUE_BYTES * (start - first) :], start, published_ns)
+        if flat:
+            delivery.defer_ahead(flat)
             self.note_change()
             self._arm_for_deferred()
+
+    def deferred_of(self, dues: Dues, first: int, published_ns: int) -> "array[int]":
+        """The messages from `first` on, with these due times, that are not due yet, as the delivery
+        state takes them."""
+        tick = self._tick
+        shift_ns = tick.steady_shift_ns(published_ns)
+        return flat_of_dues(dues, first, after_ns=tick.wall_ns, shift_ns=shift_ns)
 
     def _arm_for_deferred(self) -> None:
         due_ns = self._wake_ns

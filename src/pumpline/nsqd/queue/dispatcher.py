@@ -15,8 +15,8 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pumpline.core.messages.batches import AnyBatch
-from pumpline.core.messages.kernels import redeliveries
+from pumpline.core.messages.batches import DUE_BYTES, AnyBatch
+from pumpline.core.messages.kernels import due_run, redeliveries
 from pumpline.core.text.settings import NO_SETTINGS
 from pumpline.nsqd.queue.consumer import ChannelConsumer
 from pumpline.nsqd.queue.tiers import Tiers
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a channel makes its own
     from pumpline.nsqd.queue.channel import Channel
 
 AGAIN_MAX = 500  # redeliveries of a channel in one tick: 12 ms if each is read from disk
+DUE_RUN_MAX = 1024  # messages of a batch whose due times are looked at for one delivery
 
 _LOG = logging.getLogger(__name__)
 
@@ -141,12 +142,24 @@ class Dispatcher:
             expired = self._channel.expiry.expired_until(batch, at, end)
             if expired > at:
                 return expired - at if self._channel.expiry.pass_over(at, expired) else 0
-        if batch.due_ns and batch.due_ns > self._tick.wall_ns:
-            due_ns = self._tick.steady_of(batch.due_ns, delay_ns=batch.delay_ns)
-            delivery.defer_fresh(end, due_ns)
-            self._channel.note_change()
-            return end - at
+        if batch.dues:
+            end = self._due_until(batch, at, min(end, at + DUE_RUN_MAX))
+            if batch.due_ns(at) > self._tick.wall_ns:
+                self._defer(batch, at, end)
+                return end - at
         return self._dispatch_batch(batch, end, waiting)
+
+    def _due_until(self, batch: AnyBatch, start: int, end: int) -> int:
+        """Where the messages from `start` on end that are due, or are not, as the first."""
+        first = batch.first
+        return first + due_run(batch.dues, start - first, end - first, self._tick.wall_ns)
+
+    def _defer(self, batch: AnyBatch, start: int, end: int) -> None:
+        """[start, end), next to be delivered, is not due yet."""
+        dues = batch.dues[DUE_BYTES * (start - batch.first) : DUE_BYTES * (end - batch.first)]
+        flat = self._channel.deferred_of(dues, start, batch.timestamp_ns)
+        self._delivery.defer_fresh(flat)
+        self._channel.note_change()
 
     def _dispatch_batch(self, batch: AnyBatch, end: int, waiting: int) -> int:
         """Deliver a batch from `next` up to `end` to the ready consumers, a fair part each."""

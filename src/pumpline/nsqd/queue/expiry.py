@@ -9,6 +9,7 @@ it looks at no message, so it waits for the longest delay there may be as well.
 from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import AnyBatch
+from pumpline.core.messages.kernels import due_run
 
 if TYPE_CHECKING:  # a channel makes its own
     from pumpline.nsqd.queue.channel import Channel
@@ -30,9 +31,14 @@ class Expiry:
         """The first offset of [start, end) that is not too old, or `end`."""
         topic = self._channel.topic
         old_ns = topic.tick.wall_ns - topic.ttl_ns  # what was published until then is too old
-        if max(batch.timestamp_ns, batch.due_ns) > old_ns:
+        if batch.timestamp_ns > old_ns:
             return start
-        return batch.first_at(old_ns + 1, start, end)
+        end = batch.first_at(old_ns + 1, start, end)
+        if not batch.dues or end == start:
+            return end
+        if batch.due_ns(start) > old_ns:
+            return start
+        return batch.first + due_run(batch.dues, start - batch.first, end - batch.first, old_ns)
 
     def pass_over(self, start: int, end: int) -> bool:
         """[start, end), next to be delivered, is too old. False: pause first,

@@ -8,10 +8,12 @@ see `GroupCommit.add_run`, and `add_run` and `add` here, which use it where they
 from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import FULL_BYTES, Builder, LogBatch
-from pumpline.core.messages.kernels import message, mpub, pubs
+from pumpline.core.messages.kernels import dpubs, message, mpub, pubs
 from pumpline.log.completion import EXITING, Completion
 from pumpline.nsqd.queue.backlog import Backlog
 from pumpline.nsqd.queue.topic_state import CLOSED
+
+_NS_PER_MS = 1_000_000
 
 if TYPE_CHECKING:  # a topic makes its own
     from pumpline.nsqd.queue.topic import Topic
@@ -30,6 +32,7 @@ class Publishing:
         self._group_commit = topic.owner.group_commit
         self._tick = topic.tick
         self._message_bytes_max = topic.options.max_msg_size
+        self._delay_ms_max = topic.options.max_req_timeout_ns // _NS_PER_MS
         self._builders: list[Builder] = []
         self._completion: Completion | None = None
 
@@ -39,15 +42,13 @@ class Publishing:
 
     # -- adding -------------------------------------------------------------------------------
 
-    def builder(self, delay_ns: int = 0) -> Builder:
+    def builder(self) -> Builder:
         """The batch to add messages to; call `completion` afterwards."""
         builders, log = self._builders, self.log
         wall_ns = self._group_commit.add_publisher(self)
-        due_ns = wall_ns + delay_ns if delay_ns else 0
         if builders:
             last = builders[-1]
-            is_same = last.timestamp_ns == wall_ns and last.due_ns == due_ns
-            if is_same and len(last.frames) < FULL_BYTES:
+            if last.timestamp_ns == wall_ns and len(last.frames) < FULL_BYTES:
                 return last
             first = last.end
         else:
@@ -55,7 +56,7 @@ class Publishing:
                 self._topic.skip_lost_offsets()
             log.unshare_batch()  # later messages follow on these
             first = log.accepted
-        builder = Builder(first=first, timestamp_ns=wall_ns, due_ns=due_ns)
+        builder = Builder(first=first, timestamp_ns=wall_ns)
         builders.append(builder)
         return builder
 
@@ -78,7 +79,7 @@ class Publishing:
         return self.completion()
 
     def _add(self, buf: bytes | bytearray, pos: int, end: int, delay_ns: int) -> None:
-        builder = self.builder(delay_ns)
+        builder = self.builder()
         ends = builder.ends
         message(
             buf,
@@ -89,6 +90,8 @@ class Publishing:
             self.log.base_id + builder.first + (len(ends) >> 2),
             builder.timestamp_ns,
         )
+        if delay_ns:
+            builder.defer_last(builder.timestamp_ns + delay_ns)
 
     def add_owned(self, buf: bytearray, pos: int, end: int) -> None:
         """Add one message without a copy: `buf` is the topic's, and has room for a head before
@@ -99,19 +102,18 @@ class Publishing:
         self._builders += (alone, Builder(first=alone.end, timestamp_ns=last.timestamp_ns))
 
     def add_run(
-        self, buf: bytearray, pos: int, end: int, line: bytes, *, delay_ns: int = 0
+        self, buf: bytearray, pos: int, end: int, line: bytes
     ) -> tuple[int, int, Completion]:
-        """Add the run of `PUB` or `DPUB` commands in buf[pos:end] that begin with exactly `line`.
+        """Add the run of `PUB` commands in buf[pos:end] that begin with exactly `line`.
 
         Stops before the first that is not whole, is empty or is too large. Returns the position
         after the run, the number of messages, and their outcome.
         """
-        is_shared = line in self._group_commit.shared.by_line
-        if is_shared and not delay_ns and not self._builders:
+        if line in self._group_commit.shared.by_line and not self._builders:
             after, count, _ = self._group_commit.add_run(buf, pos, end, line)
             if count:
                 return after, count, self._group_commit.completion()
-        builder = self.builder(delay_ns)
+        builder = self.builder()
         after, count = pubs(
             buf,
             pos,
@@ -122,6 +124,27 @@ class Publishing:
             self.log.base_id + builder.first + (len(builder.ends) >> 2),
             builder.timestamp_ns,
             self._message_bytes_max,
+        )
+        return after, count, self.completion()
+
+    def add_delayed_run(
+        self, buf: bytearray, pos: int, end: int, head: bytes
+    ) -> tuple[int, int, Completion]:
+        """As `add_run`, of `DPUB` commands that begin with exactly `head`, which ends before the
+        delay. Stops before a delay that is too long, too."""
+        builder = self.builder()
+        after, count = dpubs(
+            buf,
+            pos,
+            end,
+            head,
+            builder.frames,
+            builder.ends,
+            builder.fill_dues(),
+            self.log.base_id + builder.end,
+            builder.timestamp_ns,
+            self._message_bytes_max,
+            self._delay_ms_max,
         )
         return after, count, self.completion()
 
@@ -184,7 +207,7 @@ class Publishing:
         return None if self.backlog is None else self.backlog.refusal(batches)
 
     def accepted(self, batches: list[LogBatch]) -> None:
-        deferred = [batch for batch in batches if batch.due_ns]
+        deferred = [batch for batch in batches if batch.dues]
         if deferred:
             self._topic.note_deferred(deferred)
 

@@ -120,7 +120,7 @@ class Tick:
         return self._wall_ns
 
     def _set_clocks(self) -> None:
-        """Both at one moment: `steady_of` would give times too early by what lies between."""
+        """Both at one moment: `steady_shift_ns` would give times too early by what lies between."""
         self._steady_ns = self._steady_clock()
         self._wall_ns = self._wall_clock()
 
@@ -129,10 +129,11 @@ class Tick:
         steady_ns = self._steady_clock()
         return Clocks(steady_ns, self._wall_clock() - steady_ns)
 
-    def steady_of(self, date_ns: int, *, delay_ns: int) -> int:
-        """A date on the steady clock, at most `delay_ns` from now: a date further away means that
-        the wall clock was set back."""
-        return self.steady_ns + min(date_ns - self.wall_ns, delay_ns)
+    def steady_shift_ns(self, published_ns: int) -> int:
+        """What to add to the due date of a message to get its time on the steady clock. It is then
+        at most the message's delay from now: if it was published after the present date, the wall
+        clock was set back."""
+        return self.steady_ns - max(self.wall_ns, published_ns)
 
     # -- announcing ---------------------------------------------------------------------------
 

@@ -177,9 +177,7 @@ class Topic:
         del self._deferred[: len(shown)]
         for batch in shown:
             for channel in self.channels.values():
-                channel.note_deferred(
-                    batch.first, batch.end, due_ns=batch.due_ns, delay_ns=batch.delay_ns
-                )
+                channel.note_deferred(batch.first, batch.dues, published_ns=batch.timestamp_ns)
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Call `wake` whenever there is more to read, or the topic ends."""

@@ -215,10 +215,7 @@ class Topics(Mapping[str, Topic]):
             if deferred.end <= topic.pumped:
                 for channel in topic.channels.values():
                     channel.note_deferred(
-                        deferred.first,
-                        deferred.end,
-                        due_ns=deferred.due_ns,
-                        delay_ns=deferred.delay_ns,
+                        deferred.first, deferred.dues, published_ns=deferred.published_ns
                     )
         if manifest.pumped > log.end:
             # A loss of power took unsynced messages. The next ones get their offsets: they must not

@@ -1,5 +1,8 @@
 """A channel's delivery state: examples, each of which was once wrong or easily could be."""
 
+from array import array
+
+from pumpline.core.messages.deferred import flat_of
 from pumpline.core.messages.delivery import Delivery, restore
 from pumpline.core.messages.leases import NEVER_NS, Leases
 from tests.kit.delivery import redeliver
@@ -9,6 +12,11 @@ def deliver(state: Delivery, end: int) -> None:
     """Everything up to `end` goes out for the first time."""
     assert state.fresh_until(end) == end
     state.next = end
+
+
+def delayed(start: int, end: int, due_ns: int) -> "array[int]":
+    """[start, end) was published with a delay."""
+    return flat_of(due_ns, range(start, end), [0] * (end - start))
 
 
 # -- what is not for the channel ------------------------------------------------------------------
@@ -54,7 +62,7 @@ def test_dropping_overflow_every_tick_leaves_one_span() -> None:
 def test_a_skip_leaves_what_waits_for_its_time() -> None:
     """Overflow is dropped around a delayed message, which stays in one place only."""
     state = Delivery(0)
-    state.defer_ahead(6, 8, 50)
+    state.defer_ahead(delayed(6, 8, 50))
     assert state.skip(4, 10) == 4
     assert (state.deferred_count, state.waiting(10)) == (2, 4)
     state.wake(50)
@@ -88,8 +96,8 @@ def test_what_was_skipped_is_not_counted_twice_after_a_restart() -> None:
 
 def test_a_delay_ahead_is_known_before_its_turn_comes() -> None:
     state = Delivery(0)
-    state.defer_ahead(3, 5, 70)
-    state.defer_ahead(5, 6, 60)
+    state.defer_ahead(delayed(3, 5, 70))
+    state.defer_ahead(delayed(5, 6, 60))
     assert state.next_due_ns() == 60
     assert list(state.skips) == [(3, 6)]
     assert (state.high, state.waiting(8)) == (6, 5)
@@ -100,13 +108,13 @@ def test_a_delay_ahead_is_known_before_its_turn_comes() -> None:
 
 def test_a_delay_at_the_next_offset_is_not_ahead() -> None:
     state = Delivery(4)
-    state.defer_ahead(4, 6, 70)
+    state.defer_ahead(delayed(4, 6, 70))
     assert (state.next, list(state.skips), state.deferred_count) == (6, [], 2)
 
 
 def test_a_delay_ahead_survives_a_restart_in_its_place() -> None:
     state = Delivery(0)
-    state.defer_ahead(3, 5, 70)
+    state.defer_ahead(delayed(3, 5, 70))
     found = restore([state.snapshot()])
     assert (found.next, found.deferred_count, found.next_due_ns()) == (0, 2, 70)
     assert found.waiting(6) == 4
@@ -115,7 +123,7 @@ def test_a_delay_ahead_survives_a_restart_in_its_place() -> None:
 
 def test_delayed_messages_have_their_first_attempt_when_due() -> None:
     state = Delivery(0)
-    state.defer_fresh(1, 70)
+    state.defer_fresh(delayed(0, 1, 70))
     state.wake(70)
     assert redeliver(state) == (0, 1)
     state.requeue([0])
@@ -152,7 +160,7 @@ def test_emptying_is_final() -> None:
     deliver(state, 4)
     state.requeue([2])
     state.defer(3, 4, 99)
-    state.defer_ahead(6, 7, 99)
+    state.defer_ahead(delayed(6, 7, 99))
     snapshot = state.snapshot()
     state.seek(8)
     found = restore([snapshot, state.take_delta()])

@@ -89,25 +89,96 @@ def test_a_clock_set_back_makes_no_delay_longer_for_a_channel_far_behind(tmp_pat
     assert bodies(sink.take()) == [b"late"]
 
 
-def test_messages_with_one_delay_are_one_batch_of_their_tick_and_wake_together(
-    broker: FakeBroker,
-) -> None:
+def test_messages_of_a_tick_are_one_batch_whatever_their_delays(broker: FakeBroker) -> None:
     topic = broker.topic()
     channel = topic.ensure_channel("c")
     _, sink = broker.consume(channel, rdy=9)
-    line = b"DPUB t 5000\n"
-    commands = bytearray((line + b"\0\0\0\1x") * 4)
-    topic.publishing.add(b"x", 0, 1, delay_ns=5 * NS_PER_S)
+    publishing = topic.publishing
+    delays_ms = [5000, 0, 2000, 5000]
+    commands = bytearray(b"".join(b"DPUB t %d\n\0\0\0\1x" % ms for ms in delays_ms))
+    publishing.add(b"x", 0, 1, delay_ns=5 * NS_PER_S)
     broker.clock.passed_ns += 3  # the tick's clock stands still
-    after = topic.publishing.add_run(commands, 0, len(commands), line, delay_ns=5 * NS_PER_S)
+    after = publishing.add_delayed_run(commands, 0, len(commands), b"DPUB t ")
     assert after[:2] == (len(commands), 4)
+    plain = bytearray(b"PUB t\n\0\0\0\1y" * 2)
+    assert publishing.add_run(plain, 0, len(plain), b"PUB t\n")[1] == 2
+    publishing.add(b"z", 0, 1, delay_ns=2 * NS_PER_S)
+    many = bytearray(b"\0\0\0\1m")
+    publishing.add_many(many, 0, len(many), 1)
     broker.run()
     batch = topic.log.reader(broker.run).batch(0)
     assert batch is not None
-    assert (batch.count, batch.delay_ns) == (5, 5 * NS_PER_S)
+    at_ns = batch.timestamp_ns
+    dues_ns = [batch.due_ns(offset) for offset in range(batch.end)]
+    delays_s = [5, 5, 0, 2, 5, 0, 0, 2, 0]
+    assert dues_ns == [at_ns + each * NS_PER_S if each else 0 for each in delays_s]
     assert channel.delivery.deferred_count == 5
+    assert sink.take() == [(2, 1, b"x"), (5, 1, b"y"), (6, 1, b"y"), (8, 1, b"m")]
+    broker.advance(2)
+    assert sink.take() == [(3, 1, b"x"), (7, 1, b"z")]
+    broker.advance(3)
+    assert sink.take() == [(offset, 1, b"x") for offset in (0, 1, 4)]
+
+
+def test_a_delay_of_nothing_is_no_delay(broker: FakeBroker) -> None:
+    topic = broker.topic()
+    _, sink = broker.consume(topic.ensure_channel("c"), rdy=9)
+    commands = bytearray(b"DPUB t 0\n\0\0\0\1x" * 3)
+    topic.publishing.add_delayed_run(commands, 0, len(commands), b"DPUB t ")
+    broker.run()
+    batch = topic.log.reader(broker.run).batch(0)
+    assert batch is not None and not batch.dues
+    assert len(sink.take()) == 3
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_the_delays_of_a_tick_survive_a_restart_each_of_its_own(
+    tmp_path: Path, checkpoint: bool, is_clean: bool
+) -> None:
+    broker = FakeBroker(tmp_path)
+    topic = broker.topic()
+    topic.ensure_channel("c")
+    broker.checkpoint()
+    for number, delay_s in enumerate((30, 0, 10, 20, 0, 10)):
+        topic.publishing.add(b"%d" % number, 0, 1, delay_ns=delay_s * NS_PER_S)
+    broker.run()
+    if checkpoint:
+        broker.checkpoint()
+    if is_clean:
+        broker.advance(1)
+        broker.settle()
+    again = FakeBroker(tmp_path)
+    _, sink = again.consume(again.load()["t"].channels["c"], rdy=9)
+    again.settle()
+    assert sink.take() == [(1, 1, b"1"), (4, 1, b"4")]
+    for number, offsets in enumerate(((2, 5), (3,), (0,))):
+        again.advance(9.8 if not number else 9.7)
+        assert sink.take() == []
+        again.advance(0.3)
+        again.settle()
+        assert sink.take() == [(offset, 1, b"%d" % offset) for offset in offsets]
+
+
+def test_a_channel_far_behind_meets_the_delays_of_a_batch_in_its_turn(tmp_path: Path) -> None:
+    broker = FakeBroker(tmp_path, Options(mem_queue_size=2))
+    topic = broker.topic()
+    channel = topic.ensure_channel("c")
+    broker.publish(topic, *(b"%d" % i for i in range(5)))
+    for delay_s in (5, 0, 0, 5, 9):
+        topic.publishing.add(b"x", 0, 1, delay_ns=delay_s * NS_PER_S)
+    broker.run()
+    assert channel.delivery.deferred_count == 0
+    _, sink = broker.consume(channel, rdy=9)
+    broker.settle()
+    assert [offset for offset, _, _ in sink.take()] == [0, 1, 2, 3, 4, 6, 7]
+    assert channel.delivery.deferred_count == 3
     broker.advance(5)
-    assert sink.take() == [(offset, 1, b"x") for offset in range(5)]
+    broker.settle()
+    assert [offset for offset, _, _ in sink.take()] == [5, 8]
+    broker.advance(4)
+    broker.settle()
+    assert [offset for offset, _, _ in sink.take()] == []  # RDY is used up
 
 
 @pytest.mark.parametrize("is_cold", [False, True])

@@ -95,13 +95,18 @@ def test_attempts_and_delays_are_forgotten(broker: FakeBroker, channel: Channel)
 def test_a_message_published_with_a_delay_waits_for_it_again(broker: FakeBroker) -> None:
     topic = broker.topic()
     channel = topic.ensure_channel("c")
-    broker.publish(topic, b"late", delay_ns=60 * NS_PER_S)
-    _, sink = broker.consume(channel, rdy=5)
+    for delay_s in (60, 0, 30):
+        topic.publishing.add(b"%d" % delay_s, 0, len(b"%d" % delay_s), delay_ns=delay_s * NS_PER_S)
+    broker.run()
+    _, sink = broker.consume(channel, rdy=9, msg_timeout_ns=600 * NS_PER_S)
+    assert sink.take() == [(1, 1, b"0")]
+    broker.advance(31)
+    assert sink.take() == [(2, 1, b"30")]
     channel.seek(0)
     broker.run()
-    assert sink.take() == []
-    broker.advance(60)
-    assert sink.take() == [(0, 1, b"late")]
+    assert sink.take() == [(1, 1, b"0"), (2, 1, b"30")]
+    broker.advance(29)
+    assert sink.take() == [(0, 1, b"60")]
 
 
 @pytest.mark.parametrize("offset", [0, 3, 10])

@@ -173,4 +173,5 @@ def test_a_date_is_not_early_though_work_lies_between_two_looks_at_the_clocks() 
     tick.publish()
     assert tick.steady_ns == 5_000
     passed_ns = 300
-    assert tick.steady_of(91_000, delay_ns=10_000) == 6_000
+    assert 91_000 + tick.steady_shift_ns(81_000) == 6_000
+    assert 101_000 + tick.steady_shift_ns(91_000) == 15_000  # a date before the publish

@@ -55,7 +55,7 @@ def test_a_large_message_is_a_batch_of_its_own_in_its_place(broker: FakeBroker) 
     assert sink.take() == [(7, 1, b"8")]
 
 
-def test_all_of_a_tick_is_one_batch_and_delays_are_batches_of_their_own(broker: FakeBroker) -> None:
+def test_all_of_a_tick_is_one_batch(broker: FakeBroker) -> None:
     topic = broker.topic()
     topic.ensure_channel("c")
     topic.publishing.add(b"a", 0, 1)
@@ -63,7 +63,7 @@ def test_all_of_a_tick_is_one_batch_and_delays_are_batches_of_their_own(broker: 
     topic.publishing.add(b"c", 0, 1, delay_ns=NS_PER_S)
     topic.publishing.add(b"d", 0, 1)
     broker.run()
-    assert [(batch.first, batch.count) for batch in log_of(topic).tail] == [(0, 2), (2, 1), (3, 1)]
+    assert [(batch.first, batch.count) for batch in log_of(topic).tail] == [(0, 4)]
 
 
 def test_the_messages_of_one_body_are_put_all_or_none(broker: FakeBroker) -> None:

@@ -1,6 +1,7 @@
 """Raw batches become the right rows, and damaged ones one clear error."""
 
 import struct
+import zlib
 
 import pyarrow as pa
 import pytest
@@ -40,6 +41,24 @@ def test_every_column_is_what_was_published() -> None:
         ("orders", "10.0.0.5:4150", 1)
     }
     assert {int(row["timestamp"].timestamp() * 1e9) for row in rows} == {TIMESTAMP_NS}
+
+
+def test_messages_with_due_times_are_rows_as_others() -> None:
+    plain = bytes_of(batch_of(0, [b"a", b"b"]))
+    deferred = bytes_of(batch_of(2, [b"c", b"", b"d"], dues_ns=[0, 7, TIMESTAMP_NS]))
+    both = bytes_of(batch_of(5, [b"e"], due_ns=9, tokens=[bytes(16)]))
+    rows = decoded(plain + deferred + both, 1, 6).to_pylist()
+    assert [row["body"] for row in rows] == [b"b", b"c", b"", b"d", b"e"]
+    assert [row["offset"] for row in rows] == [1, 2, 3, 4, 5]
+    assert rows[4]["id"] == f"{BASE_ID + 5:016x}"
+
+
+def test_a_flag_of_due_times_that_are_not_there_is_damage() -> None:
+    data = bytearray(raw([b"a" * 40]))
+    struct.pack_into(">I", data, 28, 2)
+    struct.pack_into(">I", data, 4, zlib.crc32(data[8:]))
+    with pytest.raises(Damaged, match="lengths do not fit in the batch at offset 0"):
+        locate(memoryview(data))
 
 
 def test_attempts_and_publish_times_are_those_of_each_message() -> None:
@@ -124,6 +143,7 @@ def test_no_batches_are_no_rows() -> None:
 
 def test_every_flipped_bit_is_noticed() -> None:
     good = raw([b"one", b"two"], [b"three"])
+    good += bytes_of(batch_of(3, [b"four", b"five"], dues_ns=[0, 7]))
     for at in range(len(good)):
         bad = bytearray(good)
         bad[at] ^= 0x10
@@ -163,6 +183,6 @@ def test_batches_that_go_back_are_damage() -> None:
 
 def test_a_count_that_does_not_fit_is_an_impossible_header() -> None:
     data = bytearray(raw([b"a"]))
-    struct.pack_into(">I", data, 32, 0xFFFFFFFF)
+    struct.pack_into(">I", data, 24, 0xFFFFFFFF)
     with pytest.raises(Damaged, match="impossible batch header"):
         locate(memoryview(data))

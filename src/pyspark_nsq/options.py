@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
+from pumpline.core.text.access_tokens import TOKEN_CHARS, is_access_token
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pyspark_nsq.errors import BadOption
 
@@ -62,8 +63,6 @@ CHUNK_ROWS = 20_000
 REQUEST_TIMEOUT_MS = 30_000
 RETRY_FOR_MS = 60_000
 INTEGER_MAX = (1 << 63) - 1
-TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # the characters allowed in the header (RFC 6750)
-TOKEN_CHARS = "A-Z a-z 0-9 -._~+/="
 
 _MS_PER_S = 1000
 _NS_PER_MS = 1_000_000
@@ -394,7 +393,7 @@ def _connecting(given: _Given) -> Connecting:
     token, token_file = given.text("accessToken"), given.text("accessTokenFile")
     if token and token_file:
         raise BadOption("say 'accessToken' or 'accessTokenFile', not both")
-    if token and not TOKEN.fullmatch(token):
+    if token and not is_access_token(token):
         raise BadOption(f"'accessToken' has characters other than {TOKEN_CHARS}")
     return Connecting(
         request_timeout_s=timeout_ms / _MS_PER_S,

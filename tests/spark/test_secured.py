@@ -129,9 +129,11 @@ def test_a_token_is_read_from_a_file_for_every_request(
     file.write_text(f"{TOKEN}\n")
     assert connection.ask("/log/offsets", {})
     connection.close()
-    for text in ("", "two words", "x" * 5000, "\xff"):
+    file.write_text(f"# the token of the pipelines\n\n{TOKEN} read\n")
+    assert asked(https(secured), **said)
+    for text in ("", "two words", "x" * 70_000, "\xff"):
         file.write_text(text)
-        with pytest.raises(BadOption, match="has to hold one token") as told:
+        with pytest.raises(BadOption, match=r"token on .* cannot be used: ") as told:
             asked(https(secured), **said)
         assert "words" not in str(told.value)
     with pytest.raises(BadOption, match="'accessToken' or 'accessTokenFile', not both"):

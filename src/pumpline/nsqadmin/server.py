@@ -7,6 +7,7 @@ import logging
 import ssl
 
 from pumpline.core.protocol.verification import verifying_context
+from pumpline.core.text.access_tokens import FILE_BYTES_MAX, parse_access_tokens
 from pumpline.nsqadmin.access import AdminUsers, ConfigGuard
 from pumpline.nsqadmin.api.actions import ActionEndpoints
 from pumpline.nsqadmin.api.config import AdminConfigEndpoints
@@ -50,7 +51,6 @@ from pumpline.web.sockets import ListeningSockets, StartupError
 
 GRAPHITE_BYTES_MAX = 16 << 20
 OTHERS_REQUESTS_MAX = 16  # to Graphite, and to the endpoint of notifications
-TOKEN_FILE_BYTES_MAX = 64 << 10
 
 _LOG = logging.getLogger(__name__)
 
@@ -175,14 +175,10 @@ def access_token(path: str) -> str:
     if not path:
         return ""
     try:
-        with open(path, encoding="ascii") as file:
-            lines = [line.split() for line in file.read(TOKEN_FILE_BYTES_MAX).splitlines()]
+        with open(path, "rb") as file:
+            return parse_access_tokens(file.read(FILE_BYTES_MAX + 1))[0].token
     except (OSError, ValueError) as error:
         raise _failed(f"failed to read --nsqd-token-file ({path}) - {error}") from None
-    tokens = [words[0] for words in lines if words and not words[0].startswith("#")]
-    if not tokens:
-        raise _failed(f"failed to read --nsqd-token-file ({path}) - there is no token in it")
-    return tokens[0]
 
 
 def _failed(cause: str) -> StartupError:

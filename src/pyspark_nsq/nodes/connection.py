@@ -22,12 +22,12 @@ from urllib.parse import quote
 
 from pumpline.client.http_connection import HttpClientConnection, HttpRequestError
 from pumpline.core.protocol.verification import verifying_context
+from pumpline.core.text.access_tokens import FILE_BYTES_MAX, parse_access_tokens
 from pyspark_nsq.errors import BadOption, NodeRefused, NsqError, Unreachable, Untrusted
-from pyspark_nsq.options import TOKEN, TOKEN_CHARS, Connecting
+from pyspark_nsq.options import Connecting
 
 JSON_BYTES_MAX = 64 << 20
 ERROR_BYTES_MAX = 4096
-TOKEN_FILE_BYTES_MAX = 4096
 TLS_REQUIRED = "TLS_REQUIRED"
 HINTS = {
     "UNAUTHORIZED": "it wants an 'accessToken' that it knows",
@@ -219,13 +219,11 @@ def _token_in(path: str) -> str:
     where = f"'accessTokenFile': {path} on {gethostname()}"
     try:
         with open(path, "rb") as file:
-            data = file.read(TOKEN_FILE_BYTES_MAX + 1)
+            return parse_access_tokens(file.read(FILE_BYTES_MAX + 1))[0].token
     except OSError as error:
         raise BadOption(f"{where} cannot be read: {_reason(error)}") from None
-    token = data.decode("ascii", "replace").strip()
-    if len(data) > TOKEN_FILE_BYTES_MAX or not TOKEN.fullmatch(token):
-        raise BadOption(f"{where} has to hold one token, of {TOKEN_CHARS}, and nothing else")
-    return token
+    except ValueError as error:
+        raise BadOption(f"{where} cannot be used: {error}") from None
 
 
 def _tls(connecting: Connecting) -> ssl.SSLContext:

@@ -10,30 +10,26 @@ every endpoint that is not open to all requires one of the two:
 | an access token whose line ends in `read`  | yes  | yes             | 403                      |
 | an access token, or a verified certificate | yes  | yes             | yes                      |
 
-The file has one access token a line, `<token>` or `<token> read`; empty lines and `#` comments are
-skipped. To replace a token without a gap: add the new one, SIGHUP, move the clients, remove the old
-one, SIGHUP. Tokens are kept and compared as digests. Every request is compared with all of them, so
-that the time taken tells nothing. What an endpoint requires is in the table of routes; nothing else
-about endpoints is known here.
+The file is described in `core.text.access_tokens`. To replace a token without a gap: add the new
+one, SIGHUP, move the clients, remove the old one, SIGHUP. Tokens are kept and compared as digests.
+Every request is compared with all of them, so that the time taken tells nothing. What an endpoint
+requires is in the table of routes; nothing else about endpoints is known here.
 """
 
 import hmac
 import logging
 import os
-import re
 from hashlib import sha256
 from typing import NamedTuple
 
+from pumpline.core.text.access_tokens import FILE_BYTES_MAX, TokenLine, parse_access_tokens
 from pumpline.web.endpoint import Access, AccessGrant
 from pumpline.web.replies import HttpError
 from pumpline.web.request import Request
 
 ACCESS_TOKEN_CHARS_MIN = 16
 ACCESS_TOKENS_MAX = 100  # every request is compared with all of them
-FILE_BYTES_MAX = 64 * 1024
 
-_READ_ONLY = "read"
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # what may stand in the header (RFC 6750)
 _OTHERS_CAN_READ = 0o004
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="nsqd"'}
 
@@ -115,34 +111,23 @@ def read_access_tokens(path: str) -> tuple[AccessToken, ...]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise AccessTokenError(f"open {path}: {reason}") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise AccessTokenError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
     if mode & _OTHERS_CAN_READ:
         _LOG.warning("HTTP: %s can be read by every user of this machine", path)
-    tokens: list[AccessToken] = []
-    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
-        words = line.split()
-        if words and not words[0].startswith("#"):
-            tokens.append(_access_token(words, f"line {number} of {path}"))
-    if not tokens:
-        raise AccessTokenError(f"no token in {path}")
-    if len(tokens) > ACCESS_TOKENS_MAX:
-        raise AccessTokenError(f"more than {ACCESS_TOKENS_MAX} tokens in {path}")
-    return tuple(tokens)
+    try:
+        lines = parse_access_tokens(data)
+        _check(lines)
+    except ValueError as error:
+        raise AccessTokenError(f"{path}: {error}") from None
+    return tuple(AccessToken(_digest(line.token), line.read_only) for line in lines)
 
 
-def _access_token(words: list[str], where: str) -> AccessToken:
-    if len(words) > 2 or words[1:] not in ([], [_READ_ONLY]):
-        raise AccessTokenError(f"{where} is not `<token>` or `<token> {_READ_ONLY}`")
-    if not _TOKEN.fullmatch(words[0]):
-        raise AccessTokenError(
-            f"the token of {where} has characters other than A-Z a-z 0-9 -._~+/="
-        )
-    if len(words[0]) < ACCESS_TOKEN_CHARS_MIN:
-        raise AccessTokenError(
-            f"the token of {where} has fewer than {ACCESS_TOKEN_CHARS_MIN} characters"
-        )
-    return AccessToken(_digest(words[0]), read_only=len(words) == 2)
+def _check(lines: list[TokenLine]) -> None:
+    if len(lines) > ACCESS_TOKENS_MAX:
+        raise ValueError(f"there are more than {ACCESS_TOKENS_MAX} tokens in it")
+    short = [line.number for line in lines if len(line.token) < ACCESS_TOKEN_CHARS_MIN]
+    if short:
+        fault = f"has fewer than {ACCESS_TOKEN_CHARS_MIN} characters"
+        raise ValueError(f"the token of line {short[0]} {fault}")
 
 
 def _bearer(values: list[str]) -> str:

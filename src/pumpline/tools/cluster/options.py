@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pumpline.core.protocol.verification import verifying_context
+from pumpline.core.text.access_tokens import FILE_BYTES_MAX, parse_access_tokens
 from pumpline.core.text.durations import NS_PER_S
 from pumpline.core.text.flags import BOOL, DURATION, STRING, STRINGS, OptionsError, option
 
@@ -79,14 +80,10 @@ class ClusterOptions:
         if not self.token_file:
             return ""
         try:
-            with open(self.token_file, encoding="ascii") as file:
-                lines = [line.split() for line in file.read(64 * 1024).splitlines()]
+            with open(self.token_file, "rb") as file:
+                return parse_access_tokens(file.read(FILE_BYTES_MAX + 1))[0].token
         except (OSError, ValueError) as error:
             raise OptionsError(f"--token-file {self.token_file}: {_reason(error)}") from None
-        tokens = [words[0] for words in lines if words and not words[0].startswith("#")]
-        if not tokens:
-            raise OptionsError(f"--token-file {self.token_file}: there is no token in it")
-        return tokens[0]
 
 
 def _words(text: str) -> list[str]:

@@ -2,15 +2,17 @@
 
 aiohttp, which the daemons ask with, costs 0.15 ms of CPU a request, most of what this tool does
 for a message. This sends a request in one write, reads the answer with httptools, and throws its
-body away: only the status and two headers matter. A redirect is followed as Go does: to a GET,
-unless its status says that method and body stay.
+body away: only the status and two headers matter.
+
+A redirect is followed as Go does: to a GET, unless its status says that method and body stay. From
+the first redirect to another host on, no credentials are sent: neither to that host nor further on.
 """
 
 import asyncio
 import ssl
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -26,6 +28,7 @@ JOINED_BYTES_MAX = 1 << 16  # a larger body is not copied behind its head
 KEPT_METHOD = (307, 308)
 REDIRECTS = (301, 302, 303, *KEPT_METHOD)
 SWITCHING_PROTOCOLS = 101
+CREDENTIALS = {"authorization", "cookie", "cookie2", "proxy-authorization", "www-authenticate"}
 
 Place = tuple[str, int, bool]  # host, port, whether with TLS
 
@@ -174,17 +177,23 @@ class KeptConnections:
         self._failed: dict[Place, tuple[float, str]] = {}  # when, and why there was no connection
         self._tls: ssl.SSLContext | None = None
 
-    def target(self, method: str, url: URL) -> RequestTarget:
-        """ValueError if the URL cannot be asked."""
+    def target(
+        self, method: str, url: URL, *, without: Collection[str] = frozenset()
+    ) -> RequestTarget:
+        """`without`: headers that are not sent, in lower case. ValueError if the URL cannot be
+        asked."""
         if url.scheme not in ("http", "https") or not url.raw_host or url.port is None:
             raise ValueError(f"{url} is not a URL of HTTP")
         headers = {"Host": url.host_port_subcomponent or ""}
         if url.raw_user is not None:
             said = f"{url.user}:{url.password or ''}".encode()
             headers["Authorization"] = f"Basic {b64encode(said).decode()}"
-        given = {name.lower() for name in self._headers}
-        headers = {name: value for name, value in headers.items() if name.lower() not in given}
-        lines = [f"{name}: {value}" for name, value in (headers | dict(self._headers)).items()]
+        given = {
+            name: value for name, value in self._headers.items() if name.lower() not in without
+        }
+        named = {name.lower() for name in given}
+        headers = {name: value for name, value in headers.items() if name.lower() not in named}
+        lines = [f"{name}: {value}" for name, value in (headers | given).items()]
         if any(character in line for line in lines for character in "\r\n\0"):
             raise ValueError("a header has a line break")
         head = "\r\n".join([f"{method} {url.raw_path_qs} HTTP/1.1", *lines, ""])
@@ -193,6 +202,7 @@ class KeptConnections:
 
     async def ask(self, target: RequestTarget, body: bytes | None) -> RequestAnswer:
         """TimeoutError, OSError or ValueError if there is no answer."""
+        asked, without = target.url, set[str]()
         async with self._turn, asyncio.timeout(self._timeout_s):
             answer = await self._exchange(target, body)
             for _ in range(REDIRECTS_MAX):
@@ -201,7 +211,10 @@ class KeptConnections:
                 if answer.status not in KEPT_METHOD:
                     body = None
                 url = target.url.join(URL(answer.location))
-                target = self.target("GET" if body is None else "POST", url)
+                if not _is_same_host_or_below(url, asked):
+                    without = CREDENTIALS
+                method = "GET" if body is None else "POST"
+                target = self.target(method, url, without=without)
                 answer = await self._exchange(target, body)
             raise NoHttpAnswer(f"redirected more than {REDIRECTS_MAX} times")
 
@@ -271,3 +284,9 @@ class KeptConnections:
         for idle in self._idle.values():
             for connection in idle:
                 connection.close()
+
+
+def _is_same_host_or_below(url: URL, other: URL) -> bool:
+    """Whether the host of a URL is that of the other, on any port, or a subdomain of it."""
+    host, parent = url.raw_host or "", other.raw_host or ""
+    return host == parent or (host.endswith(f".{parent}") and ":" not in host)

@@ -37,8 +37,8 @@ def test_one_token_a_line(tmp_path: Path, text: str, read_only: list[bool]) -> N
         (b"", "no token in"),
         (b"# none\n\n", "no token in"),
         (b"short", "fewer than 16 characters"),
-        (b"x\n" + TOKEN.encode() + b" write", "line 1 of"),
-        (TOKEN.encode() + b" write", "line 1 of .* is not `<token>` or `<token> read`"),
+        (b"x\n" + TOKEN.encode() + b" write", "line 2 is not"),
+        (TOKEN.encode() + b" write", "line 1 is not `<token>` or `<token> read`"),
         (TOKEN.encode() + b" read read", "is not"),
         (b'"' + TOKEN.encode() + b'"', "has characters other than"),
         (b"\xff" * 16, "has characters other than"),
@@ -87,7 +87,8 @@ def test_tokens_stay_when_they_cannot_be_read_anew(
     path.write_text("short")
     gate.reload()
     assert gate._access_tokens == before
-    assert caplog.messages[-1].startswith("HTTP: tokens not changed - the token of line 1 of")
+    said = f"HTTP: tokens not changed - {path}: the token of line 1 has"
+    assert caplog.messages[-1].startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,10 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(*answers: bytes) -> AsyncIterator[Server]:
+async def serving(*answers: bytes, host: str = "127.0.0.1") -> AsyncIterator[Server]:
     served = Server(answers)
-    server = await asyncio.start_server(served.serve, "127.0.0.1", 0)
-    served.url = URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x?y=1")
+    server = await asyncio.start_server(served.serve, host, 0)
+    served.url = URL(f"http://{host}:{server.sockets[0].getsockname()[1]}/x?y=1")
     async with server:
         yield served
 
@@ -171,6 +171,32 @@ async def test_a_redirect_is_followed(status: int, method: bytes) -> None:
         asking.close()
         assert server.asked[1].startswith(method + b" /z?q=1 HTTP/1.1\r\n")
         assert server.asked[1].endswith(b"\r\n\r\nbody" if method == b"POST" else b"\r\n\r\n")
+
+
+def moved(url: URL) -> bytes:
+    return b"HTTP/1.1 307 X\r\nLocation: %b\r\nContent-Length: 0\r\n\r\n" % str(url).encode()
+
+
+async def test_credentials_do_not_follow_a_redirect_to_another_host() -> None:
+    """Nor do they come back when that host redirects to where the request began."""
+    secrets = {"Authorization": "Bearer s3cret", "COOKIE": "id=s3cret", "X-Kept": "yes"}
+    async with (
+        serving(OK) as last,
+        serving(moved(last.url), host="127.0.0.2") as other,
+        serving(moved(other.url)) as first,
+    ):
+        with closing(client(**secrets)) as asking:
+            await post(asking, first.url)
+    assert first.asked[0].count(b"s3cret") == 2
+    assert b"X-Kept: yes" in other.asked[0] and b"X-Kept: yes" in last.asked[0]
+    assert b"s3cret" not in other.asked[0] + last.asked[0]
+
+
+async def test_credentials_follow_a_redirect_to_another_port() -> None:
+    async with serving(OK) as second, serving(moved(second.url)) as first:
+        with closing(client(Authorization="Bearer s3cret")) as asking:
+            await post(asking, first.url)
+    assert b"s3cret" in second.asked[0]
 
 
 async def test_redirects_without_end_are_told() -> None:

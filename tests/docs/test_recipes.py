@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from pumpline.sync import Producer
 from pumpline.testing import LocalNsqd
 from tests.kit.programs import end, namespace_of, programs, run, running, with_ports
 
@@ -27,9 +28,10 @@ def test_a_job_is_published_once_by_all_schedulers(nsqd: LocalNsqd) -> None:
     night = datetime(2026, 3, 1, 2, 59, tzinfo=UTC)
     morning = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
     for scheduler in (one, another, one):
-        scheduler.publish(scheduler.last_due(night))
-        scheduler.publish(scheduler.last_due(morning))
+        with Producer(nsqd.tcp_address) as producer:
+            scheduler.publish(producer, scheduler.last_due(night))
+            scheduler.publish(producer, scheduler.last_due(morning))
     assert nsqd.messages("reports") == [
-        b'{"report": "sales", "day": "2026-02-28"}',
-        b'{"report": "sales", "day": "2026-03-01"}',
+        b'{"report":"sales","day":"2026-02-28"}',
+        b'{"report":"sales","day":"2026-03-01"}',
     ]

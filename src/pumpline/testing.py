@@ -1,9 +1,11 @@
 """Real daemons for your own tests, in this process: an nsqd starts in milliseconds.
 
-    def test_orders(nsqd):                       # a fixture, by the pytest plugin
+    def test_orders(nsqd):  # a fixture, by the pytest plugin
         with Producer(nsqd.tcp_address) as producer:
             producer.publish("orders", b"...")
         nsqd.wait_until_done("orders", "billing")
+
+Without pytest:
 
     with LocalNsqd("--max-msg-size=1000") as nsqd, LocalNsqlookupd() as lookupd:
         ...

@@ -23,6 +23,7 @@ from tests.kit.crash.killable_nsqd import (
     refusal,
 )
 from tests.kit.daemons import ErrorFrame, RawClient, wait_until
+from tests.kit.tools.verbs import in_shell
 
 TMPFS_BYTES = 8 << 20
 SEGMENT_BYTES = 512 << 10
@@ -467,3 +468,14 @@ def test_an_ephemeral_channel_drains_a_topic_without_channels(
         with pytest.raises(ErrorFrame, match=f"E_SUB_FAILED SUB failed {ENOSPC_REASON}"):
             client.read_response()
     assert [message.body for message in drain(nsqd, "t", "new#ephemeral", len(sent))] == sent
+
+
+def test_pumpline_pub_says_that_the_disk_is_full(full_nsqd: KillableNsqd) -> None:
+    create_channel(full_nsqd, "t", "c")
+    with full_nsqd.connect() as client:
+        fill(client, "t")
+    done = in_shell(f"pumpline pub t hello --nsqd={full_nsqd.http_address}")
+    *_, why, what = done.err.splitlines()
+    assert done.code == 1
+    assert ENOSPC_REASON in why
+    assert what == "pumpline pub: no nsqd is healthy: nothing was published"

@@ -201,6 +201,8 @@ def _text_of(error: Exception) -> str:
     if isinstance(error, IncompleteRead):
         return "the answer ends early"
     if isinstance(error, BadStatusLine) and not isinstance(error, RemoteDisconnected):
+        if "E_BAD_PROTOCOL" in error.line:
+            return "this is a TCP port of NSQ; the HTTP port is needed"
         return "the answer is not HTTP"
     if isinstance(error, LineTooLong):
         return "a line of the answer is too long"

@@ -49,7 +49,9 @@ class ClusterClient:
         self._given = [self.new_node(each) for each in dict.fromkeys(options.nsqd)]
         self._nodes = {node.address: node for node in self._given}
         # Without the access token: it is for nsqds.
-        self.lookupds = [self._new(each) for each in dict.fromkeys(options.lookupd)]
+        self.lookupds = [
+            self._new(each, is_nsqlookupd=True) for each in dict.fromkeys(options.lookupd)
+        ]
 
     def __enter__(self) -> "ClusterClient":
         return self
@@ -92,10 +94,16 @@ class ClusterClient:
 
     def new_node(self, address: str) -> ClusterNode:
         """With a connection of its own, for a thread of its own."""
-        return self._new(address, self._token)
+        return self._new(address, token=self._token)
 
-    def _new(self, address: str, token: str = "") -> ClusterNode:
-        return ClusterNode(address, timeout_s=self._timeout_s, tls=self._tls, token=token)
+    def _new(self, address: str, *, token: str = "", is_nsqlookupd: bool = False) -> ClusterNode:
+        return ClusterNode(
+            address,
+            timeout_s=self._timeout_s,
+            tls=self._tls,
+            token=token,
+            is_nsqlookupd=is_nsqlookupd,
+        )
 
 
 def _side_by_side(

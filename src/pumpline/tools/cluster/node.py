@@ -51,9 +51,16 @@ class NodeFailure(Exception):
 
 class ClusterNode:
     def __init__(
-        self, address: str, *, timeout_s: float, tls: Callable[[], ssl.SSLContext], token: str = ""
+        self,
+        address: str,
+        *,
+        timeout_s: float,
+        tls: Callable[[], ssl.SSLContext],
+        token: str = "",
+        is_nsqlookupd: bool = False,
     ) -> None:
-        """`address` is one that `is_address` takes."""
+        """`address` is one that `is_address` takes. `is_nsqlookupd`: else it should be an nsqd."""
+        self._is_nsqlookupd = is_nsqlookupd
         self.address = address.removeprefix("http://").rstrip("/")
         self.answer_date = ""  # the header `Date` of the last answer
         self.answer_took_s = 0.0
@@ -94,6 +101,8 @@ class ClusterNode:
         try:
             return self._exchange(method, target, body, is_repeatable=is_repeatable)
         except NodeFailure as failure:
+            if failure.code == "NOT_FOUND" and (mistake := self._mistake()):
+                raise NodeFailure(mistake) from None
             port = _https_port(failure)
             if not port:
                 raise
@@ -127,6 +136,18 @@ class ClusterNode:
         if status != 200:
             raise _refusal(status, answer)
         return answer
+
+    def _mistake(self) -> str:
+        """Empty, or what to use instead if this is an nsqd that was taken for an nsqlookupd, or
+        the other way round."""
+        try:
+            info = _decoded(self._exchange("GET", "/info", None, is_repeatable=True))
+        except NodeFailure:
+            return ""
+        is_nsqd = isinstance(info, dict) and "tcp_port" in info
+        if is_nsqd == (not self._is_nsqlookupd) or not isinstance(info, dict):
+            return ""
+        return "this is an nsqd: use --nsqd" if is_nsqd else "this is an nsqlookupd: use --lookupd"
 
     def _connection(self, address: str) -> HttpClientConnection:
         origin = address if address.startswith("https://") else f"http://{address}"

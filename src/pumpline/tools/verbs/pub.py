@@ -81,7 +81,7 @@ def _healthy(call: Call[PubOptions], nodes: list[ClusterNode]) -> ClusterNode:
             return node
         except NodeFailure as failure:
             note(f"nsqd {node.address}: {failure}")
-    raise Nothing("no nsqd answers: nothing was published")
+    raise Nothing("no nsqd is healthy: nothing was published")
 
 
 def _publish(node: ClusterNode, topic: str, bodies: list[bytes], options: PubOptions) -> None:

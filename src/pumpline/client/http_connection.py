@@ -201,7 +201,7 @@ def _text_of(error: Exception) -> str:
     if isinstance(error, IncompleteRead):
         return "the answer ends early"
     if isinstance(error, BadStatusLine) and not isinstance(error, RemoteDisconnected):
-        if "E_BAD_PROTOCOL" in error.line:
+        if "E_BAD_PROTOCOL" in str(error):
             return "this is a TCP port of NSQ; the HTTP port is needed"
         return "the answer is not HTTP"
     if isinstance(error, LineTooLong):

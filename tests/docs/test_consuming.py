@@ -56,7 +56,8 @@ def prepared(nsqd: LocalNsqd, topic: str, channel: str, bodies: list[bytes]) -> 
         (PROGRAMS[2], "billing", signal.SIGTERM, 0, "orders handled in"),
         (PROGRAMS[3], "archive", signal.SIGINT, -signal.SIGINT, "20 stored"),
         (PROGRAMS[4], "archive", signal.SIGTERM, 0, "20 rows inserted"),
-        (PROGRAMS[5], "billing", signal.SIGINT, 0, "no such customer"),
+        (PROGRAMS[5], "billing", signal.SIGTERM, 0, "orders {'number': 19"),
+        (PROGRAMS[6], "billing", signal.SIGINT, 0, "no such customer"),
     ],
     ids=[
         "one at a time",
@@ -64,6 +65,7 @@ def prepared(nsqd: LocalNsqd, topic: str, channel: str, bodies: list[bytes]) -> 
         "middleware",
         "many at a time",
         "handler of batches",
+        "several topics",
         "giving up",
     ],
 )
@@ -81,7 +83,7 @@ def test_programs_on_the_page(
 
 
 def test_all_programs_of_the_page_are_run() -> None:
-    assert len(PROGRAMS) == 6
+    assert len(PROGRAMS) == 7
 
 
 def test_example_of_iterating() -> None:

@@ -8,6 +8,7 @@ from pumpline.client.consuming.consumer import Consumer
 from pumpline.client.consuming.message import Batch, Message
 from pumpline.client.consuming.options import ConsumerOptions
 from pumpline.client.consuming.outcomes import Drop, Retry
+from pumpline.client.consuming.topic_group import TopicGroup
 from pumpline.client.errors import (
     AuthRequiredError,
     ConnectError,
@@ -44,5 +45,6 @@ __all__ = [
     "ServerError",
     "Settings",
     "StalledError",
+    "TopicGroup",
     "UnconfirmedError",
 ]

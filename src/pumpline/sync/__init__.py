@@ -18,7 +18,7 @@ has sent or received stay with the parent.
 """
 
 from pumpline.client.consuming.message import Batch, Message
-from pumpline.sync.consumer import Consumer, ConsumerArguments
-from pumpline.sync.producer import Producer, ProducerOptions
+from pumpline.sync.consumer import Consumer
+from pumpline.sync.producer import Producer
 
-__all__ = ["Batch", "Consumer", "ConsumerArguments", "Message", "Producer", "ProducerOptions"]
+__all__ = ["Batch", "Consumer", "Message", "Producer"]

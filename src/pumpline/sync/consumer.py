@@ -17,32 +17,19 @@ from collections.abc import (
     Iterator,
 )
 from contextlib import nullcontext, suppress
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from pumpline import client
 from pumpline.client.connection.address import list_of_addresses
-from pumpline.client.connection.settings import Settings
-from pumpline.client.consuming.consumer import BATCH_SIZE, GivingUp, OnGivingUp
+from pumpline.client.consuming.consumer import BATCH_SIZE
 from pumpline.client.consuming.message import Batch, Message
-from pumpline.client.consuming.middleware import Around
+from pumpline.client.consuming.options import ConsumerArguments, OnGivingUp
 from pumpline.client.consuming.signals import stopping_on_signals
 from pumpline.client.consuming.subscription import Counters
 from pumpline.sync.loop_thread import FORKED, LoopThread, PerProcess
 
 T = TypeVar("T")
-
-
-class ConsumerArguments(TypedDict, total=False):
-    """The options of `pumpline.client.Consumer`."""
-
-    max_in_flight: int
-    max_attempts: int
-    giving_up: GivingUp
-    auto_touch: bool
-    middleware: Iterable[Around]
-    settings: Settings | None
-    options: client.ConsumerOptions | None
 
 
 class Consumer:

@@ -16,7 +16,7 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import nullcontext
 from typing import Literal, NamedTuple, Self, TypeVar
 
@@ -31,7 +31,7 @@ from pumpline.client.consuming.hooks import Hook, RunHooks
 from pumpline.client.consuming.inbox import Inbox
 from pumpline.client.consuming.message import Batch, Message, ThreadMessage
 from pumpline.client.consuming.middleware import Around
-from pumpline.client.consuming.options import ConsumerOptions
+from pumpline.client.consuming.options import ConsumerOptions, GivingUp, OnGivingUp
 from pumpline.client.consuming.rdy import RdyPool
 from pumpline.client.consuming.rdy_sender import RdySender
 from pumpline.client.consuming.signals import stopping_on_signals
@@ -48,8 +48,6 @@ BATCH_SIZE = 100
 
 DEAD_LETTER: Literal["dead-letter"] = "dead-letter"
 DROP: Literal["drop"] = "drop"
-OnGivingUp = Callable[[Message], Awaitable[object] | object]
-GivingUp = Literal["dead-letter", "drop"] | OnGivingUp
 H = TypeVar("H", bound=Handler)
 K = TypeVar("K", bound=Hook)
 

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pumpline.client.consuming.message import Message, ThreadMessage
 from pumpline.client.consuming.middleware import Around, is_coroutine_function, wrapped
 from pumpline.client.consuming.outcomes import Drop, Retry
-from pumpline.client.consuming.threads import Threads
+from pumpline.client.consuming.threads import WAITING_MAX, Threads
 
 TURN_MAX = 256  # messages handled in a row before other tasks of the event loop run
 TURN_S = 0.01
@@ -84,7 +84,9 @@ class Handling:
         concurrency: int,
         threads: bool | None,
         middleware: Sequence[Around] = (),
+        waiting_max: int = WAITING_MAX,
     ) -> None:
+        """`waiting_max`: messages that may wait for a thread."""
         if concurrency < 1:
             raise ValueError("concurrency must be at least 1")
         is_async = is_coroutine_function(handler)
@@ -95,6 +97,7 @@ class Handling:
             handler = wrapped(handler, middleware, in_threads=self._uses_threads)
         self._handler = handler
         self._concurrency = concurrency
+        self._waiting_max = waiting_max
         self._is_async = is_async
         self._tasks: list[asyncio.Task[None]] = []
         self._threads: Threads | None = None
@@ -155,7 +158,12 @@ class Handling:
                     await turns.end()
 
     async def _run_threads(self, take: Take) -> None:
-        threads = Threads(self._handler, count=self._concurrency, on_outcome=settle)
+        threads = Threads(
+            self._handler,
+            count=self._concurrency,
+            waiting_max=self._waiting_max,
+            on_outcome=settle,
+        )
         self._threads = threads
         try:
             while True:

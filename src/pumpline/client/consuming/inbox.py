@@ -21,6 +21,7 @@ class Inbox:
         self.ready: deque[Message] = deque()
         self.attempts_max = attempts_max
         self.is_over = False  # no more messages will be handed out
+        self.on_change: Callable[[], None] | None = None  # for takers that do not wait here
         self._give_up = give_up
         self._waiters: deque[asyncio.Future[None]] = deque()
 
@@ -32,6 +33,8 @@ class Inbox:
         else:
             self.ready += messages
             self._wake()
+            if self.on_change is not None:
+                self.on_change()
 
     async def take(self) -> Message | None:
         """The next message; None when there will be no more."""
@@ -43,6 +46,16 @@ class Inbox:
             ) or self.admits(message):
                 if ready and self._waiters:
                     self._wake()
+                return message
+        return None
+
+    def take_now(self) -> Message | None:
+        """The next message, if one is at hand."""
+        while self.ready:
+            message = self.ready.popleft()
+            if (
+                message._record[1] <= self.attempts_max and not message._arrival.is_stale
+            ) or self.admits(message):
                 return message
         return None
 
@@ -85,6 +98,8 @@ class Inbox:
         self.ready.clear()
         while self._waiters:
             self._wake()
+        if self.on_change is not None:
+            self.on_change()
 
     def _fill(self, batch: Batch, size_max: int) -> None:
         while self.ready and len(batch) < size_max:

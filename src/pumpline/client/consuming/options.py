@@ -1,12 +1,20 @@
 """The finer points of a consumer, with defaults that suit most."""
 
 import ssl
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from math import inf
+from typing import Literal, TypedDict
 
+from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.backoff import MULTIPLIER_S, WAIT_MAX_S
+from pumpline.client.consuming.message import Message
+from pumpline.client.consuming.middleware import Around
 from pumpline.client.consuming.rdy import INTERVAL_S
 from pumpline.client.discovery import POLL_INTERVAL_S, POLL_JITTER, POLL_TIMEOUT_S
+
+OnGivingUp = Callable[[Message], Awaitable[object] | object]
+GivingUp = Literal["dead-letter", "drop"] | OnGivingUp
 
 _NOT_NEGATIVE = (
     "requeue_delay_s",
@@ -60,3 +68,15 @@ class ConsumerOptions:
 
     def requeue_delay_of(self, attempts: int) -> float:
         return min(self.requeue_delay_s * attempts, self.requeue_delay_max_s)
+
+
+class ConsumerArguments(TypedDict, total=False):
+    """The options of `Consumer`, for those who pass them on to it."""
+
+    max_in_flight: int
+    max_attempts: int
+    giving_up: GivingUp
+    auto_touch: bool
+    middleware: Iterable[Around]
+    settings: Settings | None
+    options: ConsumerOptions | None

@@ -23,9 +23,10 @@ class Threads:
         handler: Callable[[Message], object],
         *,
         count: int,
+        waiting_max: int = WAITING_MAX,
         on_outcome: Callable[[Message, BaseException | None], None],
     ) -> None:
-        self.backlog_max = count + WAITING_MAX
+        self.backlog_max = count + waiting_max
         self.backlog = 0
         self._handler = handler
         self._on_outcome = on_outcome

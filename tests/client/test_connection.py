@@ -279,6 +279,7 @@ async def test_something_else_than_an_nsqd(owner: Owner, answer: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(answer)
+        writer.close()  # from Python 3.12.1 on, the server waits for it
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:

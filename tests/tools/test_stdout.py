@@ -50,6 +50,7 @@ VERBS = [
 ]
 SMALL_VERBS = [
     "pumpline deadletters --nsqd={http}",
+    "pumpline recover --data-path={data}",
     f"pumpline settings {CROWDED} --nsqd={{http}}",
     "pumpline doctor --nsqd={http}",
     "pumpline doctor --table --nsqd={http}",
@@ -94,7 +95,11 @@ def filled(nsqd: Nsqd, command: str, topic: str, bodies: list[bytes] = BODIES) -
         with nsqd.connect() as client:
             client.mpub(topic, bodies)
     return command.format(
-        topic=topic, count=len(bodies), tcp=nsqd.tcp_address, http=nsqd.http_address
+        topic=topic,
+        count=len(bodies),
+        tcp=nsqd.tcp_address,
+        http=nsqd.http_address,
+        data=nsqd.data_path,
     )
 
 

@@ -217,17 +217,17 @@ class Directory:
 
     def read_manifest(self, topic: str) -> Manifest | None:
         """None if the topic has no (valid) manifest."""
-        path = os.path.join(self.topic_path(topic), _MANIFEST)
+        path = self.manifest_path(topic)
         try:
-            sealed = msgspec.json.decode(read_or_set_aside(path), type=_SealedManifest)
-            if crc32(sealed.manifest) == sealed.crc:
-                return msgspec.json.decode(sealed.manifest, type=Manifest)
+            manifest = decode_manifest(read_or_set_aside(path))
         except FileNotFoundError:
             return None
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            pass
-        _LOG.error("FILES: %s is damaged: the topic's settings are lost", path)
-        return None
+        if manifest is None:
+            _LOG.error("FILES: %s is damaged: the topic's settings are lost", path)
+        return manifest
+
+    def manifest_path(self, topic: str) -> str:
+        return os.path.join(self.topic_path(topic), _MANIFEST)
 
     def founding_paths(self, topic: str) -> list[str]:
         """What an fsync has to cover so that a loss of power leaves the topic and its manifest."""
@@ -346,6 +346,17 @@ class Directory:
     def _staged(self, topic: str, suffix: str = _STAGED) -> list[str]:
         path = self.topic_path(topic)
         return [os.path.join(path, name) for name in os.listdir(path) if name.endswith(suffix)]
+
+
+def decode_manifest(data: bytes) -> Manifest | None:
+    """None if it is damaged."""
+    try:
+        sealed = msgspec.json.decode(data, type=_SealedManifest)
+        if crc32(sealed.manifest) == sealed.crc:
+            return msgspec.json.decode(sealed.manifest, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    return None
 
 
 def _topic_of(name: str) -> str:

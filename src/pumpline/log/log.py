@@ -45,7 +45,7 @@ from pumpline.log.reader import Block, Reader
 from pumpline.log.recovered import Recovered
 from pumpline.log.recovery import Damage, recover
 from pumpline.log.scheduling import Later, Offload
-from pumpline.log.segment import OFFSET_END, SUFFIX, Segment, offsets_in_names
+from pumpline.log.segment import OFFSET_END, SUFFIX, Segment, count_fitting, offsets_in_names
 from pumpline.log.syncing import LogSync
 from pumpline.log.tail import Tail
 
@@ -95,6 +95,7 @@ class Log(Tail):
         self._segment_bytes_max = segment_bytes_max
         self.is_unsound = False  # the segments have to be cut back before more is written
         self._sound_mark: tuple[int, int, int] | None = None  # to here
+        self._has_loose_gap = False  # the files do not say so yet
         self._torn: Segment | None = None  # to be cut before it is written to
         self._readers: WeakSet[Reader] = WeakSet()
         self._blocks: WeakValueDictionary[tuple[int, int], Block] = WeakValueDictionary()
@@ -158,11 +159,14 @@ class Log(Tail):
         try:
             if self.is_unsound:
                 self.cut_back(self._sound_mark)
-                self.is_unsound = False
+                self.is_unsound = self._has_loose_gap = False
+            if self._has_loose_gap:
+                self._end_gap()
             self._split_at(end)
             batches = self.from_tail(self.written, end)
             while batches:
-                count = self._fitting(batches)
+                size_bytes = self.segments[-1].size_bytes if self.segments else 0
+                count = count_fitting(batches, self._segment_bytes_max, size_bytes)
                 self._write_with_room(batches[:count])
                 del batches[:count]
             if self.written < end:
@@ -204,18 +208,6 @@ class Log(Tail):
         succeed: the next flush writes it again."""
         self.is_unsound, self._sound_mark = True, mark
         self.state = State.STUCK
-
-    def _fitting(self, batches: list[LogBatch]) -> int:
-        """How many of these go to the segment that is written to, or to the next one."""
-        size_bytes = self.segments[-1].size_bytes if self.segments else 0
-        room_bytes = self._segment_bytes_max - size_bytes
-        if room_bytes <= 0:
-            room_bytes = self._segment_bytes_max
-        count = 0
-        while room_bytes > 0 and count < len(batches):
-            room_bytes -= batches[count].size_bytes
-            count += 1
-        return count
 
     def _write_with_room(self, batches: list[LogBatch]) -> None:
         try:
@@ -259,21 +251,30 @@ class Log(Tail):
 
     def skip_to(self, offset: int) -> None:
         """Leave a gap: the next message gets `offset`. For offsets given out and then lost. If the
-        log is stuck, the segments get the gap with the next flush."""
+        log is stuck, or is from here on, the segments get the gap with the next flush: a start
+        would look for messages after the gap in vain."""
         if offset > self.end:
             is_written = self.written == self.accepted
             self.gaps.append((self.end, offset))
             self._next_is(offset)
             if is_written:
-                self._leave_gap(offset)
+                try:
+                    self._leave_gap(offset)
+                except OSError:
+                    self.state = State.STUCK
 
     def _leave_gap(self, offset: int) -> None:
         self.written = offset
         self.segments.append(Segment(self.directory, offset))
-        with suppress(OSError):  # a full disk: the next start finds out again
-            write_gaps(self.directory, self.gaps)
-            self.files.get(self.segments[-1].path)
-            self.dirty.add(self.directory)
+        self._has_loose_gap = True
+        self._end_gap()
+
+    def _end_gap(self) -> None:
+        """Note the last gap, and make the segment after it."""
+        write_gaps(self.directory, self.gaps)
+        self.files.get(self.segments[-1].path)
+        self.dirty.add(self.directory)
+        self._has_loose_gap = False
 
     def _note_gaps(self, first: int = 0) -> None:
         """Before the newest segment gets its file, or a message from `first` on: a gap without a

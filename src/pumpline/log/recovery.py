@@ -15,13 +15,15 @@ import os
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
 
 from pumpline.core.messages.batches import HEADER_BYTES, BadBatch, LogBatch, ShortBatch, read_batch
+from pumpline.core.messages.frame import ID_AT, ID_BYTES
 from pumpline.core.messages.publish_tokens import split_tokens
-from pumpline.log.files import BAD, lacks_room, open_file, write_whole
-from pumpline.log.segment import OFFSET_END, DueTimes, Segment
+from pumpline.log.files import BAD, NotAFile, lacks_room, open_file, read_whole, write_whole
+from pumpline.log.segment import OFFSET_END, DueTimes, Segment, first_of
 
 _CHUNK_BYTES = 4 << 20
 _SURVEY_CHUNK_BYTES = 256 * 1024  # a thread that parses holds up the event loop
@@ -91,6 +93,19 @@ def first_batch(path: str, first: int) -> LogBatch | None:
         return read_batch(memoryview(whole), 0)
     finally:
         os.close(fd)
+
+
+def base_in_log(path: str) -> int | None:
+    """The base of the ids in a log whose manifest is lost, from the first batch that is whole."""
+    for name in sorted(os.listdir(path)):
+        first = first_of(name)
+        if first is None:
+            continue
+        batch = first_batch(os.path.join(path, name), first)
+        if batch is not None:
+            with suppress(ValueError):
+                return int(bytes(batch.frames[ID_AT : ID_AT + ID_BYTES]), 16) - batch.first
+    return None
 
 
 def _check(
@@ -230,9 +245,28 @@ def _set_aside_if_room(fd: int, segment: Segment, position: int, resume: int) ->
 
 def copy_damage(fd: int, path: str, position: int, resume: int) -> Damage:
     """Copy the damaged bytes of a file to a .bad file."""
-    kept_in = f"{path}.{position}{BAD}"
-    write_whole(kept_in, os.pread(fd, resume - position, position), sync=False)
+    data = os.pread(fd, resume - position, position)
+    kept_in, is_there = _bad_file_for(f"{path}.{position}", data)
+    if not is_there:
+        write_whole(kept_in, data, sync=False)
     return Damage(path, position, resume - position, kept_in)
+
+
+def _bad_file_for(stem: str, data: bytes) -> tuple[str, bool]:
+    """The name of a .bad file for these bytes, and whether it has them already. A file with other
+    bytes is of earlier damage: names of files of the write-ahead log are used again, and positions
+    after a cut."""
+    number = 0
+    while True:
+        path = f"{stem}.{number}{BAD}" if number else f"{stem}{BAD}"
+        try:
+            if read_whole(path) == data:
+                return path, True
+        except FileNotFoundError:
+            return path, False
+        except NotAFile:
+            pass
+        number += 1
 
 
 def copy_damage_if_room(fd: int, path: str, position: int, resume: int) -> Damage:

@@ -188,6 +188,16 @@ def offset_in(name: str, suffix: str) -> int | None:
     return int(stem) if int(stem) < OFFSET_END else None
 
 
+def count_fitting(batches: list[LogBatch], bytes_max: int, size_bytes: int) -> int:
+    """How many of these go to a segment that has `size_bytes`, or to the next one if it is full."""
+    room_bytes = bytes_max - size_bytes if size_bytes < bytes_max else bytes_max
+    count = 0
+    while room_bytes > 0 and count < len(batches):
+        room_bytes -= batches[count].size_bytes
+        count += 1
+    return count
+
+
 def offsets_in_names(names: Iterable[str], suffix: str) -> list[int]:
     """The offsets in the names of files that end with `suffix`, in order."""
     offsets = (offset_in(name, suffix) for name in names if name.endswith(suffix))

@@ -9,7 +9,7 @@ those that follow on it.
 import os
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from operator import attrgetter
 from struct import Struct
@@ -48,19 +48,23 @@ class WalRecords(NamedTuple):
     damages: list[Damage]
 
 
-def read_records(path: str) -> WalRecords:
-    """All whole records of a file; FileNotFoundError if there is none."""
+KeepDamage = Callable[[int, str, int, int], Damage]
+
+
+def read_records(path: str, *, keep: KeepDamage = copy_damage_if_room) -> WalRecords:
+    """All whole records of a file; FileNotFoundError if there is none. `keep` is called for what is
+    damaged, as `copy_damage_if_room`."""
     fd = open_file(path)
     try:
         size_bytes = os.fstat(fd).st_size
         data = memoryview(os.pread(fd, size_bytes, 0))
-        return WalRecords(*_parse_records(fd, path, data))
+        return WalRecords(*_parse_records(fd, path, data, keep))
     finally:
         os.close(fd)
 
 
 def _parse_records(
-    fd: int, path: str, data: memoryview
+    fd: int, path: str, data: memoryview, keep: KeepDamage
 ) -> tuple[list[LogBatch], int, list[Damage]]:
     records: list[LogBatch] = []
     damages: list[Damage] = []
@@ -74,7 +78,7 @@ def _parse_records(
                 damages.append(Damage(path, at, size_bytes - at, ""))
                 break
             resume = size_bytes if resume is None else resume
-            damages.append(copy_damage_if_room(fd, path, at, resume))
+            damages.append(keep(fd, path, at, resume))
             at = resume
         else:
             records.append(record)
@@ -85,7 +89,7 @@ def _parse_records(
 def _is_record(batch: LogBatch) -> bool:
     """Whether what looks like a batch, and may be the body of a message, has messages."""
     try:
-        return all(len(message.frame) >= MESSAGE_OVERHEAD_BYTES for _, message in _by_id(batch))
+        return all(len(message.frame) >= MESSAGE_OVERHEAD_BYTES for _, message in by_id(batch))
     except ValueError:
         return False
 
@@ -104,7 +108,7 @@ class Unflushed:
         self._gap_max = gap_max
         self._messages: dict[int, _Message] = {}
         for record in records:
-            self._messages.update(_by_id(record))
+            self._messages.update(by_id(record))
         self._ids = sorted(self._messages)
 
     def has_any_of(self, log: Log) -> bool:
@@ -122,7 +126,7 @@ class Unflushed:
         if gap is None or log.base_id + gap[2] not in self._messages:
             return
         for batch in _batches_after(log, gap):
-            for message_id, message in _by_id(batch):
+            for message_id, message in by_id(batch):
                 self._messages.setdefault(message_id, message)
         self._ids = sorted(self._messages)
         log.cut_back(gap)
@@ -222,7 +226,7 @@ def _sealed(builder: Builder) -> list[LogBatch]:
     return [builder.seal()]
 
 
-def _by_id(record: LogBatch) -> Iterator[tuple[int, _Message]]:
+def by_id(record: LogBatch) -> Iterator[tuple[int, _Message]]:
     start = 0
     dues = (due_ns for (due_ns,) in _I64.iter_unpack(record.dues)) if record.dues else repeat(0)
     for (end,), due_ns in zip(_U32.iter_unpack(record.ends), dues, strict=False):

@@ -47,6 +47,7 @@ GROUPS = {
         "settings": Command("verbs.settings", "show or change the settings of a topic"),
         "empty": Command("verbs.empty", "drop what waits in a topic or channel"),
         "delete": Command("verbs.delete", "delete a topic or channel"),
+        "recover": Command("verbs.recover", "publish again what damaged files still hold"),
     },
     "Move": {
         "to-file": Command("nsq_to_file.command", "write topics into files"),

@@ -23,6 +23,7 @@ LINES = {
     "pumpline seek orders --to": ["--to", "--token-file"],
     "pumpline deadletters show --li": ["--limit"],
     "pumpline deadletters l": ["list"],
+    "pumpline recover --data": ["--data-path"],
     "pumpline completion z": ["zsh"],
     "/usr/bin/nsqd --max-msg-s": ["--max-msg-size"],
     "nsq_to_file --gzip-": ["--gzip-level"],

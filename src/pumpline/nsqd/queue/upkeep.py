@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pumpline.core.text.settings import NO_SETTINGS
 from pumpline.log.directory import Manifest
-from pumpline.log.log import Log
+from pumpline.log.log import Log, State
 from pumpline.nsqd.storage.holds import Holds
 from pumpline.nsqd.storage.loading import StoredTopic
 from pumpline.nsqd.storage.manifest import ManifestWriter
@@ -59,7 +59,7 @@ class Upkeep:
         log = self._log
         if not isinstance(log, Log):
             return True
-        is_safe = log.written == log.end and not log.unsynced
+        is_safe = log.written == log.end and not log.unsynced and log.state is not State.STUCK
         if log.mark() != self.manifest.clean_mark:
             self.manifest.try_write(clean=is_safe and self.tokens.close())
         return is_safe

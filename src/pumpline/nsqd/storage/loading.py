@@ -16,11 +16,9 @@ all prefer delivering twice to losing:
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
 from pumpline.core.messages.delivery import Delivery, restore
-from pumpline.core.messages.frame import ID_AT, ID_BYTES
 from pumpline.core.messages.ids import BASE_SEED_BYTES, new_base
 from pumpline.core.messages.spans import Span
 from pumpline.core.text.names import is_ephemeral, is_valid_name
@@ -29,9 +27,8 @@ from pumpline.log.directory import Manifest, TopicMetadata
 from pumpline.log.files import sync_paths
 from pumpline.log.holds import HoldsDamaged, StoredHold, base_of_holds, read_holds
 from pumpline.log.log import Log
-from pumpline.log.recovery import first_batch
+from pumpline.log.recovery import base_in_log
 from pumpline.log.run_mark import SKIPPED
-from pumpline.log.segment import first_of
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.publish_tokens import StoredPublishTokens, load_publish_tokens
@@ -160,7 +157,7 @@ def _new_manifest(disk: Disk, topic: str) -> tuple[Manifest, bool]:
     could be written."""
     path = disk.directory.topic_path(topic)
     os.makedirs(path, exist_ok=True)
-    base_id = _base_in_log(path)
+    base_id = base_in_log(path)
     if base_id is None:  # there are no messages; holds are synced, and the manifest was not
         base_id = base_of_holds(path)
     manifest = Manifest(new_base(os.urandom(BASE_SEED_BYTES)) if base_id is None else base_id)
@@ -214,16 +211,3 @@ def _load_holds(disk: Disk, topic: str, log: Log) -> list[StoredHold]:
     except HoldsDamaged as error:
         _LOG.error("TOPIC(%s): holds unreadable, to be made anew: %s", topic, error)
         return []
-
-
-def _base_in_log(path: str) -> int | None:
-    """The base of the ids in a log whose manifest is lost, from the first batch that is whole."""
-    for name in sorted(os.listdir(path)):
-        first = first_of(name)
-        if first is None:
-            continue
-        batch = first_batch(os.path.join(path, name), first)
-        if batch is not None:
-            with suppress(ValueError):
-                return int(bytes(batch.frames[ID_AT : ID_AT + ID_BYTES]), 16) - batch.first
-    return None

@@ -28,6 +28,9 @@ def test_examples_run(fleet: Fleet, pumpline: Pumpline, verb: str) -> None:
     assert usage.out.startswith(f"pumpline {verb}: {import_module(module_of(verb)).VERB.summary}\n")
     for example in examples_of(usage.out):
         command = example.replace("127.0.0.1:4161", fleet.lookupd.http_address)
+        if verb == "recover":
+            command = command.replace("/var/lib/nsqd", str(fleet.one.data_path))
+            command = command.replace("127.0.0.1:4151", fleet.one.http_address)
         if verb == "top" and "--once" not in command:
             command += " --once"  # there is no terminal
         said = in_shell(command, PUMPLINE_LOOKUPD=fleet.lookupd.http_address)

@@ -25,6 +25,7 @@ from pumpline.log.files import BAD, NotAFile, read_whole, sync_file, write_whole
 
 FILE = "running"
 SKIPPED = 1 << 22  # offsets: more than are given out between two fsyncs (2,500 messages, or 2 s)
+SYNC_EVERY_MAX = SKIPPED // 2  # messages of a log, whatever --sync-every says
 _LOSSES_MAX = 100
 
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"

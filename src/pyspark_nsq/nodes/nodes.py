@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from socket import gethostname
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyspark_nsq.errors import BadOption, NodeRefused, NsqError, UnknownTopic, Unreachable
 from pyspark_nsq.nodes.connection import NodeConnection
-from pyspark_nsq.nodes.positions import Key
+from pyspark_nsq.nodes.positions import Gaps, Key, left_out
 from pyspark_nsq.options import ReadOptions
 
 THREADS_MAX = 16
@@ -43,6 +43,7 @@ class LogState:
     bytes: int
     now_ns: int = 0  # the node's time; 0 if it does not say
     started: str = ""  # changes with every start of the node
+    gaps: Gaps = ()
 
     @property
     def key(self) -> Key:
@@ -50,7 +51,8 @@ class LogState:
 
     @property
     def row_bytes(self) -> int:
-        return max(self.bytes // max(self.end - self.first, 1), 1)
+        rows = self.end - self.first - left_out(self.gaps, self.first, self.end)
+        return max(self.bytes // max(rows, 1), 1)
 
 
 @dataclass(slots=True)
@@ -318,7 +320,16 @@ def _state(answer: Mapping[str, object], address: str) -> LogState:
         bytes=_integer(answer, "bytes", address),
         now_ns=_integer(answer, "timestamp", address),
         started=str(answer.get("started", "")),
+        gaps=_gaps(answer, address),
     )
+
+
+def _gaps(answer: Mapping[str, object], address: str) -> Gaps:
+    try:
+        gaps: Any = answer.get("gaps", ())
+        return tuple((int(start), int(end)) for start, end in gaps)
+    except (TypeError, ValueError):
+        raise Unreachable(f"{address} answers /log/offsets with 'gaps' that are none") from None
 
 
 def _integer(answer: Mapping[str, object], name: str, address: str) -> int:

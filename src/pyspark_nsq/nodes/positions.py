@@ -30,6 +30,7 @@ class Position:
 
 Key = tuple[str, str]  # topic, node
 Positions = dict[Key, Position]
+Gaps = tuple[tuple[int, int], ...]  # [start, end) of offsets that a log has left out, in order
 Json = dict[str, dict[str, dict[str, str | int]]]
 
 
@@ -75,12 +76,19 @@ def rows_between(start: Positions, end: Positions) -> dict[Key, int]:
     return rows
 
 
-def limited(start: Positions, end: Positions, rows_max: int) -> Positions:
+def limited(
+    start: Positions, end: Positions, rows_max: int, gaps: Mapping[Key, Gaps] | None = None
+) -> Positions:
     """The positions `rows_max` rows further, at most at `end`; logs share them by their lag.
 
-    At least one row is read if there is any, so that a small limit cannot stop the stream.
+    At least one row is read if there is any, so that a small limit cannot stop the stream. Offsets
+    that a log has left out are no rows: else a gap of millions would be as many empty batches.
     """
-    lags = rows_between(start, end)
+    gaps = gaps or {}
+    lags = {
+        key: rows - left_out(gaps.get(key, ()), start[key].offset, end[key].offset)
+        for key, rows in rows_between(start, end).items()
+    }
     total = sum(lags.values())
     if total <= rows_max:
         return end
@@ -94,5 +102,23 @@ def limited(start: Positions, end: Positions, rows_max: int) -> Positions:
             spare -= 1
     reached = dict(end)
     for key, share in shares.items():
-        reached[key] = replace(end[key], offset=start[key].offset + share) if share else start[key]
+        offset = _further(gaps.get(key, ()), start[key].offset, share)
+        reached[key] = replace(end[key], offset=offset) if share else start[key]
     return reached
+
+
+def left_out(gaps: Gaps, start: int, end: int) -> int:
+    """How many offsets of [start, end) the log has left out."""
+    return sum(max(min(after, end) - max(before, start), 0) for before, after in gaps)
+
+
+def _further(gaps: Gaps, offset: int, rows: int) -> int:
+    """The offset after `rows` rows from `offset` on."""
+    for before, after in gaps:
+        if after <= offset:
+            continue
+        if before - offset >= rows:
+            break
+        rows -= max(before - offset, 0)
+        offset = after
+    return offset + rows

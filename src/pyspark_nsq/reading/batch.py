@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
 from pyspark_nsq.nodes.nodes import LogState, Nodes
 from pyspark_nsq.options import ReadOptions
-from pyspark_nsq.reading.plan import LogRange, RangePartition, split
+from pyspark_nsq.reading.plan import LogRange, RangePartition, split, without_gaps
 from pyspark_nsq.reading.task import read_ranges
 
 
@@ -31,7 +31,11 @@ class BatchReader(DataSourceReader):
             ends = offsets_at(options.ending, survey, nodes, options)
         finally:
             nodes.close()
-        ranges = [_range(state, starts[key], ends[key]) for key, state in survey.logs.items()]
+        ranges = [
+            part
+            for key, state in survey.logs.items()
+            for part in without_gaps(_range(state, starts[key], ends[key]), state.gaps)
+        ]
         rows_max = options.partition_rows_max
         return [*split(ranges, partitions_min=options.partitions_min, rows_max=rows_max)]
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
+from pyspark_nsq.nodes.positions import Gaps
+
 PARTITION_BYTES = 128 << 20  # as Spark's spark.sql.files.maxPartitionBytes
 PARTITION_BYTES_MIN = 1 << 20  # a task costs about 10 ms, as long as decoding this takes
 PARTITIONS_MAX = 100_000
@@ -35,6 +37,20 @@ class LogRange:
     @property
     def weight_bytes(self) -> int:
         return self.rows * self.row_bytes
+
+
+def without_gaps(whole: LogRange, gaps: Gaps) -> list[LogRange]:
+    """The parts of a range that are not left out: partitions of offsets without rows are idle
+    tasks."""
+    parts: list[LogRange] = []
+    start = whole.start
+    for before, after in gaps:
+        if start < min(before, whole.end):
+            parts.append(replace(whole, start=start, end=min(before, whole.end)))
+        start = max(start, after)
+    if start < whole.end:
+        parts.append(replace(whole, start=start))
+    return parts
 
 
 class RangePartition(InputPartition):

@@ -41,7 +41,7 @@ from pyspark_nsq.nodes.positions import (
     to_json,
 )
 from pyspark_nsq.options import ReadOptions
-from pyspark_nsq.reading.plan import LogRange, RangePartition, split
+from pyspark_nsq.reading.plan import LogRange, RangePartition, split, without_gaps
 from pyspark_nsq.reading.task import read_ranges
 
 IDLE_S = 0.05  # between two surveys: Spark would ask every 10 ms
@@ -96,7 +96,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = {key: place for key, place in reachable.items() if key not in away}
         end = reachable
         if isinstance(limit, ReadMaxRows):
-            end = limited(positions, reachable, limit.max_rows)
+            gaps = {key: state.gaps for key, state in self._survey.logs.items()}
+            end = limited(positions, reachable, limit.max_rows, gaps)
         if self._target is not None and end == positions:  # the query ends now
             require_nodes(self._survey, positions, self._options)
         return to_json(end)
@@ -121,7 +122,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_same = state is not None and state.log == after[key].log
             if state is not None and is_same and self._has_gone_back(after[key], state):
                 self._lost(_went_back(state, after[key]))
-        ranges = [self._range(key, start=before[key].offset, end=after[key]) for key in rows]
+        ranges: list[LogRange] = []
+        for key in rows:
+            state = self._survey.logs.get(key)
+            whole = self._range(key, start=before[key].offset, end=after[key])
+            ranges += without_gaps(whole, state.gaps if state is not None else ())
         rows_max = self._options.partition_rows_max
         return [*split(ranges, partitions_min=self._options.partitions_min, rows_max=rows_max)]
 

@@ -109,6 +109,7 @@ class LogEndpoints:
             "bytes": log.size_bytes,
             "ordered_from": log.ordered_from,
             "segments": len(log.segments),
+            "gaps": log.gaps,
             "first_timestamp": 0,
             "timestamp": self.now_ns,
             "started": self._started,

@@ -15,7 +15,7 @@ from pumpline.log.flusher import Flusher
 from pumpline.log.group_commit import GroupCommit
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
-from pumpline.log.run_mark import SKIPPED
+from pumpline.log.run_mark import SKIPPED, SYNC_EVERY_MAX
 from pumpline.log.scheduling import Later, Offload
 from pumpline.log.wal import WriteAheadLog
 from pumpline.nsqd.options import Options
@@ -50,7 +50,7 @@ class Disk:
         self.health = DiskHealth(directory.path, offload=self.offload_fsync, later=later)
         self.checkpoints = Checkpoints(offload=offload_checkpoint, later=later, clocks=clocks)
         self.fsyncs = Fsyncs(
-            every=options.sync_every,
+            every=min(options.sync_every, SYNC_EVERY_MAX),
             timeout_ns=options.sync_timeout_ns,
             offload=self.offload_fsync,
             later=later,

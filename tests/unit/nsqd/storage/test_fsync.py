@@ -1,9 +1,15 @@
 """Logs are fsynced after so many messages or so long, one sync at a time for each."""
 
 import os
+from pathlib import Path
 
 import pytest
 
+from pumpline.log.cursor import Clocks
+from pumpline.log.directory import Directory
+from pumpline.log.run_mark import SKIPPED
+from pumpline.nsqd.options import Options
+from pumpline.nsqd.storage.disk import Disk
 from pumpline.nsqd.storage.fsync import REST_S, Fsyncs
 from tests.kit.logs import Threads, Timers
 
@@ -67,6 +73,24 @@ def test_a_sync_follows_so_many_messages(fsyncs: list[str]) -> None:
     assert room.threads.run() == 1
     assert fsyncs == ["a", "b"]
     assert room.topic.outcomes == [(["a", "b"], None)]
+
+
+def test_a_log_is_synced_before_more_messages_than_a_loss_of_power_skips(
+    fsyncs: list[str], tmp_path: Path
+) -> None:
+    """However large --sync-every is: else ids that were given out could be given out again."""
+    threads, topic = Threads(), Topic()
+    disk = Disk(
+        Directory(str(tmp_path)),
+        Options(sync_every=1 << 40, sync_timeout_ns=1 << 60),
+        clocks=lambda: Clocks(0, 0),
+        offload=threads,
+        later=Timers(),
+    )
+    topic.append(SKIPPED // 2, "a")
+    disk.fsyncs.appended(topic)
+    assert threads.run() == 1
+    assert fsyncs == ["a"]
 
 
 def test_fewer_messages_are_synced_after_a_while(fsyncs: list[str]) -> None:

@@ -1,5 +1,6 @@
 """stdin, stdout or stderr that is closed or cannot be written: told in a sentence, no abort."""
 
+import json
 import os
 import subprocess
 import sys
@@ -57,6 +58,41 @@ def test_input_that_is_closed_is_empty(nsqd: Nsqd, topic: str, command: str, cod
     assert run(nsqd, topic, command)[0] == code
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "to_nsq --topic={topic} --nsqd-tcp-address={tcp}",
+        "pumpline pub {topic} --nsqd={http}",
+        "pumpline pub {topic} --nsqd={http} --whole",
+    ],
+)
+def test_a_non_blocking_stdin_is_read_to_its_end(nsqd: Nsqd, topic: str, command: str) -> None:
+    """As programs with an event loop leave it to their children."""
+    lines = [b"line %d\n" % number for number in range(3)]
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    line = "exec " + shell_line(nsqd, topic, command)
+    with subprocess.Popen(line, shell=True, stdin=read, stdout=subprocess.DEVNULL) as process:
+        os.close(read)
+        for line in lines:
+            wait_until(lambda: is_asleep(process.pid))  # it has read what there was
+            os.write(write, line)
+        os.close(write)
+    assert process.returncode == 0
+    wanted = [b"".join(lines)] if "--whole" in command else [line.strip() for line in lines]
+    assert bodies(nsqd, topic) == wanted
+
+
+def is_asleep(pid: int) -> bool:
+    """Whether it waits, as for input."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "SZ"
+
+
+def bodies(nsqd: Nsqd, topic: str) -> list[bytes]:
+    with urllib.request.urlopen(f"http://{nsqd.http_address}/log/peek?topic={topic}") as answer:
+        return [message["body"].encode() for message in json.load(answer)["messages"]]
+
+
 def test_an_nsqd_without_streams_serves_and_ends(tmp_path: Path) -> None:
     ports = HeldPort(), HeldPort()
     tcp, http = (f"127.0.0.1:{each.number}" for each in ports)
@@ -84,12 +120,16 @@ def run(nsqd: Nsqd, topic: str, command: str) -> tuple[int, str]:
     nsqd.http("POST", f"/topic/create?topic={topic}")
     nsqd.http("POST", f"/channel/create?topic={topic}&channel=c")
     nsqd.http("POST", f"/pub?topic={topic}", b"one")
-    tool, _, rest = command.partition(" ")
-    program = [*PYTHON, "pumpline.tools.pumpline"] if tool == "pumpline" else command_of(tool)
-    line = f"{' '.join(program)} {rest}".format(
-        topic=topic, tcp=nsqd.tcp_address, http=nsqd.http_address
-    )
+    line = shell_line(nsqd, topic, command)
     done = subprocess.run(
         ["bash", "-c", line], capture_output=True, timeout=60, check=False, text=True
     )
     return done.returncode, done.stderr
+
+
+def shell_line(nsqd: Nsqd, topic: str, command: str) -> str:
+    tool, _, rest = command.partition(" ")
+    program = [*PYTHON, "pumpline.tools.pumpline"] if tool == "pumpline" else command_of(tool)
+    return f"{' '.join(program)} {rest}".format(
+        topic=topic, tcp=nsqd.tcp_address, http=nsqd.http_address
+    )

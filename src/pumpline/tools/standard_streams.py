@@ -6,6 +6,7 @@ number, and libuv aborts the process when it closes a connection with a number b
 All that goes to stdout is written by `write_some`, which never loses a byte: `print` and rich reach
 it through `sys.stdout`, tools with an event loop through `tools.stdout`. stdout is never made
 non-blocking: that flag belongs to the open file, which the shell and other programs have as well.
+Another program may have set it, so both `read_some` and `write_some` wait where they have to.
 """
 
 import errno
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 from pumpline.tools.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 STDIN, STDOUT, STDERR = range(3)
 
@@ -36,6 +37,26 @@ class StdoutError(OSError):
     @property
     def cause(self) -> str:
         return os.strerror(self.errno or errno.EIO).lower()
+
+
+class StdinFile(io.RawIOBase):
+    """What is below `sys.stdin`. Without it, Python takes a non-blocking stdin that has nothing to
+    read at the moment for one that has ended."""
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return STDIN
+
+    def isatty(self) -> bool:
+        return os.isatty(STDIN)
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        view = memoryview(buffer).cast("B")
+        data = read_some(STDIN, len(view))
+        view[: len(data)] = data
+        return len(data)
 
 
 class StdoutFile(io.RawIOBase):
@@ -54,6 +75,15 @@ class StdoutFile(io.RawIOBase):
         return write_some(data)
 
 
+def read_some(fd: int, size_bytes: int) -> bytes:
+    """Read what there is, up to so many bytes; wait for some if need be. Empty at the end."""
+    while True:
+        try:
+            return os.read(fd, size_bytes)
+        except BlockingIOError:  # another program made it non-blocking
+            _wait(fd, select.POLLIN)
+
+
 def write_some(data: "ReadableBuffer") -> int:
     """Write to stdout and return how many bytes it took, at least one; wait for room if need be.
     StdoutError if it takes no more."""
@@ -61,11 +91,15 @@ def write_some(data: "ReadableBuffer") -> int:
         try:
             return os.write(STDOUT, data)
         except BlockingIOError:  # another program made it non-blocking
-            room = select.poll()
-            room.register(STDOUT, select.POLLOUT)
-            room.poll()
+            _wait(STDOUT, select.POLLOUT)
         except OSError as error:
             raise StdoutError(error.errno, error.strerror) from None
+
+
+def _wait(fd: int, event: int) -> None:
+    ready = select.poll()
+    ready.register(fd, event)
+    ready.poll()
 
 
 def run_with_streams(name: str, work: Callable[[], int]) -> int:
@@ -100,8 +134,11 @@ def open_standard_streams() -> None:
         except OSError:
             os.open(os.devnull, flag)  # takes the lowest free number, which is this one
     # Python has None for those that were closed when it started.
-    if sys.stdin is None:
-        sys.stdin = os.fdopen(STDIN, closefd=False)
+    if sys.stdin is None or sys.stdin is sys.__stdin__:  # else somebody replaced it
+        encoding = getattr(sys.stdin, "encoding", None)
+        errors = getattr(sys.stdin, "errors", None)
+        buffered = io.BufferedReader(StdinFile())
+        sys.stdin = io.TextIOWrapper(buffered, encoding=encoding, errors=errors)
     if sys.stderr is None:
         sys.stderr = os.fdopen(STDERR, "w", closefd=False)
     before = sys.stdout

@@ -5,9 +5,10 @@ in large pieces. Empty messages are left out; the last one needs no delimiter.
 """
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncIterator, Iterator
+
+from pumpline.tools.standard_streams import read_some
 
 READ_BYTES = 1 << 20
 PIECES_WAITING = 4
@@ -78,7 +79,7 @@ def _pieces(fd: int) -> Iterator[bytes | OSError]:
     piece = b"start"
     while piece:
         try:
-            piece = os.read(fd, READ_BYTES)
+            piece = read_some(fd, READ_BYTES)
         except OSError as error:
             yield error
             return

@@ -6,7 +6,17 @@ from pumpline.sync import Producer
 from pumpline.testing import LocalNsqd
 from tests.kit.programs import end, namespace_of, programs, run, running, with_ports
 
-REQUESTS, RATE, SCHEDULE = programs("recipes.md")
+PRIORITIES, REQUESTS, RATE, SCHEDULE = programs("recipes.md")
+
+
+def test_both_priorities_are_handled(nsqd: LocalNsqd) -> None:
+    for topic in ("orders.high", "orders.low"):
+        nsqd.publish(topic, *(b"%d" % number for number in range(20)))
+    with running("-c", with_ports(PRIORITIES, nsqd)) as worker:
+        for topic in ("orders.high", "orders.low"):
+            nsqd.wait_until_done(topic, "billing", timeout_s=60)
+        printed = end(worker)
+    assert printed.count("billed orders.high") == printed.count("billed orders.low") == 20
 
 
 def test_requests_are_replied_to(nsqd: LocalNsqd) -> None:

@@ -42,7 +42,7 @@ from pumpline.client.publishing.bodies import (
 from pumpline.client.publishing.limits import check_positive
 from pumpline.client.publishing.middleware import Around, Outgoing, wrapped
 from pumpline.client.publishing.nsqds import Nsqds
-from pumpline.client.publishing.publication import MESSAGE_COST_BYTES, Waiter, cost_bytes
+from pumpline.client.publishing.publication import MESSAGE_COST_BYTES, Waiter
 from pumpline.client.publishing.publish_queue import PublishQueue
 from pumpline.core.messages.kernels import body_bytes
 from pumpline.core.protocol.commands import MPUB_MESSAGE_OVERHEAD_BYTES, MPUB_OVERHEAD_BYTES
@@ -219,8 +219,8 @@ class Producer:
         waiters: deque[tuple[int, Waiter]] = deque()
         confirmed = 0
         try:
-            for chunk in self._chunks(topic, bodies, token):
-                cost = cost_bytes(chunk)
+            for chunk, size in self._chunks(topic, bodies, token):
+                cost = size + MESSAGE_COST_BYTES * len(chunk)
                 if not budget.try_take(cost):
                     await self._wait_for_budget(cost)
                 waiters.append((len(chunk), put(topic, chunk, cost, token=token or "")))
@@ -292,28 +292,26 @@ class Producer:
 
     def _chunks(
         self, topic: str, bodies: Iterable[Body], token: str | None
-    ) -> Iterator[list[bytes]]:
-        """Checked messages, as many at a time as fit into one MPUB; all of them if they have a
-        token."""
+    ) -> Iterator[tuple[list[bytes], int]]:
+        """Checked messages and the bytes of their bodies, as many at a time as fit into one MPUB;
+        all of them if they have a token."""
         if token is not None:
             check_token(token)
             whole = taken_whole(bodies, self._body_bytes_max)
             if whole:
-                yield [self._checked(topic, body) for body in whole]
+                checked = [self._checked(topic, body) for body in whole]
+                yield checked, sum(map(len, checked))
             return
         for block in blocks(bodies, self._body_bytes_max // 2):
             checked = [self._checked(topic, body) for body in block[:1]]
-            if self._fits(block):
-                yield cast(list[bytes], block)
-            else:
-                checked += [self._checked(topic, body) for body in block[1:]]
-                yield from portions(checked, self._body_bytes_max)
-
-    def _fits(self, block: list[Body]) -> bool:
-        """Whether all of it is valid and can go as one MPUB."""
-        size = body_bytes(block, self._message_bytes_max)
-        overhead = MPUB_OVERHEAD_BYTES + MPUB_MESSAGE_OVERHEAD_BYTES * len(block)
-        return size >= 0 and overhead + size <= self._body_bytes_max
+            size = body_bytes(block, self._message_bytes_max)
+            overhead = MPUB_OVERHEAD_BYTES + MPUB_MESSAGE_OVERHEAD_BYTES * len(block)
+            if size >= 0 and overhead + size <= self._body_bytes_max:
+                yield cast(list[bytes], block), size
+                continue
+            checked += [self._checked(topic, body) for body in block[1:]]
+            for portion in portions(checked, self._body_bytes_max):
+                yield portion, sum(map(len, portion))
 
     async def _wait_for_budget(self, cost: int) -> None:
         self.waits += 1

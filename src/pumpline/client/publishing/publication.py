@@ -9,7 +9,6 @@ the token: once the nsqd may have it, the publication is sent to no other (`only
 """
 
 import asyncio
-import sys
 
 from pumpline.client.errors import (
     NotSentError,
@@ -18,7 +17,6 @@ from pumpline.client.errors import (
     ServerError,
     UnconfirmedError,
 )
-from pumpline.core.messages.kernels import body_bytes
 from pumpline.core.protocol import commands
 
 MESSAGE_COST_BYTES = 200  # memory of a message besides its body, roughly
@@ -27,7 +25,7 @@ Waiter = asyncio.Future[None]
 
 
 def cost_bytes(bodies: list[bytes]) -> int:
-    return body_bytes(bodies, sys.maxsize) + MESSAGE_COST_BYTES * len(bodies)
+    return sum(map(len, bodies)) + MESSAGE_COST_BYTES * len(bodies)
 
 
 class Publication:

@@ -13,10 +13,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from pyspark_nsq.columns import SCHEMA, arrow_schema
+from pyspark_nsq.options import parse_read
+from pyspark_nsq.reading.stream import StreamReader
 from pyspark_nsq.session import local_session
 from tests.kit.daemons import Nsqd, Nsqlookupd, wait_until
 from tests.kit.spark.drivers import QUICK_FLAGS
 from tests.kit.spark.home import quick_home
+from tests.kit.spark.stream_reader import NewReader
 from tests.kit.spark.topics import end_of, first_of, publish
 
 _numbers = itertools.count(1)
@@ -137,3 +141,22 @@ def work(tmp_path: Path) -> Iterator[Path]:
     path.mkdir()
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def new_reader() -> Iterator[NewReader]:
+    readers: list[StreamReader] = []
+
+    def make(*nodes: Nsqd, **said: str) -> StreamReader:
+        known = {
+            **QUICK,
+            "startingOffsets": "earliest",
+            "nsqd": ",".join(node.http_address for node in nodes),
+        }
+        options = parse_read({**known, **said}, streaming=True)
+        readers.append(StreamReader(options, arrow_schema(SCHEMA)))
+        return readers[-1]
+
+    yield make
+    for reader in readers:
+        reader.stop()

@@ -3,65 +3,19 @@ batch, what is lost, and where holds stand. Nodes are real."""
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pyspark_nsq.columns import SCHEMA, arrow_schema
 from pyspark_nsq.errors import DataLoss, NotAllRead, Unreachable
-from pyspark_nsq.options import parse_read
 from pyspark_nsq.progress import away, lag
-from pyspark_nsq.reading.plan import LogRange, RangePartition
 from pyspark_nsq.reading.stream import StreamReader
 from tests.kit.daemons import Nsqd
 from tests.kit.ports import HeldPort
-from tests.kit.spark.streams import addresses
+from tests.kit.spark.stream_reader import NewReader, kept, latest, ranges, rows
 from tests.kit.spark.topics import name_of, numbered, publish
-from tests.spark.conftest import QUICK
-
-Offsets = dict[str, Any]
-NewReader = Callable[..., StreamReader]
-
-
-@pytest.fixture
-def new_reader() -> Iterator[NewReader]:
-    readers: list[StreamReader] = []
-
-    def make(*nodes: Nsqd, **said: str) -> StreamReader:
-        known = {**QUICK, "startingOffsets": "earliest", "nsqd": addresses(*nodes)}
-        options = parse_read({**known, **said}, streaming=True)
-        readers.append(StreamReader(options, arrow_schema(SCHEMA)))
-        return readers[-1]
-
-    yield make
-    for reader in readers:
-        reader.stop()
-
-
-def kept(offsets: Offsets) -> Offsets:
-    """As it comes back from the checkpoint."""
-    return dict(json.loads(json.dumps(offsets)))
-
-
-def latest(reader: StreamReader, start: Offsets, limit: ReadLimit | None = None) -> Offsets:
-    return kept(reader.latestOffset(start, limit or ReadAllAvailable()))
-
-
-def rows(reader: StreamReader, start: Offsets, end: Offsets) -> list[bytes]:
-    """The bodies of the batch between two places."""
-    found: list[bytes] = []
-    for partition in reader.partitions(start, end):
-        for batch in reader.read(partition):
-            found += batch.column("body").to_pylist()
-    return found
-
-
-def ranges(reader: StreamReader, start: Offsets, end: Offsets) -> list[tuple[LogRange, ...]]:
-    planned = reader.partitions(start, end)
-    return [part.ranges for part in planned if isinstance(part, RangePartition)]
 
 
 def held_at(node: Nsqd, topic: str, name: str) -> int:
@@ -448,59 +402,3 @@ def test_a_log_that_went_back_and_has_grown_since_is_noticed(
     lenient = new_reader(node, subscribe=topic, failOnDataLoss="false")
     place = latest(lenient, read)
     assert rows(lenient, place, latest(lenient, place)) == numbered(80, start=1000)
-
-
-# -- after a loss of power ------------------------------------------------------------------------
-
-
-@pytest.fixture
-def own_nsqd(tmp_path: Path) -> Iterator[Nsqd]:
-    with Nsqd(tmp_path / "own") as node:
-        yield node
-
-
-def lose_power(node: Nsqd) -> None:
-    """Kill it, and let its next start take that for a loss of power."""
-    node.kill()
-    mark = node.data_path / "running"
-    mark.write_text(json.dumps({**json.loads(mark.read_text()), "boot_id": "another"}))
-    node.start()
-
-
-def test_offsets_that_were_left_out_are_no_rows(
-    own_nsqd: Nsqd, topic: str, new_reader: NewReader
-) -> None:
-    """A gap of 4 million offsets, and batches of 5 rows: four of them, and not a million."""
-    publish(own_nsqd, topic, numbered(10))
-    lose_power(own_nsqd)
-    publish(own_nsqd, topic, numbered(20)[10:])
-    reader = new_reader(own_nsqd, subscribe=topic)
-    place = kept(reader.initialOffset())
-    found = []
-    while (end := latest(reader, place, ReadMaxRows(5))) != place:
-        found.append(rows(reader, place, end))
-        place = end
-    assert [len(batch) for batch in found] == [5] * 4
-    assert [body for batch in found for body in batch] == numbered(20)
-    (state,) = json.loads(own_nsqd.http("GET", "/log/offsets")[1])["topics"]
-    ((start, after),) = state["gaps"]
-    assert (start, after - start >= 1 << 22, state["end"]) == (10, True, after + 10)
-
-
-def test_a_stream_that_stands_before_the_gap_loses_nothing(
-    own_nsqd: Nsqd, topic: str, new_reader: NewReader
-) -> None:
-    publish(own_nsqd, topic, numbered(10))
-    reader = new_reader(own_nsqd, subscribe=topic)
-    place = kept(reader.initialOffset())
-    end = latest(reader, place)
-    assert rows(reader, place, end) == numbered(10)
-    lose_power(own_nsqd)
-    publish(own_nsqd, topic, numbered(20)[10:])
-    reader = new_reader(own_nsqd, subscribe=topic)  # failOnDataLoss is the default
-    reader.prepareForTriggerAvailableNow()
-    later = latest(reader, end)
-    assert rows(reader, end, later) == numbered(20)[10:]
-    planned = ranges(reader, end, later)
-    assert sum(each.rows for part in planned for each in part) == 10
-    assert latest(reader, later) == later

@@ -63,8 +63,8 @@ def test_offsets_of_a_new_topic(nsqd: Nsqd, topic: str) -> None:
     act(nsqd, "/topic/create", topic=topic)
     found = offsets(nsqd, topic)
     assert list(found) == (
-        "node topic log first end bytes ordered_from segments first_timestamp timestamp "
-        "started".split()
+        "node topic log first end bytes ordered_from segments gaps first_timestamp "
+        "timestamp started".split()
     )
     assert [found[name] for name in ("topic", "first", "end", "bytes")] == [topic, 0, 0, 0]
     assert str(found["node"]).endswith(f":{nsqd.tcp_port}")

@@ -49,3 +49,10 @@ def test_version_tells_the_form_of_the_kernels(name: str) -> None:
     assert shown(name, PUMPLINE_KERNELS="python").endswith("-kernels-python)\n")
     if kernels.compiled:
         assert shown(name, PUMPLINE_KERNELS="auto").endswith("-kernels-compiled)\n")
+
+
+def test_python_m_pumpline_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pumpline", "version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("pumpline v")

@@ -34,8 +34,15 @@ import msgspec
 from pumpline.core.messages.crc import crc32
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.core.text.settings import TopicSettings
-from pumpline.log import cursor
-from pumpline.log.files import TEMPORARY, read_or_set_aside, read_whole, sync_file, write_whole
+from pumpline.log import cursor, run_mark
+from pumpline.log.files import (
+    TEMPORARY,
+    read_or_set_aside,
+    read_whole,
+    remove_leftover,
+    sync_file,
+    write_whole,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -110,9 +117,11 @@ class Directory:
         self._check_format()
         if os.path.islink(self._topics) and not os.path.isdir(self._topics):
             raise DirectoryError(f"{self._topics} is a symbolic link to nothing: put it back")
-        for name in (METADATA + TEMPORARY, PROBE, "trash"):
-            with suppress(OSError):  # trash is a directory, unless somebody has replaced it
-                os.unlink(os.path.join(self.path, name))
+        for name in (METADATA, _FORMAT_NAME, run_mark.FILE):
+            remove_leftover(os.path.join(self.path, name + TEMPORARY))
+        remove_leftover(os.path.join(self.path, PROBE))
+        with suppress(OSError):  # trash is a directory, unless somebody has replaced it
+            os.unlink(self._trash)
         shutil.rmtree(self._trash, ignore_errors=True)  # it would wait at a named pipe
         with suppress(OSError):  # a full disk: the first topic will say so
             os.makedirs(self._topics, exist_ok=True)
@@ -159,8 +168,7 @@ class Directory:
         path = os.path.join(self.path, METADATA)
         write_whole(path, msgspec.json.encode(metadata), sync=True)
         for cursor_path in deleted:
-            with suppress(FileNotFoundError):  # its topic was deleted, too
-                os.unlink(cursor_path)
+            remove_leftover(cursor_path)  # not there if its topic was deleted, too
 
     def take_deleted(self) -> set[str]:
         """Cursors of channels that were deleted since the last call, for `write_metadata`."""
@@ -297,8 +305,7 @@ class Directory:
         names = os.listdir(path)
         for name in names:
             if name.endswith(TEMPORARY):
-                with suppress(OSError):
-                    os.unlink(os.path.join(path, name))
+                remove_leftover(os.path.join(path, name))
         deleted = [name for name in names if name.endswith(suffix)]
         self._deleted.update(os.path.join(path, name) for name in deleted)
         return {name.removesuffix(suffix) for name in deleted}

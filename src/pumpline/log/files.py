@@ -116,6 +116,19 @@ def read_or_set_aside(path: str) -> bytes:
         return b""
 
 
+def remove_leftover(path: str) -> None:
+    """Unlink a file that nobody needs, if it is there. A directory in its place would be in the way
+    of the next one: it is renamed to `<name>.bad`."""
+    try:
+        os.unlink(path)
+    except IsADirectoryError:
+        with suppress(OSError):
+            os.replace(path, path + BAD)
+            _LOG.error("FILES: %s is a directory: renamed to %s", path, path + BAD)
+    except OSError:
+        pass  # such as of a disk that fails: the next start tries again
+
+
 class FilePool:
     def __init__(self, size: int | None = None) -> None:
         self._size = size or pool_size()

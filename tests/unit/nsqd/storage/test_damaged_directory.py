@@ -253,3 +253,61 @@ def test_damage_costs_nothing_else(start: Start, kind: str, way: str) -> None:
     assert found.received >= OTHER if has_less else found.received == HIT | OTHER | LAST
     if (kind, way) not in SILENT and kind != "oldest segment":  # said when it is read
         assert kind in found.said or path.name in found.said
+
+
+LEFTOVERS = (
+    "nsqd.dat.tmp",
+    "running.tmp",
+    ".probe",
+    "topics/hit/topic.json.tmp",
+    "topics/hit/c.cursor.tmp",
+    "topics/hit/holds.json.tmp",
+    "topics/hit/tokens.tmp",
+    "topics/hit/tokens.old",
+    "topics/hit/gone.cursor.deleted",
+)
+
+
+@pytest.mark.parametrize("name", LEFTOVERS)
+def test_a_directory_in_the_place_of_a_leftover_is_set_aside(
+    name: str, tmp_path: Path, killed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be in the way of the file: nothing could be written in its place."""
+    path = tmp_path / "data"
+    shutil.copytree(killed, path)
+    (path / name).mkdir()
+    (path / name / "something").touch()
+    found = asyncio.run(outcome(path, ALL, lambda: caplog.text))
+    assert (found.refusal, found.received) == ("", HIT | OTHER | LAST)
+    assert name in found.said or name.endswith(".deleted")  # said when nsqd.dat is written
+    assert (path / f"{name}.bad" / "something").exists()
+    assert not any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize("way", ["named pipe", "link to nothing"])
+@pytest.mark.parametrize("name", LEFTOVERS)
+def test_other_leftovers_are_removed(
+    name: str, way: str, tmp_path: Path, killed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "data"
+    shutil.copytree(killed, path)
+    (path / name).touch()
+    damage(path / name, way, tmp_path / "elsewhere")
+    found = asyncio.run(outcome(path, ALL, lambda: caplog.text))
+    assert (found.refusal, found.received) == ("", HIT | OTHER | LAST)
+    assert not any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize("way", REPLACED)
+@pytest.mark.parametrize("name", ["topics/hit/00000000000000000003.unordered", "imported"])
+def test_of_some_names_only_the_name_counts(
+    name: str, way: str, tmp_path: Path, killed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "data"
+    shutil.copytree(killed, path)
+    (path / name).touch()
+    damage(path / name, way, tmp_path / "elsewhere")
+    found = asyncio.run(outcome(path, ALL, lambda: caplog.text))
+    assert (found.refusal, found.received) == ("", HIT | OTHER | LAST)
+    assert os.path.lexists(path / name)
+    assert not any(record.exc_info for record in caplog.records)

@@ -30,6 +30,10 @@ class AnswerQueue:
         self._unsent = 0  # of the expected: their commands are not written to the socket yet
         self._is_cut_off = False  # nsqd carries out nothing of what is expected
 
+    @property
+    def are_expected(self) -> bool:
+        return bool(self._expected)
+
     def add(self, on_answer: OnAnswer) -> None:
         """A request was appended to the output."""
         self._expected.append(on_answer)

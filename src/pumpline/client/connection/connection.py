@@ -25,6 +25,7 @@ from pumpline.client.connection.answer_queue import AnswerQueue, OnAnswer
 from pumpline.client.connection.handshake import Handshake
 from pumpline.client.connection.settings import Negotiated, Settings
 from pumpline.client.connection.stall_timers import StallTimers
+from pumpline.client.connection.unread import read_unread
 from pumpline.client.errors import (
     ConnectError,
     ConnectionClosedError,
@@ -349,6 +350,9 @@ class NsqdConnection(asyncio.Protocol):
         self._on_error(self, error)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        may_be_answered = exc is not None and not self._closing and self._answers.are_expected
+        if may_be_answered and (unread := read_unread(self._transport)):
+            self.data_received(unread)
         was_closing, self._closing, self.is_closed = self._closing, True, True
         self.is_writable = False
         _open.discard(self)

@@ -20,6 +20,7 @@ from pumpline.core.messages.batches import (
     HEADER,
     HEADER_BYTES,
     BadBatch,
+    Dues,
     ExtendedBatch,
     LogBatch,
     read_batch,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # a log makes its readers
 
 GROUP_MESSAGES = 500  # read at once: 8 ms
 GROUP_BYTES_MAX = 4 << 20  # kept of a group
+HEAD_BYTES = 2048  # of a region, for one message: have the tables of a batch of 160 messages
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _WHOLE_FROM = 16  # wanted messages of one large batch: from here on it is read as a whole
 _U32 = Struct(">I")
@@ -166,9 +168,12 @@ class _Group:
             while until < len(offsets) and offsets[until] < limit:
                 until += 1
             if position >= 0:
-                wanted = min(size_bytes - position, REGION_BYTES)
+                wanted = min(size_bytes - position, HEAD_BYTES if until == at + 1 else REGION_BYTES)
                 try:
                     got = os.preadv(fd, [memoryview(buffer)[:wanted]], position, flags)
+                    if got == HEAD_BYTES and locate(buffer, 0, got, first, offsets[at]) < 0:
+                        wanted = min(size_bytes - position, REGION_BYTES)
+                        got = os.preadv(fd, [memoryview(buffer)[:wanted]], position, flags)
                 except BlockingIOError:
                     got = 0
                 if got == wanted:
@@ -234,7 +239,7 @@ class _Region:
         """For each offset a batch that has it, from the batch of `size` bytes at `at`; none if that
         is damaged."""
         if at + size <= self.end:
-            return _whole(bytes(memoryview(self.data)[at : at + size]), len(offsets))
+            return _whole(self._read(at, size), len(offsets))
         if size > BLOCK_BYTES_MAX and not self._is_checked:
             return []
         if size <= BLOCK_BYTES_MAX and (len(offsets) >= _WHOLE_FROM or not self._is_checked):
@@ -254,7 +259,7 @@ class _Region:
         begin = self._read_u32(ends_at + 4 * index - 4) if index else 0
         end = self._read_u32(ends_at + 4 * index)
         dues_at = frames_at = ends_at + 4 * count
-        due = b""
+        due: Dues = b""
         if flags & DUES:
             frames_at += DUE_BYTES * count
             due = self._read(dues_at + DUE_BYTES * index, DUE_BYTES)
@@ -271,30 +276,30 @@ class _Region:
             count=1,
             timestamp_ns=_TIMESTAMP.unpack_from(frame, _TIMESTAMP_AT)[0],
             ends=memoryview(_U32.pack(len(frame))),
-            frames=memoryview(frame),
+            frames=frame,
         )
         return ExtendedBatch(batch, due) if due else batch
 
     def _read_u32(self, at: int) -> int:
         return int(_U32.unpack(self._read(at, 4))[0])
 
-    def _read(self, at: int, size: int) -> bytes:
+    def _read(self, at: int, size: int) -> memoryview:
         """Bytes from `at` on, which is relative to the region; BlockingIOError if they are not in
         the page cache."""
         if at + size <= self.end:
-            return bytes(memoryview(self.data)[at : at + size])
+            return memoryview(bytes(memoryview(self.data)[at : at + size]))
         if self._position + at + size > self._limit:
             raise BlockingIOError  # what says so is damaged
         if self._flags and size > BLOCK_BYTES_MAX:
             raise BlockingIOError  # 1 ms and more: for a thread
-        buffer = bytearray(size)
+        buffer = unfilled(size)
         if os.preadv(self._fd, [buffer], self._position + at, self._flags) != size:
             raise BlockingIOError
-        return bytes(buffer)
+        return memoryview(buffer)
 
 
-def _whole(data: bytes, count: int) -> list[LogBatch]:
+def _whole(data: memoryview, count: int) -> list[LogBatch]:
     try:
-        return [read_batch(memoryview(data), 0)] * count
+        return [read_batch(data, 0)] * count
     except BadBatch:
         return []

@@ -57,7 +57,8 @@ def prepared(nsqd: LocalNsqd, topic: str, channel: str, bodies: list[bytes]) -> 
         (PROGRAMS[3], "archive", signal.SIGINT, -signal.SIGINT, "20 stored"),
         (PROGRAMS[4], "archive", signal.SIGTERM, 0, "20 rows inserted"),
         (PROGRAMS[5], "billing", signal.SIGTERM, 0, "orders {'number': 19"),
-        (PROGRAMS[6], "billing", signal.SIGINT, 0, "no such customer"),
+        (PROGRAMS[6], "billing", signal.SIGTERM, 0, "order 19 of c"),
+        (PROGRAMS[7], "billing", signal.SIGINT, 0, "no such customer"),
     ],
     ids=[
         "one at a time",
@@ -66,6 +67,7 @@ def prepared(nsqd: LocalNsqd, topic: str, channel: str, bodies: list[bytes]) -> 
         "many at a time",
         "handler of batches",
         "several topics",
+        "types",
         "giving up",
     ],
 )
@@ -83,7 +85,7 @@ def test_programs_on_the_page(
 
 
 def test_all_programs_of_the_page_are_run() -> None:
-    assert len(PROGRAMS) == 7
+    assert len(PROGRAMS) == 8
 
 
 def test_example_of_iterating() -> None:

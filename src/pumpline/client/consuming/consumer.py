@@ -13,32 +13,31 @@ users call, and the order of a start and a stop. Touches no socket itself.
 """
 
 import asyncio
-import inspect
-import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import nullcontext
-from typing import Literal, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from pumpline.client.connection.address import list_of_addresses, parse_address
 from pumpline.client.connection.handshake import new_compression
 from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.backoff import Backoff
 from pumpline.client.consuming.batch_handling import BatchHandler, BatchHandling
-from pumpline.client.consuming.dead_letters import DeadLetterPublisher, has_dead_letters
-from pumpline.client.consuming.handling import Handler, HandlerTurns, Handling, give_back, log_body
+from pumpline.client.consuming.codec import Decode, new_decode
+from pumpline.client.consuming.giving_up import GiverUp
+from pumpline.client.consuming.handling import Handler, HandlerTurns, Handling, give_back
 from pumpline.client.consuming.hooks import Hook, RunHooks
 from pumpline.client.consuming.inbox import Inbox
 from pumpline.client.consuming.message import Batch, Message, ThreadMessage
 from pumpline.client.consuming.middleware import Around
-from pumpline.client.consuming.options import ConsumerOptions, GivingUp, OnGivingUp
+from pumpline.client.consuming.options import DEAD_LETTER, ConsumerOptions, GivingUp
 from pumpline.client.consuming.rdy import RdyPool
 from pumpline.client.consuming.rdy_sender import RdySender
 from pumpline.client.consuming.signals import stopping_on_signals
 from pumpline.client.consuming.subscription import Counters, SubscriptionTerms
 from pumpline.client.consuming.subscriptions import Subscriptions
 from pumpline.client.discovery import Discovery
-from pumpline.client.errors import PumplineError, wrong_name
+from pumpline.client.errors import wrong_name
 from pumpline.core.text.names import is_valid_name
 
 MAX_IN_FLIGHT = 25
@@ -46,12 +45,8 @@ MAX_ATTEMPTS = 5
 ATTEMPTS_WRAP = 65_536  # attempts are 16 bits: no message has so many
 BATCH_SIZE = 100
 
-DEAD_LETTER: Literal["dead-letter"] = "dead-letter"
-DROP: Literal["drop"] = "drop"
 H = TypeVar("H", bound=Handler)
 K = TypeVar("K", bound=Hook)
-
-logger = logging.getLogger("pumpline.client")
 
 
 class _Running(NamedTuple):
@@ -66,6 +61,10 @@ class Consumer:
     """Consumes a channel of a topic. Use it as a context manager (`async with`), iterate over it,
     or call `run` or `run_batches`; an iteration starts the consumer, and stops it at its end."""
 
+    _handled: asyncio.Task[None] | None = None  # the handlers
+    _stopping: asyncio.Task[None] | None = None
+    _is_owned = False  # an iteration started it, and stops it at its end
+
     def __init__(
         self,
         topic: str,
@@ -77,6 +76,8 @@ class Consumer:
         max_attempts: int = MAX_ATTEMPTS,
         giving_up: GivingUp = DEAD_LETTER,
         auto_touch: bool = True,
+        type: Any = None,
+        codec: Decode | None = None,
         middleware: Iterable[Around] = (),
         settings: Settings | None = None,
         options: ConsumerOptions | None = None,
@@ -90,6 +91,10 @@ class Consumer:
                         it; a function: call it with the message, then finish that. A message that
                         cannot be published, or for which the function raises, is requeued
         auto_touch      touch messages until they are answered, or nsqd allows no more
+        type            what a body must be, as JSON: a dataclass, a msgspec.Struct, a TypedDict, or
+                        another type that msgspec validates; `message.value` is the object. A body
+                        that is not valid is given up at once, as `giving_up` says, with the reason
+        codec           a function of bytes instead, for `message.value`; ValueError: not valid
         middleware      functions around each call of the handler of `run`
         settings        of each connection: TLS, compression, AUTH, timeouts
         options         delays, backoff, discovery, and the timeout of a stop
@@ -111,21 +116,22 @@ class Consumer:
         if not self._nsqds and self._discovery is None:
             raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
         self._pool = RdyPool(max_in_flight, interval_s=self.options.redistribute_interval_s)
-        _check_giving_up(giving_up)
-        self._giving_up = giving_up
-        self._dead_letters = DeadLetterPublisher(topic, channel, self.settings)
-        if giving_up == DEAD_LETTER and not has_dead_letters(topic):
-            max_attempts = 0
+        self._giver_up = GiverUp(topic, channel, self.settings, giving_up, self.counters)
         self._declared: Handling | None = None  # by the decorator `handler`
         self._handling: Handling | BatchHandling | None = None  # from `run` on
         self._hooks = RunHooks()
         self._middleware = tuple(middleware)
-        self._inbox = Inbox(attempts_max=max_attempts or ATTEMPTS_WRAP, give_up=self._give_up)
+        self._inbox = self._new_inbox(max_attempts, new_decode(type, codec))
         self._running: _Running | None = None  # from its start on
-        self._handled: asyncio.Task[None] | None = None
-        self._stopping: asyncio.Task[None] | None = None
-        self._tasks: asyncio.TaskGroup
-        self._is_owned = False  # an iteration started it, and stops it at its end
+
+    def _new_inbox(self, max_attempts: int, decode: Decode | None) -> Inbox:
+        is_limited = max_attempts and not self._giver_up.keeps_all
+        return Inbox(
+            attempts_max=max_attempts if is_limited else ATTEMPTS_WRAP,
+            give_up=self._giver_up.give_up,
+            decode=decode,
+            reject=self._giver_up.reject,
+        )
 
     def _new_discovery(self, lookupds: list[str]) -> Discovery | None:
         if not lookupds:
@@ -389,8 +395,9 @@ class Consumer:
 
     async def _run(self, subscriptions: Subscriptions) -> None:
         try:
-            async with asyncio.TaskGroup() as self._tasks:
-                await subscriptions.run(self._tasks)
+            async with asyncio.TaskGroup() as tasks:
+                self._giver_up.tasks = tasks
+                await subscriptions.run(tasks)
         finally:
             self._inbox.end()
 
@@ -404,18 +411,6 @@ class Consumer:
             self._running.rdy_sender.slow_down(self.in_flight - waiting, wait_max_s)
         give_back(stale)
         return len(stale)
-
-    def _give_up(self, message: Message) -> None:
-        """A message was delivered too often: finish it, after what `giving_up` says."""
-        self.counters.given_up += 1
-        logger.warning("giving up %r", message)
-        log_body(message)
-        if self._giving_up == DROP:
-            message.finish()
-        elif self._giving_up == DEAD_LETTER:
-            self._tasks.create_task(_finish_after(self._dead_letters.publish, message))
-        else:
-            self._tasks.create_task(_finish_after(self._giving_up, message))
 
     def _begin_stop(self, running: _Running, timeout_s: float) -> "asyncio.Task[None]":
         if self._stopping is None:
@@ -437,25 +432,7 @@ class Consumer:
         await running.subscriptions.close()
         running.task.cancel()
         await asyncio.wait({running.task})
-        await self._dead_letters.close()
-
-
-async def _finish_after(giving_up: OnGivingUp, message: Message) -> None:
-    try:
-        outcome = giving_up(message)
-        if inspect.isawaitable(outcome):
-            await outcome
-    except PumplineError as error:
-        logger.error("%r was not given up, and is requeued: %s", message, error)
-        message.requeue()
-    except Exception:  # a user's function: the message must not be lost by it
-        logger.exception("giving_up failed on %r", message)
-        message.requeue()
-    except BaseException:
-        message.requeue(0, backoff=False)
-        raise
-    else:
-        message.finish()
+        await self._giver_up.close()
 
 
 def _checked_addresses(given: str | Iterable[str]) -> set[str]:
@@ -478,8 +455,3 @@ def _check_count(name: str, count: int) -> None:
         raise TypeError(f"{name} is a whole number, not {type(count).__name__}")
     if count < 0:
         raise ValueError(f"{name} must not be negative")
-
-
-def _check_giving_up(giving_up: object) -> None:
-    if giving_up not in (DEAD_LETTER, DROP) and not callable(giving_up):
-        raise TypeError(f"giving_up is {DEAD_LETTER!r}, {DROP!r} or a function, not {giving_up!r}")

@@ -35,7 +35,7 @@ class DeadLetterPublisher:
         self._connections: dict[str, NsqdConnection] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def publish(self, message: Message) -> None:
+    async def publish(self, message: Message, *, reason: str = "") -> None:
         """Raises a PumplineError unless nsqd has confirmed it."""
         letter = dead_letter(
             topic=self._topic,
@@ -44,6 +44,7 @@ class DeadLetterPublisher:
             attempts=message.attempts,
             timestamp_ns=message.timestamp_ns,
             body=message.body,
+            reason=reason,
         )
         async with self._turns[message.node]:
             try:

@@ -11,18 +11,29 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import repeat
 
+from pumpline.client.consuming.codec import Decode
 from pumpline.client.consuming.handling import give_back
 from pumpline.client.consuming.message import Arrival, Batch, Message, Record
 
 
 class Inbox:
-    def __init__(self, *, attempts_max: int, give_up: Callable[[Message], None]) -> None:
+    def __init__(
+        self,
+        *,
+        attempts_max: int,
+        give_up: Callable[[Message], None],
+        decode: Decode | None = None,
+        reject: Callable[[Message, Exception], None] | None = None,
+    ) -> None:
+        """Messages that `decode` raises for go to `reject`, and to no taker."""
         self.message_type: type[Message] = Message
         self.ready: deque[Message] = deque()
         self.attempts_max = attempts_max
         self.is_over = False  # no more messages will be handed out
         self.on_change: Callable[[], None] | None = None  # for takers that do not wait here
         self._give_up = give_up
+        self._decode = decode
+        self._reject = reject
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def receive(self, arrival: Arrival, records: list[Record]) -> None:
@@ -31,10 +42,22 @@ class Inbox:
         if self.is_over:
             give_back(messages)
         else:
-            self.ready += messages
+            self.ready += messages if self._decode is None else self._decoded(messages)
             self._wake()
             if self.on_change is not None:
                 self.on_change()
+
+    def _decoded(self, messages: list[Message]) -> list[Message]:
+        assert self._decode is not None and self._reject is not None
+        valid: list[Message] = []
+        for message in messages:
+            try:
+                message.decoded = self._decode(message.body)
+            except Exception as error:  # of a user's codec: the message must not be lost by it
+                self._reject(message, error)
+            else:
+                valid.append(message)
+        return valid
 
     async def take(self) -> Message | None:
         """The next message; None when there will be no more."""

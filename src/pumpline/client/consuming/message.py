@@ -67,7 +67,9 @@ class Message:
     `finish`, `requeue` and `touch` return False when it is too late: the message is answered
     already, has timed out, or its connection is lost. nsqd then delivers it again."""
 
-    __slots__ = ("_arrival", "_record", "is_answered")
+    __slots__ = ("_arrival", "_record", "decoded", "is_answered")
+
+    decoded: Any  # set by a consumer that has a type or a codec
 
     def __init__(self, arrival: Arrival, record: Record) -> None:
         self._arrival = arrival
@@ -112,6 +114,14 @@ class Message:
     def json(self) -> Any:
         """The value of a JSON body; ValueError if the body is not JSON."""
         return json.loads(self.body)
+
+    @property
+    def value(self) -> Any:
+        """The decoded body; TypeError if the consumer has no `type` and no `codec`."""
+        try:
+            return self.decoded
+        except AttributeError:
+            raise TypeError("message.value needs a consumer with a type or a codec") from None
 
     @property
     def is_over(self) -> bool:

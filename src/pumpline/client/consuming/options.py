@@ -4,15 +4,18 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.backoff import MULTIPLIER_S, WAIT_MAX_S
+from pumpline.client.consuming.codec import Decode
 from pumpline.client.consuming.message import Message
 from pumpline.client.consuming.middleware import Around
 from pumpline.client.consuming.rdy import INTERVAL_S
 from pumpline.client.discovery import POLL_INTERVAL_S, POLL_JITTER, POLL_TIMEOUT_S
 
+DEAD_LETTER: Literal["dead-letter"] = "dead-letter"
+DROP: Literal["drop"] = "drop"
 OnGivingUp = Callable[[Message], Awaitable[object] | object]
 GivingUp = Literal["dead-letter", "drop"] | OnGivingUp
 
@@ -77,6 +80,8 @@ class ConsumerArguments(TypedDict, total=False):
     max_attempts: int
     giving_up: GivingUp
     auto_touch: bool
+    type: Any
+    codec: Decode | None
     middleware: Iterable[Around]
     settings: Settings | None
     options: ConsumerOptions | None

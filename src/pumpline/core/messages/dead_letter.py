@@ -10,6 +10,7 @@ nsqd and the client's consumers write it, nsqadmin and `pumpline deadletters` re
 | offset        | of the message in the topic's log; only nsqd knows it                       |
 | attempts      | how often it was delivered                                                  |
 | timestamp     | when it was published, ns since 1970                                        |
+| reason        | why it was given up, if not for its attempts: the body was not valid        |
 | body          | the body, if it is UTF-8                                                    |
 | body_base64   | the body, if it is not                                                      |
 """
@@ -27,12 +28,15 @@ def dead_letter(
     timestamp_ns: int,
     body: bytes,
     offset: int | None = None,
+    reason: str = "",
 ) -> bytes:
     letter: dict[str, str | int] = {"topic": topic, "channel": channel, "id": message_id}
     if offset is not None:
         letter["offset"] = offset
     letter["attempts"] = attempts
     letter["timestamp"] = timestamp_ns
+    if reason:
+        letter["reason"] = reason
     try:
         letter["body"] = body.decode()
     except UnicodeDecodeError:

@@ -275,12 +275,9 @@ class Directory:
 
     # -- channels -----------------------------------------------------------------------------
 
-    def channel_names(self, topic: str) -> list[str]:
-        # Not splitext, which takes the dots of a channel named `..` for those of a hidden file.
-        suffix = cursor.SUFFIX
-        files = [name for name in os.listdir(self.topic_path(topic)) if name.endswith(suffix)]
-        names = (name.removesuffix(suffix) for name in files)
-        return sorted(n for n in names if is_valid_name(n) and not is_ephemeral(n))
+    def file_names(self, topic: str) -> list[str]:
+        """The files of a topic. A start lists them once: 25 us for each of 10,000 topics."""
+        return os.listdir(self.topic_path(topic))
 
     def cursor_path(self, topic: str, channel: str) -> str:
         return os.path.join(self.topic_path(topic), channel + cursor.SUFFIX)
@@ -297,12 +294,12 @@ class Directory:
             with suppress(OSError):
                 os.truncate(path + _DELETED, 0)  # a full disk needs the room for nsqd.dat
 
-    def clean_up(self, topic: str) -> set[str]:
-        """Remove files that a kill left half written. Returns the channels of which nothing in
-        nsqd.dat counts: they were deleted since it was written, and perhaps made again."""
+    def clean_up(self, topic: str, names: list[str]) -> set[str]:
+        """Remove those of a topic's files that a kill left half written. Returns the channels of
+        which nothing in nsqd.dat counts: they were deleted since it was written, and perhaps made
+        again."""
         suffix = cursor.SUFFIX + _DELETED
         path = self.topic_path(topic)
-        names = os.listdir(path)
         for name in names:
             if name.endswith(TEMPORARY):
                 remove_leftover(os.path.join(path, name))
@@ -364,6 +361,14 @@ def decode_manifest(data: bytes) -> Manifest | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
     return None
+
+
+def channel_names(files: list[str]) -> list[str]:
+    """The channels that have a cursor among these files."""
+    # Not splitext, which takes the dots of a channel named `..` for those of a hidden file.
+    suffix = cursor.SUFFIX
+    names = (name.removesuffix(suffix) for name in files if name.endswith(suffix))
+    return sorted(n for n in names if is_valid_name(n) and not is_ephemeral(n))
 
 
 def _topic_of(name: str) -> str:

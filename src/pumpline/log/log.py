@@ -74,9 +74,10 @@ class Log(Tail):
         segment_bytes_max: int,
         keeps_unsynced: bool = False,
         clean: tuple[int, int, int] | None = None,
+        names: list[str] | None = None,
     ) -> None:
-        """Open the log in `directory`. `keeps_unsynced`: what is written stays in memory until it
-        is synced. `clean`: the `mark` at the last close; if it still fits, nothing is checked."""
+        """Open the log in `directory`, with files of `names`. `keeps_unsynced`: messages stay in
+        memory until synced. `clean`: the `mark` at the last close; if it fits, no file is read."""
         super().__init__(base_id)
         self.directory = directory
         self.name = os.path.basename(directory)  # of its topic
@@ -100,7 +101,7 @@ class Log(Tail):
         self._readers: WeakSet[Reader] = WeakSet()
         self._blocks: WeakValueDictionary[tuple[int, int], Block] = WeakValueDictionary()
         self.dirty: set[str] = set()  # paths written since the last sync
-        names = os.listdir(directory)
+        names = os.listdir(directory) if names is None else names
         self._order = PublishOrder(directory, names)
         self.segments = [Segment(directory, first) for first in offsets_in_names(names, SUFFIX)]
         self._open_newest(clean)

@@ -1,6 +1,7 @@
 """nsqd as a process: opens the data directory, starts the listeners, and ends in order."""
 
 import asyncio
+import gc
 import logging
 import socket
 import ssl
@@ -126,16 +127,19 @@ class Server:
     async def _load(self, topics: Topics) -> None:
         """Bring back what is in the data directory: in a thread, as checking damaged files takes
         long, then topic by topic."""
+        gc.disable()  # all that is made stays: with 10,000 topics, looking through it takes 1 s
         try:
             stored = await self.loop.run_in_executor(
                 self._read_threads, lambda: list(topics.stored())
             )
+            pace = Pace()
+            for each in stored:
+                topics.restore(each)
+                await pace.breathe()
         except (DirectoryError, OSError) as error:
             raise StartupError(f"failed to load metadata - {error}") from error
-        pace = Pace()
-        for each in stored:
-            topics.restore(each)
-            await pace.breathe()
+        finally:
+            gc.enable()
 
     @property
     def drain_wanted(self) -> asyncio.Event:

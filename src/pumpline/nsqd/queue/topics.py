@@ -179,8 +179,8 @@ class Topics(Mapping[str, Topic]):
     def stored(self) -> Iterator[StoredTopic]:
         """Read the topics in the data directory, after importing the disk queues of Go nsqd. May
         run in a thread: no topic exists yet."""
-        import_queues(self.disk, self.options)
-        yield from stored_topics(self.disk, self.options)
+        manifests = import_queues(self.disk, self.options)
+        yield from stored_topics(self.disk, self.options, manifests)
 
     def restore(self, stored: StoredTopic) -> None:
         """Make a topic of its stored form."""

@@ -102,8 +102,14 @@ class Disk:
             self.fsyncs.hurry(log.syncing)
         return completion
 
-    def open_log(self, topic: str, base_id: int, clean: tuple[int, int, int] | None = None) -> Log:
-        """The log of a topic whose directory exists; `clean` as in `Log`."""
+    def open_log(
+        self,
+        topic: str,
+        base_id: int,
+        clean: tuple[int, int, int] | None = None,
+        names: list[str] | None = None,
+    ) -> Log:
+        """The log of a topic whose directory exists; `clean` and `names` as in `Log`."""
         log = Log(
             self.directory.topic_path(topic),
             base_id=base_id,
@@ -113,6 +119,7 @@ class Disk:
             segment_bytes_max=self._segment_bytes_max,
             keeps_unsynced=self.fsyncs.group_commit,
             clean=clean,
+            names=names,
         )
         log.name = topic
         log.syncing.failed = lambda error: self.failed(error, f"topic {topic}")

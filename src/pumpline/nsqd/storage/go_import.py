@@ -65,10 +65,13 @@ class ImportedSpan(NamedTuple):
     attempts: "array[int]"
 
 
-def import_queues(disk: Disk, options: Options) -> None:
-    """Take over all disk queues; DirectoryError if that cannot be done completely now."""
+def import_queues(disk: Disk, options: Options) -> dict[str, Manifest | None]:
+    """Take over all disk queues; DirectoryError if that cannot be done completely now. Returns the
+    manifests of all topics that it has left alone."""
+    importer = Importer(disk, options)
     try:
-        Importer(disk, options).run()
+        importer.run()
+        return importer.manifests
     except OSError as error:
         raise DirectoryError(f"failed to import disk queues - {error}") from error
 
@@ -78,6 +81,7 @@ class Importer:
         self._disk = disk
         self._options = options
         self._directory = disk.directory
+        self.manifests: dict[str, Manifest | None] = {}  # as they are on the disk
         self._aside = ""
         self._messages = 0
 
@@ -85,7 +89,9 @@ class Importer:
         for topic in self._directory.topic_names():
             manifest = self._directory.read_manifest(topic)
             if manifest is not None and manifest.importing is not None:
-                self._settle(topic, manifest, manifest.importing)
+                self._resume(topic, manifest, manifest.importing)
+            else:
+                self.manifests[topic] = manifest
         topics = _by_topic(find_queues(self._directory.path))
         if not topics:
             return
@@ -122,7 +128,9 @@ class Importer:
                 _report(queue, 0)
             self._set_aside(files)
             return
-        stored = open_stored(self._disk, self._options, entry)
+        self.manifests.pop(entry.name, None)
+        found = self._directory.read_manifest(entry.name)
+        stored = open_stored(self._disk, self._options, entry, found)
         manifest, log = stored.manifest, stored.log
         if log.written < log.end:
             log.close()
@@ -188,7 +196,7 @@ class Importer:
 
     # -- the end, and what a crash left -------------------------------------------------------
 
-    def _settle(self, topic: str, manifest: Manifest, importing: Import) -> None:
+    def _resume(self, topic: str, manifest: Manifest, importing: Import) -> None:
         if importing.filled:
             self._complete(topic, manifest, importing)
             return

@@ -23,8 +23,9 @@ from pumpline.core.messages.ids import BASE_SEED_BYTES, new_base
 from pumpline.core.messages.spans import Span
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pumpline.log import cursor
-from pumpline.log.directory import Manifest, TopicMetadata
+from pumpline.log.directory import Manifest, TopicMetadata, channel_names
 from pumpline.log.files import sync_paths
+from pumpline.log.holds import FILE as HOLDS_FILE
 from pumpline.log.holds import HoldsDamaged, StoredHold, base_of_holds, read_holds
 from pumpline.log.log import Log
 from pumpline.log.recovery import base_in_log
@@ -56,8 +57,11 @@ class StoredTopic(NamedTuple):
     tokens: StoredPublishTokens
 
 
-def stored_topics(disk: Disk, options: Options) -> Iterator[StoredTopic]:
-    """All topics in the data directory, in the order of their names."""
+def stored_topics(
+    disk: Disk, options: Options, manifests: dict[str, Manifest | None]
+) -> Iterator[StoredTopic]:
+    """All topics in the data directory, in the order of their names. `manifests`: those that were
+    read before."""
     named: dict[str, TopicMetadata] = {}
     for entry in disk.directory.read_metadata().topics or ():
         if is_valid_name(entry.name):
@@ -69,7 +73,8 @@ def stored_topics(disk: Disk, options: Options) -> Iterator[StoredTopic]:
     for name in sorted({*named, *disk.directory.topic_names()}):
         if is_ephemeral(name) or (name not in named and disk.directory.drop_unfinished(name)):
             continue
-        stored = open_stored(disk, options, named.get(name) or TopicMetadata(name))
+        found = manifests[name] if name in manifests else disk.directory.read_manifest(name)
+        stored = open_stored(disk, options, named.get(name) or TopicMetadata(name), found)
         all_flushed = all_flushed and stored.log.written == stored.log.end
         if disk.fsyncs.group_commit and stored.is_in_wal:
             logs.append(stored.log)
@@ -93,26 +98,28 @@ def _synced(disk: Disk, logs: list[Log]) -> bool:
     return True
 
 
-def open_stored(disk: Disk, options: Options, entry: TopicMetadata) -> StoredTopic:
-    """Read what there is of a topic, and create what it lacks."""
+def open_stored(
+    disk: Disk, options: Options, entry: TopicMetadata, found: Manifest | None
+) -> StoredTopic:
+    """Read what there is of a topic beside its manifest, and create what it lacks."""
     directory = disk.directory
-    found = directory.read_manifest(entry.name)
     manifest, is_written = (found, True) if found else _new_manifest(disk, entry.name)
-    log = disk.open_log(entry.name, manifest.base_id, manifest.clean)
+    names = directory.file_names(entry.name)
+    log = disk.open_log(entry.name, manifest.base_id, manifest.clean, names)
     log.sync_also(directory.topics_path)
     if manifest.clean is None:
         log.founding = directory.founding_paths(entry.name)
     disk.wal.unflushed.repair(log)
     _take_unflushed(disk, entry.name, log)
-    entry = _without_deleted(entry, directory.clean_up(entry.name))
+    entry = _without_deleted(entry, directory.clean_up(entry.name, names))
     named = (channel.name for channel in entry.channels or () if is_valid_name(channel.name))
     cursors = {
         name: load_cursor(disk, entry.name, name, log)
-        for name in sorted({*named, *directory.channel_names(entry.name)})
+        for name in sorted({*named, *channel_names(names)})
         if not is_ephemeral(name)
     }
-    holds = _load_holds(disk, entry.name, log)
-    tokens = load_publish_tokens(entry.name, log, count_max=options.max_publish_tokens)
+    holds = _load_holds(disk, entry.name, log) if HOLDS_FILE in names else []
+    tokens = load_publish_tokens(entry.name, log, names, count_max=options.max_publish_tokens)
     known = [state.delivery.high for state in cursors.values()] + [hold.offset for hold in holds]
     lost = log.end, max(known, default=0)
     if lost[0] < lost[1]:

@@ -22,7 +22,13 @@ from typing import NamedTuple
 
 from pumpline.log.completion import Completion, completed
 from pumpline.log.log import Log
-from pumpline.log.publish_tokens import Entry, PublishTokenFile, read_publish_tokens
+from pumpline.log.publish_tokens import (
+    FILE,
+    OLD_FILE,
+    Entry,
+    PublishTokenFile,
+    read_publish_tokens,
+)
 from pumpline.log.ring import Ring
 from pumpline.nsqd.storage.disk import Disk
 
@@ -247,9 +253,12 @@ class PublishTokens:
             self._covered_upto = self._upto
 
 
-def load_publish_tokens(topic: str, log: Log, *, count_max: int) -> StoredPublishTokens:
-    """The tokens of a topic whose log was just opened."""
-    stored = read_publish_tokens(log.directory)
+def load_publish_tokens(
+    topic: str, log: Log, names: list[str], *, count_max: int
+) -> StoredPublishTokens:
+    """The tokens of a topic that has files of these names, and whose log was just opened."""
+    has_files = FILE in names or OLD_FILE in names
+    stored = read_publish_tokens(log.directory) if has_files else None
     if stored is None:
         tokens = _last(log.recovered.take_tokens(None), count_max)
         if not tokens:

@@ -8,6 +8,7 @@ import pytest
 from pumpline.core.messages.delivery import Delivery, restore
 from pumpline.log import cursor
 from pumpline.log.cursor import Clocks, CursorFile
+from pumpline.log.directory import channel_names
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.storage import checkpoints as checkpoints_module
 from tests.kit.fake_broker import NS_PER_S, FakeBroker
@@ -145,7 +146,7 @@ def test_a_deleted_channel_leaves_no_file_even_if_a_write_is_under_way(
     broker.advance(0.1)
     channel.topic.delete_channel("c")
     broker.threads.run()
-    assert broker.disk.directory.channel_names("t") == []
+    assert channel_names(broker.disk.directory.file_names("t")) == []
 
 
 def test_everything_can_be_written_at_once_for_a_stop(broker: FakeBroker, channel: Channel) -> None:
@@ -194,7 +195,7 @@ def test_a_write_under_way_for_a_deleted_channel_does_not_touch_its_successor(
     topic.delete_channel("c")
     successor = topic.ensure_channel("c")
     broker.threads.run()
-    assert broker.disk.directory.channel_names("t") == ["c"]
+    assert channel_names(broker.disk.directory.file_names("t")) == ["c"]
     found = written(broker, successor)
     assert (found.low, found.next, list(found.ready)) == (10, 10, [])
 

@@ -177,10 +177,7 @@ class _Group:
                 except BlockingIOError:
                     got = 0
                 if got == wanted:
-                    is_checked = position >= segment.unchecked_bytes
-                    region = _Region(
-                        fd, buffer, got, position, flags, limit=size_bytes, is_checked=is_checked
-                    )
+                    region = _Region(fd, buffer, got, position, flags, segment, limit=size_bytes)
                     is_cold = self._take(region, first, offsets[at:until]) or is_cold
                 else:
                     is_cold = True
@@ -214,7 +211,7 @@ class _Group:
 class _Region:
     """What was read of a region, and how to read more."""
 
-    __slots__ = ("_fd", "_flags", "_is_checked", "_limit", "_position", "data", "end")
+    __slots__ = ("_fd", "_flags", "_is_checked", "_limit", "_position", "_sound_at", "data", "end")
 
     def __init__(
         self,
@@ -223,12 +220,13 @@ class _Region:
         end: int,
         position: int,
         flags: int,
+        segment: Segment,
         *,
         limit: int,
-        is_checked: bool,
     ) -> None:
         self._limit = limit  # of positions
-        self._is_checked = is_checked
+        self._is_checked = position >= segment.unchecked_bytes
+        self._sound_at = segment.sound_at
         self.data = data
         self.end = end
         self._fd = fd
@@ -240,10 +238,14 @@ class _Region:
         is damaged."""
         if at + size <= self.end:
             return _whole(self._read(at, size), len(offsets))
-        if size > BLOCK_BYTES_MAX and not self._is_checked:
+        is_checked = self._is_checked or self._position + at in self._sound_at
+        if size > BLOCK_BYTES_MAX and not is_checked:
             return []
-        if size <= BLOCK_BYTES_MAX and (len(offsets) >= _WHOLE_FROM or not self._is_checked):
-            return _whole(self._read(at, size), len(offsets))
+        if size <= BLOCK_BYTES_MAX and (len(offsets) >= _WHOLE_FROM or not is_checked):
+            found = _whole(self._read(at, size), len(offsets))
+            if found and size > REGION_BYTES:  # at most 6,400 of 100 MiB are
+                self._sound_at.add(self._position + at)
+            return found
         head = bytes(memoryview(self.data)[at : at + HEADER_BYTES])
         singles = [self._single(at, size, head, base_id, offset) for offset in offsets]
         return [batch for batch in singles if batch is not None] if all(singles) else []

@@ -50,6 +50,7 @@ class Segment:
         "holes",
         "path",
         "size_bytes",
+        "sound_at",
         "tokens",
         "unchecked_bytes",
     )
@@ -63,6 +64,7 @@ class Segment:
         self.deferred: list[DueTimes] = []  # found by a recovery
         self.tokens: list[tuple[int, bytes]] = []  # (end of its batch, token): likewise
         self.holes: dict[int, int] = {}  # position of damage -> position where sense resumes
+        self.sound_at: set[int] = set()  # large batches in the unchecked part that were checked
         self._index = array("Q"), array("Q")  # offsets, positions
 
     def note(self, batch: LogBatch, position: int) -> None:
@@ -147,6 +149,7 @@ class Segment:
         """The file ends at `size_bytes` from now on."""
         self.size_bytes = size_bytes
         self.unchecked_bytes = min(self.unchecked_bytes, size_bytes)
+        self.sound_at = {at for at in self.sound_at if at < size_bytes}
         self.holes = {at: resume for at, resume in self.holes.items() if resume <= size_bytes}
         offsets, positions = self._index
         kept = bisect_right(positions, size_bytes - 1)

@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from pumpline.core.messages.batches import HEADER, HEADER_BYTES
 from tests.property.test_kernels import (
     FORMS,
     ID_MAX,
@@ -212,14 +213,14 @@ def test_the_batch_with_an_offset_is_found_if_its_header_is_there(
     at = first
     for index, count in enumerate(counts):
         places.append((len(data), at, at + count))
-        size = 36 + 38 * count
+        size = HEADER_BYTES - 4 + 38 * count
         shown = at + 1 if index == damaged else at
-        data += pack(">IIQqqII", size, 0, shown, 5, 0, count, 0) + bytes(38 * count)
+        data += HEADER.pack(size, 0, shown, 5, count, 0) + bytes(38 * count)
         at += count
     end = len(data) - cut
     expected = -1
     for index, (position, start, stop) in enumerate(places):
-        if end - position < 40 or index == damaged:
+        if end - position < HEADER_BYTES or index == damaged:
             break
         if start <= max(first + offset, 0) < stop:
             expected = position

@@ -27,7 +27,7 @@ written. Lists are arrays in memory as in the file, so that a million messages a
 
 import sys
 from array import array
-from itertools import chain
+from itertools import chain, islice
 from struct import Struct
 from typing import NamedTuple
 
@@ -44,6 +44,7 @@ _DELTA_RATIO = 4
 _HEAD = Struct(">II")
 _FIXED = Struct(">QQIIqq")
 _SPAN_BYTES = 16
+_SPANS_AT_ONCE = 20_000  # 2 ms, then the event loop may have its turn
 _PENDING_BYTES = 24
 
 
@@ -109,7 +110,9 @@ def encoded_bytes(delta: DeliveryDelta) -> int:
 
 def encode(delta: DeliveryDelta, now: Clocks) -> bytes:
     """One record; for a thread, if it is a snapshot."""
-    spans = array("Q", chain.from_iterable(delta.finished))
+    spans, left = array("Q"), iter(delta.finished)
+    while some := list(islice(left, _SPANS_AT_ONCE)):
+        spans.extend(chain.from_iterable(some))
     messages = delta.pending.flat()
     written_ns = now.steady_ns + now.wall_ahead_ns
     fixed = _FIXED.pack(

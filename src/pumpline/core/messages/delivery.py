@@ -27,7 +27,7 @@ gives what changed since it was last called, which is all a checkpoint has to wr
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ class DeliveryDelta(NamedTuple):
 
     low: int
     next: int
-    finished: list[Span]  # of a snapshot: in no order
+    finished: Collection[Span]  # of a snapshot: in no order
     pending: Pendings
 
 

@@ -140,7 +140,7 @@ def test_tokens_are_changed_by_a_hangup(tmp_path: Path) -> None:
             reread(nsqd, "new-0123456789abcdef", "HTTP: 1 tokens read from")
             assert statuses(nsqd) == [401, 200]
             assert ask_on(kept, "POST", "/pub?topic=t", b"x", headers=old).status == 401
-        reread(nsqd, "", "HTTP: tokens not changed - no token in")
+        reread(nsqd, "", f"HTTP: tokens not changed - {path}: there is no token in it")
         assert statuses(nsqd) == [401, 200]
 
 
@@ -150,7 +150,7 @@ def test_daemon_does_not_start_with_a_bad_file(tmp_path: Path) -> None:
     nsqd = Nsqd(tmp_path / "data", [f"--http-token-file={path}"])
     with pytest.raises(AssertionError):
         nsqd.start()
-    assert "FATAL: failed to instantiate nsqd - the token of line 1" in nsqd.log_text()
+    assert f"FATAL: failed to instantiate nsqd - {path}: the token of line 1" in nsqd.log_text()
 
 
 # -- certificates -----------------------------------------------------------------------------

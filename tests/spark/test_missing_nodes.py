@@ -261,6 +261,21 @@ def test_a_stream_that_has_noted_its_start_needs_the_nodes_of_that_start(
     assert json.loads(begin.options["startingOffsets"])[cluster.topic][cluster.name] == 40
 
 
+def test_a_stream_of_more_batches_than_spark_keeps_needs_no_node_to_begin_again(
+    spark: SparkSession, cluster: Cluster, work: Path
+) -> None:
+    """Spark deletes `commits/0` after a hundred batches."""
+    checkpoint = Storage(spark, str(work / "c"))
+    options = {**cluster.options, **QUICK, "startingOffsets": "latest"}
+    fixed_start(options, checkpoint).keep(checkpoint)
+    for batch in range(3, 104):
+        checkpoint.write_text(f"offsets/{batch}", "v1")
+        checkpoint.write_text(f"commits/{batch}", "v1")
+    checkpoint.write_text("offsets/104", "v1")
+    cluster.lose()
+    assert fixed_start(options, checkpoint) == (options, None)
+
+
 def test_the_messages_of_a_batch_are_all_of_them_or_an_error(
     spark: SparkSession, cluster: Cluster, ended: Callable[..., Ended], work: Path
 ) -> None:

@@ -63,10 +63,7 @@ def require_same(checkpoint: Storage, cut: dict[str, str]) -> None:
 
 def unfinished_batch(checkpoint: Storage) -> int | None:
     """The batch that Spark will repeat, as it was begun and not finished; None if there is none."""
-    begun, done = (
-        max((int(name) for name in checkpoint.names(log) if name.isdigit()), default=-1)
-        for log in ("offsets", "commits")
-    )
+    begun, done = (max(checkpoint.batches(log), default=-1) for log in ("offsets", "commits"))
     return begun if begun > done else None
 
 

@@ -38,7 +38,7 @@ class FixedStart(NamedTuple):
 def fixed_start(options: dict[str, str], checkpoint: Storage) -> FixedStart:
     """Where a stream begins: as the checkpoint has it, or else as the options say."""
     text = checkpoint.read_text(START)
-    if checkpoint.exists("commits/0") or (text is None and checkpoint.exists("offsets/0")):
+    if checkpoint.batches("commits") or (text is None and checkpoint.batches("offsets")):
         return FixedStart(options)
     read = parse_read(options, streaming=True)
     nodes = Nodes(read)

@@ -54,6 +54,10 @@ class Storage:
             str(entry.getPath().getName()) for entry in self._files.listStatus(self._path(name))
         ]
 
+    def batches(self, name: str) -> list[int]:
+        """The batches that have a file in a directory of a checkpoint. Spark keeps the last 100."""
+        return [int(each) for each in self.names(name) if each.isdigit()]
+
     def files(self, name: str = "") -> Iterator[StoredFile]:
         """All files below a directory."""
         if not self.exists(name):

@@ -11,6 +11,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from pyspark_nsq.pipelines import archive
+from pyspark_nsq.pipelines.lake import files
+from pyspark_nsq.pipelines.table.storage import Storage
 from tests.kit.daemons import Nsqd
 from tests.kit.spark.drivers import Driver
 from tests.kit.spark.pipelines import orders, run
@@ -68,3 +70,16 @@ def test_each_message_is_there_once_however_often_the_driver_is_killed(
             driver.kill()
     run(archive, *asked)
     assert offsets(path, kind) == list(range(messages))
+
+
+def test_only_what_a_killed_writer_left_of_the_batch_is_deleted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Others may keep directories below `data/`, whatever their names."""
+    left = ["1010-1f0a9c3e", "1010-1f0a9c3e-all"]
+    others = ["1010", "1010-", "1010-mine", "11010-1f0a9c3e", "101-1f0a9c3e"]
+    storage = Storage(spark, str(tmp_path))
+    for name in (*left, *others):
+        storage.write_text(f"{files.DATA}/{name}/part-0.parquet", "x")
+    files.forget(storage, 1010)
+    assert sorted(storage.names(files.DATA)) == sorted(others)

@@ -14,6 +14,7 @@ are sorted: equal positions give equal texts. Knows numbers; must not know nodes
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import cast
 
 from pyspark_nsq.errors import NsqError
 
@@ -44,22 +45,26 @@ def to_json(positions: Positions) -> Json:
 
 def from_json(value: Mapping[str, object]) -> Positions:
     """Raise NsqError if to_json did not write this; the checkpoint may be another source's."""
-    positions: Positions = {}
     try:
-        for topic, nodes in value.items():
-            assert isinstance(nodes, dict)
-            for node, place in nodes.items():
-                log, offset = place["log"], place["offset"]
-                row_bytes = place.get("row_bytes", 1)
-                assert isinstance(log, str) and isinstance(offset, int)
-                at_ns = place.get("at_ns", 0)
-                assert isinstance(row_bytes, int) and row_bytes > 0 and isinstance(at_ns, int)
-                positions[topic, node] = Position(log, offset, row_bytes, at_ns)
-    except (AssertionError, KeyError, TypeError, AttributeError):
+        return {
+            (topic, node): _position(place)
+            for topic, nodes in value.items()
+            for node, place in cast(dict[str, dict[str, object]], nodes).items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise NsqError(
             f"the checkpoint has an offset that this source did not write: {value!r:.200}"
         ) from None
-    return positions
+
+
+def _position(place: Mapping[str, object]) -> Position:
+    log, offset = place["log"], place["offset"]
+    row_bytes, at_ns = place.get("row_bytes", 1), place.get("at_ns", 0)
+    if not (isinstance(log, str) and isinstance(offset, int) and isinstance(at_ns, int)):
+        raise TypeError(place)
+    if not isinstance(row_bytes, int) or row_bytes <= 0 or offset < 0:
+        raise ValueError(place)
+    return Position(log, offset, row_bytes, at_ns)
 
 
 def rows_between(start: Positions, end: Positions) -> dict[Key, int]:

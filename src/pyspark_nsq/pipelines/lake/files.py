@@ -62,9 +62,11 @@ def write_beside(
 
 
 def forget(storage: Storage, batch: int) -> None:
-    """Delete what a killed writer left of a batch that is not in the table."""
+    """Delete what a killed writer left of a batch that is not in the table. What others have put
+    there, such as a directory `1010`, is not ours."""
+    ours = re.compile(rf"{batch}-[0-9a-f]{{{MARK_CHARS}}}(-all)?")
     for name in storage.names(DATA):
-        if name.partition("-")[0] == str(batch):
+        if ours.fullmatch(name):
             storage.delete(f"{DATA}/{name}")
 
 

@@ -46,7 +46,15 @@ def test_equal_positions_are_equal_texts_whatever_their_order() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [{"a": 1}, {"a": {"n": 5}}, {"a": {"n": {"log": "00"}}}, {"a": {"n": {"log": 1, "offset": 2}}}],
+    [
+        {"a": 1},
+        {"a": {"n": 5}},
+        {"a": {"n": {"log": "00"}}},
+        {"a": {"n": {"log": 1, "offset": 2}}},
+        {"a": {"n": {"log": "00", "offset": -1}}},
+        {"a": {"n": {"log": "00", "offset": 2, "row_bytes": 0}}},
+        {"a": {"n": {"log": "00", "offset": 2, "at_ns": "now"}}},
+    ],
 )
 def test_another_source_s_checkpoint_is_told_as_such(value: dict[str, object]) -> None:
     with pytest.raises(NsqError, match="did not write"):

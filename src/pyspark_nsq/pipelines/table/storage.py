@@ -5,6 +5,7 @@ Spark has the id of its stream; must not know tables.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,9 @@ class Storage:
             self._files = path.getFileSystem(self._configuration)
         except Py4JJavaError as error:
             raise NsqError(f"{root}: {error.java_exception.getMessage()}") from None
+        if not path.isAbsolute() and self._files.getUri().getScheme() == "file":
+            # As other programs take it: Java may have been started in another directory.
+            path = jvm.org.apache.hadoop.fs.Path(os.path.abspath(root))
         self.root = str(self._files.makeQualified(path).toString())
 
     def path(self, name: str) -> str:

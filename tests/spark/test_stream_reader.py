@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pyspark_nsq.errors import DataLoss, NotAllRead, Unreachable
+from pyspark_nsq.errors import DataLoss, NotAllRead, UnknownTopic, Unreachable
 from pyspark_nsq.progress import away, lag
 from pyspark_nsq.reading.stream import StreamReader
 from tests.kit.daemons import Nsqd
@@ -39,6 +39,28 @@ def test_batches_follow_on_each_other_and_no_news_is_the_same_place(
     second = latest(reader, first)
     assert rows(reader, first, second) == [b"x" * 5000]
     assert latest(reader, second) == second  # another text would be another batch to Spark
+
+
+def test_a_pattern_that_nothing_matches_yet_waits_for_a_topic(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    reader = new_reader(nsqd, subscribePattern=f"{topic}-.*")
+    start = kept(reader.initialOffset())
+    assert latest(reader, start) == start
+    publish(nsqd, f"{topic}-a", numbered(10))
+    found = latest(reader, start)  # where the new topic begins
+    assert rows(reader, start, found) == []
+    end = latest(reader, found)
+    assert rows(reader, found, end) == numbered(10)
+
+
+def test_a_pattern_that_nothing_matches_is_an_error_for_a_query_that_ends(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    reader = new_reader(nsqd, subscribePattern=f"{topic}-.*")
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(UnknownTopic, match=f"no topic matches '{topic}-"):
+        reader.initialOffset()
 
 
 def test_a_batch_that_is_planned_again_has_the_same_partitions(

@@ -24,14 +24,17 @@ from pyspark_nsq.options import (
 _LOG = logging.getLogger(__name__)
 
 
-def complete_survey(nodes: Nodes, options: ReadOptions) -> Survey:
+def complete_survey(nodes: Nodes, options: ReadOptions, *, waits: bool = False) -> Survey:
     """Survey the nodes; raise an error if one does not answer, or a topic exists on no node.
 
-    Otherwise rows would be missing without notice. A node of `withoutNode` may be missing.
+    Otherwise rows would be missing without notice. A node of `withoutNode` may be missing. `waits`:
+    the topics of a pattern may all be created later.
     """
     survey = answered_survey(nodes, options)
     error = nodes.missing(survey)
-    if error is not None:
+    if error is not None and waits and options.pattern is not None:
+        _LOG.warning("%s: waiting for one", error)
+    elif error is not None:
         raise error
     return survey
 

@@ -67,7 +67,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         nodes = self._connected()
-        self._survey = complete_survey(nodes, self._options)
+        ends_soon = self._target is not None
+        self._survey = complete_survey(nodes, self._options, waits=not ends_soon)
         offsets = offsets_at(self._options.starting, self._survey, nodes, self._options)
         positions = {
             key: Position(state.log, offsets[key], state.row_bytes, state.now_ns)

@@ -43,7 +43,7 @@ def fixed_start(options: dict[str, str], checkpoint: Storage) -> FixedStart:
     read = parse_read(options, streaming=True)
     nodes = Nodes(read)
     try:
-        survey = complete_survey(nodes, read)
+        survey = complete_survey(nodes, read, waits=True)
         if text is None:
             found = offsets_at(read.starting, survey, nodes, read)
         else:

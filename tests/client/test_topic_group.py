@@ -89,6 +89,8 @@ async def test_max_in_flight_is_shared_and_lent_to_busy_topics(nsqd: Nsqd, topic
                     break
         running.max_in_flight = 0
         assert [each.max_in_flight for each in running.consumers.values()] == [0, 0]
+        for message in in_hand:  # the end waits for them
+            message.finish()
 
 
 async def test_a_cancelled_run_stops_all_and_gives_everything_back(nsqd: Nsqd, topic: str) -> None:

@@ -152,12 +152,13 @@ def test_write_cut_short_leaves_no_trace(nsqd: KillableNsqd) -> None:
 
 
 def test_many_delayed_publishes_at_once_are_written(nsqd: KillableNsqd) -> None:
-    """Each delay makes a batch of its own, and one writev takes only so many parts (IOV_MAX)."""
     count = 1500
+    create_channel(nsqd, "many", "c")
     with nsqd.connect() as client:
         commands = (b"DPUB many %d\n\0\0\0\1x" % (1 + number % 7) for number in range(count))
         client.send(b"".join(commands))
         assert [client.read_response() for _ in range(count)] == [b"OK"] * count
+    wait_until(lambda: nsqd.channel_stats("many", "c")["deferred_count"] == 0)  # all are due
     assert len(drain(nsqd, "many", "c", count)) == count
 
 

@@ -145,7 +145,7 @@ def test_a_batch_that_comes_again_changes_nothing(
     opened().append(0, rows(0), **whence)
     opened().append(1, None, **whence)
     # What a kill left of the next batch goes when the batch is written.
-    left = work / "t" / "data" / "2-dead" / "part-0.parquet"
+    left = work / "t" / "data" / "2-1f0a9c3e" / "part-0.parquet"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"torn")
     for batch in range(2, 10):  # the tenth batch merges small files

@@ -17,7 +17,7 @@ from pumpline.nsqd.queue.topic import Topic
 from tests.kit.sim.machine import DATA_PATH, Machine
 
 TOPICS_PATH = f"{DATA_PATH}/topics/"
-WAL_DAMAGE = re.compile(rf"{DATA_PATH}/wal-\d+\.\d+\.bad")
+WAL_DAMAGE = re.compile(rf"{DATA_PATH}/wal-\d+(\.\d+)+\.bad")  # a second one has a number more
 AT_MOST_ONE = re.compile(r"\d{20}\.unordered|topic\.json|holds\.json|tokens|tokens\.old")
 
 

@@ -1,39 +1,20 @@
 """docs/consuming.md and the examples that consume: every program runs, and ends in good order."""
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from pumpline.testing import LocalNsqd
+from tests.kit.programs import running
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 PROGRAMS = BLOCK.findall((ROOT / "docs" / "consuming.md").read_text())
 ORDERS = [json.dumps({"number": n, "customer": "c"}).encode() for n in range(20)]
-
-
-@contextmanager
-def running(words: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A program that runs until it is told to end."""
-    with subprocess.Popen(
-        [sys.executable, "-u", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> str:
@@ -76,7 +57,7 @@ def test_programs_on_the_page(
 ) -> None:
     with LocalNsqd() as nsqd:
         prepared(nsqd, "orders", channel, ORDERS)
-        with running(["-c", program.replace("127.0.0.1:4150", nsqd.tcp_address)]) as process:
+        with running("-c", program.replace("127.0.0.1:4150", nsqd.tcp_address)) as process:
             nsqd.wait_until_done("orders", channel, timeout_s=30)
             printed = end(process, number)
         assert (process.returncode, says in printed) == (code, True), printed
@@ -91,7 +72,7 @@ def test_all_programs_of_the_page_are_run() -> None:
 def test_example_of_iterating() -> None:
     with LocalNsqd() as nsqd:
         prepared(nsqd, "lines", "count", [b"to be or", b"not to be", b"\xff"])
-        with running([str(ROOT / "examples" / "consume_iterate.py"), nsqd.tcp_address]) as process:
+        with running(str(ROOT / "examples" / "consume_iterate.py"), nsqd.tcp_address) as process:
             nsqd.wait_until_done("lines", "count", timeout_s=30)
             printed = end(process, signal.SIGTERM)
         assert "is left out" in printed
@@ -102,7 +83,7 @@ def test_example_of_a_handler() -> None:
     odd = [b'{"number": 99, "customer": null}', b'{"number": 100}']
     with LocalNsqd() as nsqd:
         prepared(nsqd, "orders", "billing", [*ORDERS, *odd])
-        with running([str(ROOT / "examples" / "consume_handler.py"), nsqd.tcp_address]) as process:
+        with running(str(ROOT / "examples" / "consume_handler.py"), nsqd.tcp_address) as process:
             nsqd.wait_until_done("orders", "billing", timeout_s=30)
             printed = end(process, signal.SIGTERM)
         assert "order 19 billed, attempt 1\n" in printed
@@ -115,7 +96,7 @@ def test_example_of_batches(tmp_path: Path) -> None:
     words = [str(ROOT / "examples" / "consume_batches.py")]
     with LocalNsqd() as nsqd:
         prepared(nsqd, "orders", "archive", ORDERS * 100)
-        with running([*words, nsqd.tcp_address, str(tmp_path / "orders.sqlite")]) as process:
+        with running(*words, nsqd.tcp_address, str(tmp_path / "orders.sqlite")) as process:
             nsqd.wait_until_done("orders", "archive", timeout_s=30)
             printed = end(process, signal.SIGTERM)
     assert printed == "2000 orders stored\n"

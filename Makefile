@@ -15,10 +15,10 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 PYTEST = $(BIN)/python -m pytest
 ORIGINAL = $(or $(PUMPLINE_TEST_NSQD),$(shell command -v nsqd))
 
-# The tests wait more than they compute, so there are two workers for each core. What shares a worker
-# is in tests/kit/groups.py.
+# With two workers for each core the cores were idle for a third of the time: the tests wait much. So
+# there are five for two cores. What shares a worker is in tests/kit/groups.py.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-WORKERS ?= $(shell expr 2 '*' $(CORES))
+WORKERS ?= $(shell expr 5 '*' $(CORES) / 2)
 
 # The longest first: one core has its share with types alone.
 CHECKS := types lint layers
@@ -29,7 +29,7 @@ QUICK := "not e2e and not soak"
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs generated interop-go test test-e2e test-original test-fast check coverage bench bench-spark fuzz screenshots java interop-js ui-js clean
+.PHONY: sim-pipelines help demo docs generated interop-go test test-e2e test-original test-fast check coverage bench bench-spark fuzz screenshots java interop-js ui-js clean
 
 help: ## list these targets
 	@echo "make <target>, with PYTHON=<interpreter> to choose one (3.11 or newer), and VENV=<directory>"
@@ -87,6 +87,9 @@ bench: $(INSTALLED) ## measure the broker (takes minutes, wants an idle machine)
 .PHONY: sim
 sim: $(INSTALLED) ## simulated kills, without end: SEEDS=1000:2000 or SEEDS=17 for those seeds
 	$(BIN)/python -m tests.kit.sim.command $(SEEDS)
+
+sim-pipelines: $(INSTALLED) ## the same for the archive pipeline: nodes that come and go, kills at any step of a batch
+	$(BIN)/python -m tests.kit.sim.pipelines.command $(SEEDS)
 
 fuzz: $(INSTALLED) ## the soak tests: long fuzzing and crash runs
 	$(PYTEST) -m soak

@@ -38,10 +38,6 @@ INTERNAL = frozenset(
     {
         "Consumer.answer_from_threads",
         "Consumer.is_in_handler",
-        "ConsumerOptions.requeue_delay_of",
-        "Settings.identify_body",
-        "Settings.secret",
-        "Settings.tls_context",
     }
 )
 NOT_MADE_BY_USERS = ("Message",)

@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 
-from pumpline.client import Consumer, ConsumerOptions, Message, Retry
+from pumpline.client import Consumer, Message, Retry, Settings
 
 NSQD = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:4150"
 
@@ -30,7 +30,7 @@ async def main() -> None:
         nsqd=NSQD,
         max_in_flight=50,
         max_attempts=2,
-        options=ConsumerOptions(requeue_delay_s=0.1, backoff_multiplier_s=0.05),
+        settings=Settings(requeue_delay_s=0.1, backoff_multiplier_s=0.05),
     )
     await consumer.run(bill, concurrency=10)
     print(f"{consumer.counters.finished} messages finished")

@@ -38,7 +38,7 @@ CORE_FORBIDDEN_IMPORTS = {
 CORE_ALLOWED_IMPORTS = {"kernels.py": {"os"}}
 
 # pumpline.sync has the names of pumpline.client, whose blocking form it is.
-NAMES_OF_SYNC = {"Consumer", "Producer"}
+NAMES_OF_SYNC = {"Consumer", "Producer", "TopicGroup"}
 
 SOURCES = sorted(path for path in SRC.rglob("*.py*") if path.suffix in (".py", ".pyx"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))

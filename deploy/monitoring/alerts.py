@@ -1,12 +1,18 @@
-"""Alert rules for Prometheus. `make generated` writes them to alerts.yaml."""
+"""Alert rules for Prometheus. `make generated` writes them to alerts.yaml.
 
+`runbook_url` leads to a section of docs/operating.md; DOCS_URL in the environment says where a
+published copy of docs is.
+"""
+
+import os
 from typing import Any, NamedTuple
 
 import yaml
 
 from deploy.monitoring.known_metrics import check
 
-RUNBOOK = "docs/operating.md"
+DOCS_URL = os.environ.get("DOCS_URL", "docs")
+RUNBOOK = f"{DOCS_URL}/operating.md"
 HEAD = "# Made by `make generated` from deploy/monitoring/alerts.py: change it there.\n"
 
 
@@ -26,6 +32,14 @@ ALERTS = (
         "1m",
         "page",
         "nsqd {{ $labels.instance }} does not answer",
+        "a-node-is-lost",
+    ),
+    Alert(
+        "NsqdLost",
+        "nsqlookupd_lost_nodes + nsqlookupd_silent_nodes > 0",
+        "5m",
+        "page",
+        "{{ $value }} nsqds that nsqlookupd {{ $labels.instance }} knows are away",
         "a-node-is-lost",
     ),
     Alert(
@@ -67,6 +81,14 @@ ALERTS = (
         "warning",
         "Consumers of {{ $labels.topic }} / {{ $labels.channel }} do not keep up",
         "a-consumer-is-stuck",
+    ),
+    Alert(
+        "NsqdChannelLags",
+        "nsqd_channel_lag_seconds > 600",
+        "10m",
+        "warning",
+        "{{ $labels.topic }} / {{ $labels.channel }} is {{ $value | humanizeDuration }} behind",
+        "a-channel-lags",
     ),
     Alert(
         "NsqdMessagesTimeOut",
@@ -153,7 +175,7 @@ def rule(alert: Alert) -> dict[str, Any]:
         "labels": {"severity": alert.severity},
         "annotations": {
             "summary": alert.summary,
-            "runbook": f"{RUNBOOK}#{alert.section}",
+            "runbook_url": f"{RUNBOOK}#{alert.section}",
         },
     }
 

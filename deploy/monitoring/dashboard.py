@@ -28,6 +28,7 @@ SECTIONS: dict[str, tuple[Panel, ...]] = {
     "At a glance": (
         Panel("Published", f"sum(rate(nsqd_topic_messages_total{{{TOPIC}}}[1m]))", "in", "cps"),
         Panel("Waiting", f"sum(nsqd_channel_depth{{{CHANNEL}}})", "messages"),
+        Panel("Longest lag", f"max(nsqd_channel_lag_seconds{{{CHANNEL}}})", "lag", "s"),
         Panel("Healthy nsqds", f"sum(nsqd_healthy{{{NODE}}})", "nsqds"),
     ),
     "Topics": (
@@ -55,6 +56,12 @@ SECTIONS: dict[str, tuple[Panel, ...]] = {
             "Waiting",
             f"sum by (topic, channel) (nsqd_channel_depth{{{CHANNEL}}})",
             "{{topic}} / {{channel}}",
+        ),
+        Panel(
+            "Lag",
+            f"max by (topic, channel) (nsqd_channel_lag_seconds{{{CHANNEL}}})",
+            "{{topic}} / {{channel}}",
+            "s",
         ),
         Panel(
             "In flight",
@@ -87,6 +94,12 @@ SECTIONS: dict[str, tuple[Panel, ...]] = {
             "Dead letters",
             f"sum by (topic, channel) (increase(nsqd_channel_dead_letters_total{{{CHANNEL}}}[5m]))",
             "{{topic}} / {{channel}}",
+        ),
+        Panel(
+            "Lag of holds",
+            f"max by (topic, hold) (nsqd_hold_lag_seconds{{{TOPIC}}})",
+            "{{topic}} / {{hold}}",
+            "s",
         ),
         Panel(
             "Pinned by holds",
@@ -142,7 +155,7 @@ SECTIONS: dict[str, tuple[Panel, ...]] = {
     ),
     "Discovery": (
         Panel("Nodes known to nsqlookupd", "nsqlookupd_nodes", "{{instance}}"),
-        Panel("Silent nodes", "nsqlookupd_silent_nodes", "{{instance}}"),
+        Panel("Lost nodes", "nsqlookupd_lost_nodes + nsqlookupd_silent_nodes", "{{instance}}"),
         Panel("What nsqadmin says needs a look", "nsqadmin_troubles", "{{instance}}"),
     ),
 }

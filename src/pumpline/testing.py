@@ -22,15 +22,15 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from base64 import b64decode
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol, Self
 from urllib.parse import quote
 
-from pumpline.client.http_connection import ask_once
+from pumpline.cluster.access import NodeAccess
+from pumpline.cluster.log import PAGE_MESSAGES_MAX, LogPage
+from pumpline.cluster.node import ClusterNode, NodeFailure, decoded
 from pumpline.core.text import flags
 from pumpline.nsqadmin import options as nsqadmin_options
 from pumpline.nsqadmin import server as nsqadmin_server
@@ -44,9 +44,7 @@ from pumpline.web.sockets import ListeningSockets
 __all__ = ["LocalNsqadmin", "LocalNsqd", "LocalNsqlookupd"]
 
 HTTP_TIMEOUT_S = 10.0
-HTTP_BYTES_MAX = 1 << 30
 POLL_S = 0.005
-PAGE_MESSAGES = 1000  # the most that /log/peek gives
 FAST_RETRIES = "--max-req-timeout=0s"  # nsqd cuts a requeue's delay to this
 
 
@@ -131,13 +129,13 @@ class _LocalDaemon(ABC):
         return self._http("POST", path, body)
 
     def _http(self, method: str, path: str, body: bytes = b"") -> bytes:
-        url = f"http://{self.http_address}{path}"
-        status, data = ask_once(
-            method, url, timeout_s=HTTP_TIMEOUT_S, bytes_max=HTTP_BYTES_MAX, body=body
-        )
-        if status != HTTPStatus.OK:
-            raise OSError(f"{method} {path}: {status} {data.decode(errors='replace')}")
-        return data
+        node = ClusterNode(self.http_address, NodeAccess(timeout_s=HTTP_TIMEOUT_S))
+        try:
+            return node.get(path) if method == "GET" else node.post(path, body=body)
+        except NodeFailure as failure:
+            raise OSError(f"{method} {path}: {failure}") from None
+        finally:
+            node.close()
 
     def _addresses(self) -> list[str]:
         return [f"--tcp-address={self.tcp_address}", f"--http-address={self.http_address}"]
@@ -188,16 +186,13 @@ class LocalNsqd(_LocalDaemon):
         if not self.stats(topic):
             return []
         bodies: list[bytes] = []
-        path = f"/log/peek?topic={quote(topic)}&limit={PAGE_MESSAGES}"
-        page = json.loads(self.get(path))
-        while True:
-            for message in page["messages"]:
-                encoded = message.get("body_base64")
-                body = b64decode(encoded) if encoded is not None else message["body"].encode()
-                bodies.append(body)
-            if page["next"] >= page["end"]:
-                return bodies
-            page = json.loads(self.get(f"{path}&from={page['next']}"))
+        path = f"/log/peek?topic={quote(topic)}&limit={PAGE_MESSAGES_MAX}"
+        page = decoded(self.get(path), LogPage)
+        bodies += [message.raw() for message in page.messages]
+        while page.next < page.end:
+            page = decoded(self.get(f"{path}&from={page.next}"), LogPage)
+            bodies += [message.raw() for message in page.messages]
+        return bodies
 
     def stats(self, topic: str | None = None, channel: str | None = None) -> dict[str, Any]:
         """What /stats says of nsqd, of a topic or of a channel; empty if there is no such one."""

@@ -26,7 +26,7 @@ class Untrusted(NsqError):
 
 
 class NotAllRead(NsqError):
-    """A node that is known from before is missing, so that a read would be incomplete."""
+    """An expected node is missing, so that a read would be incomplete."""
 
 
 class UnknownTopic(NsqError):

@@ -9,8 +9,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from typing import TypedDict
 
 from pumpline.core.text.access_tokens import TOKEN_CHARS, is_access_token
 from pumpline.core.text.names import is_ephemeral, is_valid_name
@@ -24,8 +25,9 @@ ALL_OTHERS = "*"  # in JSON, {"*": {"*": -2}}: of all logs that are not named
 
 READ_NAMES = (
     "nsqd lookupd subscribe subscribePattern startingOffsets endingOffsets startingTimestamp "
-    "endingTimestamp minPartitions maxRecordsPerPartition maxOffsetsPerTrigger failOnDataLoss "
-    "withoutNode hold holdBytesMax holdDescription fetchBytes localFiles requestTimeoutMs "
+    "endingTimestamp parallelism minPartitions maxRecordsPerPartition maxOffsetsPerTrigger "
+    "minOffsetsPerTrigger maxTriggerDelay maxBytesPerTrigger failOnDataLoss withoutNode "
+    "expectNodes hold holdBytesMax holdDescription fetchBytes localFiles requestTimeoutMs "
     "retryForMs accessToken accessTokenFile tlsCaFile tlsCertFile tlsKeyFile"
 ).split()
 WRITE_NAMES = (
@@ -60,6 +62,8 @@ FETCH_BYTES_RANGE = (64 << 10, 512 << 20)
 CHUNK_BYTES = 1 << 20  # 2 MiB costs nsqd half as much CPU again, and is a tenth slower
 CHUNK_BYTES_RANGE = (1 << 10, 512 << 20)
 CHUNK_ROWS = 20_000
+TRIGGER_BYTES = 512 << 20  # of a micro-batch; a pipeline keeps it in memory, or on the local disk
+TRIGGER_DELAY = "15m"  # as in Spark's Kafka source
 REQUEST_TIMEOUT_MS = 30_000
 RETRY_FOR_MS = 60_000
 INTEGER_MAX = (1 << 63) - 1
@@ -67,6 +71,8 @@ INTEGER_MAX = (1 << 63) - 1
 _MS_PER_S = 1000
 _NS_PER_MS = 1_000_000
 _NS_PER_US = 1000
+_DELAY = re.compile(r"(\d{1,9}) ?(ms|s|m|min|h|d)", re.ASCII)
+_S_BY_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _ADDRESS = re.compile(r"(?:(https?)://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5})/?")
 _NODE = re.compile(r"(?:https?://)?([^\s/]+:[0-9]{1,5})/?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -84,6 +90,7 @@ class AtOffsets:
     """An offset for each node of each topic."""
 
     offsets: Mapping[str, Mapping[str, int]]
+    others_ns: int | None = None  # of logs that are not named: a time instead of an offset
 
 
 Bound = str | AtTime | AtOffsets  # the str is EARLIEST or LATEST
@@ -110,11 +117,16 @@ class ReadOptions:
     pattern: str | None
     starting: Bound
     ending: Bound
+    cores: int | None  # of all executors; those of the driver's machine if it is not known
     partitions_min: int | None
     partition_rows_max: int | None
     trigger_rows_max: int | None
+    trigger_rows_min: int | None
+    trigger_delay_s: float  # that a micro-batch waits for trigger_rows_min at most
+    trigger_bytes_max: int
     fail_on_data_loss: bool
     without: frozenset[str]  # nodes that may be missing, by name or HTTP address
+    nodes_expected: int | None  # so many must answer, at least
     hold: str | None
     hold_bytes_max: int | None
     hold_description: str | None
@@ -190,11 +202,13 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         pattern=pattern,
         starting=_bound(given, "starting", default=LATEST if streaming else EARLIEST),
         ending=_bound(given, "ending", default=LATEST),
+        cores=given.integer("parallelism", low=1, high=100_000),
         partitions_min=given.integer("minPartitions", low=1, high=100_000),
         partition_rows_max=given.integer("maxRecordsPerPartition", low=1),
-        trigger_rows_max=given.integer("maxOffsetsPerTrigger", low=1),
+        **_of_trigger(given),
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
         without=_without(given),
+        nodes_expected=given.integer("expectNodes", low=1),
         hold=_hold(given),
         hold_bytes_max=given.integer("holdBytesMax", low=0),
         hold_description=given.text("holdDescription"),
@@ -202,6 +216,36 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         local_files=given.boolean("localFiles", default=True),
         connecting=_connecting(given),
     )
+
+
+class _OfTrigger(TypedDict):
+    trigger_rows_max: int | None
+    trigger_rows_min: int | None
+    trigger_delay_s: float
+    trigger_bytes_max: int
+
+
+def _of_trigger(given: "_Given") -> _OfTrigger:
+    """How much a micro-batch reads, and how long it waits for more."""
+    rows_min = given.integer("minOffsetsPerTrigger", low=1)
+    rows_max = given.integer("maxOffsetsPerTrigger", low=1)
+    if rows_min is not None and rows_max is not None and rows_min > rows_max:
+        raise BadOption(
+            f"'minOffsetsPerTrigger' must be at most {rows_max:,}, which is "
+            f"'maxOffsetsPerTrigger', not {rows_min:,}"
+        )
+    delay = given.text("maxTriggerDelay")
+    if delay is not None and rows_min is None:
+        raise BadOption("'maxTriggerDelay' needs 'minOffsetsPerTrigger', the rows to wait for")
+    found = _DELAY.fullmatch(delay or TRIGGER_DELAY)
+    if found is None:
+        raise BadOption(f"'maxTriggerDelay' must be a time like 30s, 15m or 1h, not '{delay}'")
+    return {
+        "trigger_rows_max": rows_max,
+        "trigger_rows_min": rows_min,
+        "trigger_delay_s": int(found[1]) * _S_BY_UNIT[found[2]],
+        "trigger_bytes_max": given.integer("maxBytesPerTrigger", low=1) or TRIGGER_BYTES,
+    }
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
@@ -347,7 +391,7 @@ def _bound(given: _Given, side: str, *, default: str) -> Bound:
     edges = (EARLIEST, LATEST) if side == "starting" else (LATEST,)
     if offsets.lower() in edges:
         return offsets.lower()
-    return AtOffsets(_offsets(f"{side}Offsets", offsets, edges))
+    return _at_offsets(f"{side}Offsets", offsets, edges)
 
 
 def parse_time_ns(name: str, text: str) -> int:
@@ -364,7 +408,12 @@ def parse_time_ns(name: str, text: str) -> int:
     return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * _NS_PER_US
 
 
-def _offsets(name: str, text: str, edges: tuple[str, ...]) -> dict[str, dict[str, int]]:
+def time_text(time_ns: int) -> str:
+    """A time as `parse_time_ns` takes it, in microseconds."""
+    return (_EPOCH + timedelta(microseconds=time_ns // _NS_PER_US)).isoformat()
+
+
+def _at_offsets(name: str, text: str, edges: tuple[str, ...]) -> AtOffsets:
     wanted = (
         f"'{name}' must be {' or '.join(edges)} or JSON like "
         '{"orders": {"127.0.0.1:4150": 42}} (topic, node, offset; -1: latest, -2: earliest)'
@@ -375,13 +424,19 @@ def _offsets(name: str, text: str, edges: tuple[str, ...]) -> dict[str, dict[str
         raise BadOption(f"{wanted}, not '{text}'") from None
     if not isinstance(value, dict) or not value:
         raise BadOption(f"{wanted}, not '{text}'")
+    others_ns: int | None = None
     for topic, nodes in value.items():
         if not isinstance(nodes, dict) or not nodes:
             raise BadOption(f"{wanted}; topic '{topic}' has no nodes")
         for node, offset in nodes.items():
+            if topic == node == ALL_OTHERS and isinstance(offset, str):
+                others_ns = parse_time_ns(name, offset)
+                continue
             if not isinstance(offset, int) or isinstance(offset, bool) or offset < OFFSET_EARLIEST:
                 raise BadOption(f"{wanted}; '{topic}' on '{node}' has {json.dumps(offset)}")
-    return value
+    if others_ns is not None:
+        del value[ALL_OTHERS][ALL_OTHERS]
+    return AtOffsets(value, others_ns)
 
 
 def _connecting(given: _Given) -> Connecting:

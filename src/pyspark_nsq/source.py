@@ -36,11 +36,16 @@ class DefaultSource(DataSource):
     | `endingOffsets` | `latest` or JSON; batch only | `latest` |
     | `startingTimestamp` | ms since 1970 or ISO 8601; instead of `startingOffsets` | |
     | `endingTimestamp` | the same; exclusive; batch only | |
-    | `minPartitions` | partitions to make at least | the cores of the driver's machine, for reads of some MiB |
+    | `parallelism` | cores of all executors: a read of some MiB has as many partitions; on a cluster, give `spark.sparkContext.defaultParallelism`, as the pipelines do | the cores of the driver's machine |
+    | `minPartitions` | partitions to make at least, also of a small read | 1 |
     | `maxRecordsPerPartition` | rows in a partition at most | 128 MiB of rows |
-    | `maxOffsetsPerTrigger` | rows in a micro-batch at most, shared by lag | everything |
+    | `maxOffsetsPerTrigger` | rows in a micro-batch at most, shared by lag | as the bytes allow |
+    | `maxBytesPerTrigger` | bytes in it at most, by the average row of each log | 512 MiB |
+    | `minOffsetsPerTrigger` | a micro-batch waits for so many rows | none |
+    | `maxTriggerDelay` | but not longer than this after the last one | 15m |
     | `failOnDataLoss` | fail when rows are retired or a topic was deleted; or read what is there, with a warning | `true` |
     | `withoutNode` | nodes that may be missing, with commas, by name (column `node`) or HTTP address; one that answers is read | none may |
+    | `expectNodes` | so many nodes must answer, or a read that must be complete fails | those that nsqlookupd lists or has lost |
     | `hold` | name of a hold: nodes keep what this stream has not committed, and show it as a channel | none |
     | `holdBytesMax` | bytes that the hold may keep before a node drops it | the node's `--hold-bytes-max` |
     | `holdDescription` | what nsqadmin and `pumpline holds` show beside it, to tell which query it is of | Spark, and the driver's machine |

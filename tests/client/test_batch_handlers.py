@@ -1,22 +1,23 @@
 """Handlers of batches: what becomes of their messages."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
 
-from pumpline.client import Batch, Consumer, ConsumerOptions, Drop, Message, Retry
+from pumpline.client import Batch, Consumer, Drop, Message, Retry, Settings
 from tests.kit.client.consuming import CHANNEL, left, numbered, publish, until
 from tests.kit.daemons import Nsqd
 
-AT_ONCE = ConsumerOptions(requeue_delay_s=0, backoff_max_s=0, stop_timeout_s=10)
+AT_ONCE = Settings(requeue_delay_s=0, backoff_max_s=0, stop_timeout_s=10)
 
 Batches = list[list[bytes]]
 
 
-def new_consumer(nsqd: Nsqd, topic: str, options: ConsumerOptions = AT_ONCE) -> Consumer:
+def new_consumer(nsqd: Nsqd, topic: str, settings: Settings = AT_ONCE) -> Consumer:
     return Consumer(
-        topic, CHANNEL, nsqd=nsqd.tcp_address, max_in_flight=100, max_attempts=0, options=options
+        topic, CHANNEL, nsqd=nsqd.tcp_address, max_in_flight=100, max_attempts=0, settings=settings
     )
 
 
@@ -63,13 +64,54 @@ async def test_a_handler_that_raises_requeues_what_it_has_not_answered(
     async def handle(batch: Batch) -> None:
         for message in batch:
             attempts.setdefault(message.body, []).append(message.attempts)
-        if batch[0].attempts == 1:
+        if b"last" not in attempts:
+            publish(nsqd, topic, [b"last"])  # it makes the next batch full
+            attempts[b"last"] = []
             batch[0].finish()
             raise error()
 
     consumer = new_consumer(nsqd, topic)
-    await run_until_empty(consumer, nsqd, handle, size_max=10, wait_s=5)
+    await run_until_empty(consumer, nsqd, handle, size_max=10, wait_s=60)
+    assert attempts.pop(b"last") == [1]
     assert sorted(attempts.values()) == [[1], *([[1, 2]] * 9)]
+
+
+async def test_a_plain_function_runs_in_threads_and_may_answer(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, numbered(40))
+    attempts: dict[bytes, list[int]] = {}
+    both = threading.Barrier(2)  # two batches are handled at the same time
+
+    def handle(batch: Batch) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        with pytest.raises(RuntimeError, match="call stop_soon"):
+            asyncio.run(consumer.stop())
+        for message in batch:
+            attempts.setdefault(message.body, []).append(message.attempts)
+        if batch[0].attempts == 1 and batch[-1].attempts == 1:
+            both.wait(60)
+            batch[0].finish()
+            raise Retry(0)
+
+    consumer = new_consumer(nsqd, topic)
+    await run_until_empty(consumer, nsqd, handle, size_max=20, concurrency=2)
+    assert sorted(attempts.values()) == [*([[1]] * 2), *([[1, 2]] * 38)]
+    assert consumer.counters.finished == 40
+
+
+async def test_a_function_that_returns_an_awaitable_has_not_handled_its_batch(
+    nsqd: Nsqd, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(nsqd, topic, [b"x"])
+
+    async def called() -> None: ...
+
+    consumer = new_consumer(nsqd, topic, Settings(stop_timeout_s=10))
+    running = asyncio.create_task(consumer.run_batches(lambda batch: called()))
+    await until(lambda: consumer.counters.requeued)
+    await consumer.stop()
+    await running
+    assert consumer.counters.finished == 0
+    assert "returned an awaitable" in caplog.text
 
 
 async def test_drop_finishes_the_batch(
@@ -88,8 +130,8 @@ async def test_drop_finishes_the_batch(
 
 async def test_batches_that_fail_make_the_consumer_back_off(nsqd: Nsqd, topic: str) -> None:
     publish(nsqd, topic, numbered(10))
-    options = ConsumerOptions(requeue_delay_s=0, backoff_multiplier_s=3600, backoff_max_s=3600)
-    consumer = new_consumer(nsqd, topic, options)
+    settings = Settings(requeue_delay_s=0, backoff_multiplier_s=3600, backoff_max_s=3600)
+    consumer = new_consumer(nsqd, topic, settings)
 
     async def handle(batch: Batch) -> None:
         raise OSError("down")
@@ -123,8 +165,6 @@ async def test_wrong_arguments_are_told_at_once(nsqd: Nsqd, topic: str) -> None:
     async def around(message: Message, call_next: object) -> None: ...
 
     consumer = new_consumer(nsqd, topic)
-    with pytest.raises(TypeError, match="a handler of batches is a coroutine function"):
-        await consumer.run_batches(lambda batch: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(ValueError, match="at least 1 message"):
         await consumer.run_batches(handle, size_max=0)
     with pytest.raises(ValueError, match="wait_s must not be negative"):

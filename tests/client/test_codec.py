@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from pumpline import sync
-from pumpline.client import Consumer, Message
+from pumpline.client import Consumer, Message, Producer
 from pumpline.testing import LocalNsqd
 from tests.kit.client.consuming import until
 
@@ -117,6 +117,43 @@ async def test_invalid_messages_of_a_dead_letter_topic_are_kept(local: LocalNsqd
     assert consumer.counters.finished == 0
 
 
+async def test_values_are_published_as_the_codec_encodes_them(local: LocalNsqd) -> None:
+    async with Producer(local.tcp_address) as producer:
+        await producer.publish_value("orders", Order(7, "ann"))
+        with pytest.raises(TypeError):
+            await producer.publish_value("orders", object())
+    consumer = Consumer("orders", "billing", nsqd=local.tcp_address, type=Order)
+    async for message in consumer:
+        assert message.value == Order(7, "ann")
+        message.finish()
+        break
+
+    def encode(number: int) -> bytes:
+        return b"#%d" % number
+
+    async with Producer(local.tcp_address, codec=encode) as producer:
+        await producer.publish_value("numbers", 7, token="seven")
+        await producer.publish_value("numbers", 7, token="seven")
+    assert await asyncio.to_thread(local.messages, "numbers") == [b"#7"]
+
+
+def test_values_are_published_without_asyncio(local: LocalNsqd) -> None:
+    with sync.Producer(local.tcp_address) as producer:
+        producer.publish_value("orders", Order(7))
+    with sync.Producer(local.tcp_address, codec=str.encode) as producer:
+        producer.publish_value("orders", "eight")
+    assert local.messages("orders") == [b'{"number":7,"customer":"nobody"}', b"eight"]
+
+
+async def test_a_codec_that_fails_publishes_nothing(local: LocalNsqd) -> None:
+    async with Producer(local.tcp_address, codec=str) as producer:  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="a codec returns bytes, not str"):
+            await producer.publish_value("orders", 7)
+        assert producer.published == 0
+    with pytest.raises(TypeError, match="a codec is a function that returns bytes, not str"):
+        Producer(local.tcp_address, codec="json")  # type: ignore[arg-type]
+
+
 def test_mistakes() -> None:
     class Plain:
         pass
@@ -146,14 +183,22 @@ def test_without_msgspec_one_sentence_says_what_to_install() -> None:
     program = """
 import sys
 sys.modules["msgspec"] = None  # as if it were not installed
-from pumpline.client import Consumer, MissingExtraError
+from pumpline.client import Consumer, MissingExtraError, Producer
 Consumer("orders", "billing", nsqd="127.0.0.1:4150", codec=int)
 try:
     Consumer("orders", "billing", nsqd="127.0.0.1:4150", type=dict)
+except MissingExtraError as error:
+    print(error)
+import asyncio
+try:
+    asyncio.run(Producer("127.0.0.1:4150").publish_value("orders", 7))
 except MissingExtraError as error:
     print(error)
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "a consumer with a type needs msgspec: pip install msgspec\n"
+    assert done.stdout.splitlines() == [
+        "a consumer with a type needs msgspec: pip install msgspec",
+        "publish_value without a codec needs msgspec: pip install msgspec",
+    ]

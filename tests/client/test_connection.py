@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pumpline.client.connection.connection import WATER_MARK_BYTES, NsqdConnection
-from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import (
     ConnectError,
     ConnectionClosedError,
@@ -17,6 +16,7 @@ from pumpline.client.errors import (
     ServerError,
     StalledError,
 )
+from pumpline.client.settings import Settings
 from pumpline.core.protocol import commands
 from pumpline.core.protocol.frames import HEARTBEAT, OK, RESPONSE, encode_frame
 from pumpline.core.protocol.layers import Deflate, Snappy

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import AuthRequiredError, ConnectError
+from pumpline.client.settings import Settings
 from tests.kit.auth_server import REFUSED, AuthorityServer, grant
 from tests.kit.certificates import Authority, client_context
 from tests.kit.client.owner import Owner, publish_and_consume

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.client import Consumer, ConsumerOptions, Settings
+from pumpline.client import Consumer, Settings
+from pumpline.client.consuming.subscription import requeue_delay_s
 from pumpline.core.protocol.frames import ERROR, RESPONSE, encode_frame
 from tests.kit.auth_server import AuthorityServer, grant
 from tests.kit.certificates import Authority, client_context
@@ -120,7 +121,7 @@ async def test_a_requeued_message_comes_again_with_one_more_attempt(
 def test_a_requeue_without_a_delay_waits_longer_with_every_attempt(
     attempts: int, delay_s: float
 ) -> None:
-    assert ConsumerOptions().requeue_delay_of(attempts) == delay_s
+    assert requeue_delay_s(Settings(), attempts) == delay_s
 
 
 async def test_requeues_are_deferred_by_their_delay(
@@ -386,11 +387,15 @@ async def test_an_nsqd_that_refuses_the_subscription_is_tried_again(
     async def refuse_once(client: Client) -> None:
         assert (await client.command()).startswith(b"SUB ")
         client.send(answers.pop(0))
+        if not answers:
+            while (await client.command()) != b"CLS":
+                pass
+            client.send(encode_frame(RESPONSE, b"CLOSE_WAIT"))
         await client.gone()
 
     async with (
         scripted(refuse_once) as address,
-        Consumer("t", CHANNEL, nsqd=address, options=ConsumerOptions(stop_timeout_s=0)) as consumer,
+        Consumer("t", CHANNEL, nsqd=address, settings=Settings(stop_timeout_s=0)) as consumer,
     ):
         await until(lambda: consumer.connections)
     assert answers == []
@@ -415,13 +420,3 @@ def test_wrong_arguments_are_refused(words: dict[str, object]) -> None:
     right: dict[str, object] = {"topic": "t", "channel": "c", "nsqd": ["127.0.0.1:4150"]}
     with pytest.raises(ValueError):
         Consumer(**{**right, **words})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [{"requeue_delay_s": -1}, {"poll_interval_s": 0}, {"poll_jitter": 1.5}, {"backoff_max_s": -1}],
-    ids=str,
-)
-def test_wrong_options_are_refused(words: dict[str, float]) -> None:
-    with pytest.raises(ValueError):
-        ConsumerOptions(**words)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.client import Consumer, ConsumerOptions, Message, Settings
+from pumpline.client import Consumer, Message, Settings
 from tests.kit.client.chaos import trouble
 from tests.kit.client.consuming import CHANNEL, left, numbered, publish, until
 from tests.kit.daemons import Nsqd
@@ -16,8 +16,13 @@ from tests.kit.proxy import Proxy
 
 COUNTS = (2000, 200, 20)
 TROUBLES = 12
-OPTIONS = ConsumerOptions(
-    requeue_delay_s=0.01, backoff_multiplier_s=0.005, backoff_max_s=0.05, stop_timeout_s=10
+SETTINGS = Settings(
+    heartbeat_interval_s=1,
+    read_timeout_s=1,
+    requeue_delay_s=0.01,
+    backoff_multiplier_s=0.005,
+    backoff_max_s=0.05,
+    stop_timeout_s=10,
 )
 FAILURES_IN_1000 = 5
 
@@ -58,8 +63,7 @@ async def test_every_message_is_handled_whatever_happens(
                 nsqd=[proxy.address for proxy in proxies],
                 max_in_flight=max_in_flight,
                 max_attempts=0,
-                settings=Settings(heartbeat_interval_s=1, read_timeout_s=1),
-                options=OPTIONS,
+                settings=SETTINGS,
             )
             running = asyncio.create_task(consumer.run(handle, concurrency=4))
             for _ in range(TROUBLES):

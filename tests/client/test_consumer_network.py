@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pumpline.client import Consumer, ConsumerOptions, Message, Settings
+from pumpline.client import Consumer, Message, Settings
 from pumpline.core.messages.frame import encode_message
 from pumpline.core.protocol.frames import OK
 from tests.kit.client.consuming import CHANNEL, finish_all, left, numbered, publish, take, until
@@ -16,7 +16,7 @@ from tests.kit.daemons import Nsqd, Nsqlookupd
 from tests.kit.proxy import DOWN, Proxy
 
 WATCHFUL = Settings(heartbeat_interval_s=1.0, read_timeout_s=1.2)
-ATTENTIVE = ConsumerOptions(poll_interval_s=0.1)
+ATTENTIVE = Settings(poll_interval_s=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +171,9 @@ async def test_uneven_nsqds_are_all_drained_and_the_limit_holds(
     for nsqd, count in zip(three_nsqds, (1500, 150, 15), strict=True):
         publish(nsqd, topic, numbered(count, str(count)))
     in_hand: list[int] = []
-    options = ConsumerOptions(redistribute_interval_s=0.01)
+    settings = Settings(redistribute_interval_s=0.01)
     consumer = Consumer(
-        topic, CHANNEL, nsqd=addresses(three_nsqds), max_in_flight=20, options=options
+        topic, CHANNEL, nsqd=addresses(three_nsqds), max_in_flight=20, settings=settings
     )
 
     async def handle(message: Message) -> None:
@@ -194,9 +194,9 @@ async def test_more_nsqds_than_max_in_flight_are_served_in_turn(
 ) -> None:
     for number, nsqd in enumerate(three_nsqds):
         publish(nsqd, topic, numbered(20, str(number)))
-    options = ConsumerOptions(redistribute_interval_s=0.005)
+    settings = Settings(redistribute_interval_s=0.005)
     async with Consumer(
-        topic, CHANNEL, nsqd=addresses(three_nsqds), max_in_flight=1, options=options
+        topic, CHANNEL, nsqd=addresses(three_nsqds), max_in_flight=1, settings=settings
     ) as consumer:
         bodies = await finish_all(consumer, 60)
     assert len(set(bodies)) == 60
@@ -212,7 +212,7 @@ async def test_lookupds_name_the_nsqds(
             stack.enter_context(Nsqd(tmp_path / f"data{n}", registering(lookupd)))
             for n, lookupd in enumerate(two_lookupds)
         ]
-        async with Consumer(topic, CHANNEL, lookupd=lookupds, options=ATTENTIVE) as consumer:
+        async with Consumer(topic, CHANNEL, lookupd=lookupds, settings=ATTENTIVE) as consumer:
             for number, nsqd in enumerate(nsqds):
                 publish(nsqd, topic, numbered(10, str(number)))
             bodies = await finish_all(consumer, 20)
@@ -231,7 +231,7 @@ async def test_an_nsqd_no_lookupd_names_any_more_is_left(
         for nsqd in (leaving, staying):
             publish(nsqd, topic, [b"m"])
         async with Consumer(
-            topic, CHANNEL, lookupd=lookupd.http_address, options=ATTENTIVE
+            topic, CHANNEL, lookupd=lookupd.http_address, settings=ATTENTIVE
         ) as consumer:
             await finish_all(consumer, 2)
             node = leaving.http_address
@@ -248,7 +248,7 @@ async def test_a_stop_waits_for_messages_of_an_nsqd_that_is_being_left(
     lookupd = two_lookupds[0]
     with Nsqd(tmp_path / "data", registering(lookupd)) as nsqd:
         publish(nsqd, topic, [b"m"])
-        consumer = Consumer(topic, CHANNEL, lookupd=lookupd.http_address, options=ATTENTIVE)
+        consumer = Consumer(topic, CHANNEL, lookupd=lookupd.http_address, settings=ATTENTIVE)
         consumer.start()
         [message] = await take(consumer, 1)
         tombstone = f"/topic/tombstone?topic={topic}&node={nsqd.http_address}"
@@ -268,9 +268,9 @@ async def test_the_loss_of_every_lookupd_leaves_connections_as_they_are(
     lookupd = two_lookupds[0]
     with Nsqd(tmp_path / "data", registering(lookupd)) as nsqd:
         publish(nsqd, topic, [b"m"])
-        options = ConsumerOptions(poll_interval_s=0.01)
+        settings = Settings(poll_interval_s=0.01)
         async with Consumer(
-            topic, CHANNEL, lookupd=lookupd.http_address, options=options
+            topic, CHANNEL, lookupd=lookupd.http_address, settings=settings
         ) as consumer:
             await finish_all(consumer, 1)
             lookupd.kill()

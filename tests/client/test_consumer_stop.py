@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from pumpline.client import Consumer, ConsumerOptions, Message
+from pumpline.client import Consumer, Message, Settings
 from tests.kit.client.consuming import CHANNEL, numbered, publish, until
 from tests.kit.daemons import Nsqd
 
 COUNT = 50  # a round, on each nsqd
 ROUNDS = 15
-OPTIONS = ConsumerOptions(redistribute_interval_s=0.005, stop_timeout_s=10)
+SETTINGS = Settings(redistribute_interval_s=0.005, stop_timeout_s=10)
 
 
 async def stop(consumer: Consumer, running: "asyncio.Task[None]", how: str) -> None:
@@ -39,7 +39,7 @@ async def test_what_was_not_handled_is_back_when_the_stop_is_over(
             CHANNEL,
             nsqd=[each.tcp_address for each in nsqds],
             max_in_flight=dice.choice([1, 2, 20, 100]),
-            options=OPTIONS,
+            settings=SETTINGS,
             max_attempts=0,
         )
         running = asyncio.create_task(consume(consumer, form, dice.randint(1, 4)))

@@ -2,17 +2,18 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pumpline import sync
-from pumpline.client import Consumer, ConsumerOptions, Message, Settings
+from pumpline.client import Consumer, Message, Settings
 from tests.kit.auth_server import AuthorityServer, grant
 from tests.kit.client.consuming import CHANNEL, left, publish, take, until
 from tests.kit.daemons import Nsqd, wait_until
 
-AT_ONCE = ConsumerOptions(requeue_delay_s=0, backoff_max_s=0)
+AT_ONCE = Settings(requeue_delay_s=0, backoff_max_s=0)
 
 
 def letters(nsqd: Nsqd, topic: str) -> list[dict[str, object]]:
@@ -51,7 +52,7 @@ async def test_a_message_that_fails_each_time_becomes_a_dead_letter(
         seen.append(message)
         await fail(message)
 
-    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_attempts=2, options=AT_ONCE)
+    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_attempts=2, settings=AT_ONCE)
     await run_until_finished(consumer, handle)
     assert [message.attempts for message in seen] == [1, 2]
     assert left(nsqd, topic) == 0
@@ -69,7 +70,7 @@ async def test_a_message_that_fails_each_time_becomes_a_dead_letter(
 
 async def test_a_body_that_is_no_text_is_in_base64(nsqd: Nsqd, topic: str) -> None:
     publish(nsqd, topic, [b"\xff\x00"])
-    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_attempts=1, options=AT_ONCE)
+    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_attempts=1, settings=AT_ONCE)
     await run_until_finished(consumer)
     assert letter(nsqd, topic)["body_base64"] == "/wA="
 
@@ -77,7 +78,7 @@ async def test_a_body_that_is_no_text_is_in_base64(nsqd: Nsqd, topic: str) -> No
 async def test_a_letter_over_the_limit_of_nsqd_is_the_body_alone(nsqd: Nsqd, topic: str) -> None:
     body = b"x" * (1 << 20)  # --max-msg-size
     publish(nsqd, topic, [body, b"small"])
-    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_attempts=1, options=AT_ONCE)
+    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_attempts=1, settings=AT_ONCE)
     await run_until_finished(consumer, count=2)
     written = sorted(len(str(each["body"])) for each in letters(nsqd, f"{topic}.dlq"))
     assert written[1] == len(body)
@@ -91,7 +92,7 @@ def test_a_consumer_without_asyncio_writes_dead_letters_too(nsqd: Nsqd, topic: s
         raise ValueError("no such customer")
 
     with sync.Consumer(
-        topic, CHANNEL, nsqd=nsqd.tcp_address, max_attempts=1, options=AT_ONCE
+        topic, CHANNEL, nsqd=nsqd.tcp_address, max_attempts=1, settings=AT_ONCE
     ) as consumer:
         next(iter(consumer)).requeue(0)
         list(consumer.messages(idle_s=0.2))
@@ -120,8 +121,7 @@ async def test_a_message_that_cannot_become_a_dead_letter_is_requeued(
             CHANNEL,
             nsqd=nsqd.tcp_address,
             max_attempts=1,
-            settings=Settings(auth_secret="s"),
-            options=AT_ONCE,
+            settings=replace(AT_ONCE, auth_secret="s"),
         )
         running = asyncio.create_task(consumer.run(fail))
         await until(lambda: consumer.counters.given_up >= 2)
@@ -150,7 +150,7 @@ async def test_a_message_can_be_dropped(
         nsqd=nsqd.tcp_address,
         max_attempts=1,
         giving_up="drop",
-        options=AT_ONCE,
+        settings=AT_ONCE,
     )
     await run_until_finished(consumer)
     assert left(nsqd, topic) == 0
@@ -171,7 +171,7 @@ async def test_a_function_decides_where_the_message_goes(nsqd: Nsqd, topic: str)
         nsqd=nsqd.tcp_address,
         max_attempts=2,
         giving_up=giving_up,
-        options=AT_ONCE,
+        settings=AT_ONCE,
     )
     await run_until_finished(consumer)
     assert given_up == [(b"bad", 3)]
@@ -202,7 +202,7 @@ async def test_a_topic_that_has_no_dead_letter_topic_gives_nothing_up(
 ) -> None:
     topic = name.format(topic)
     publish(nsqd, topic.replace("#", "%23"), [])
-    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_attempts=1, options=AT_ONCE)
+    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, max_attempts=1, settings=AT_ONCE)
     attempts = []
 
     async def handle(message: Message) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pumpline.client import Consumer, ConsumerOptions, Drop, Message, Retry
+from pumpline.client import Consumer, Drop, Message, Retry, Settings
 from tests.kit.client.consuming import CHANNEL, finish_all, left, numbered, publish, until
 from tests.kit.daemons import Nsqd
 
-QUICK = ConsumerOptions(
+QUICK = Settings(
     requeue_delay_s=0, backoff_multiplier_s=0.01, backoff_max_s=0.04, stop_timeout_s=10
 )
 
@@ -21,7 +21,7 @@ NewConsumer = Callable[..., Consumer]
 @pytest.fixture
 def new_consumer(nsqd: Nsqd, topic: str) -> NewConsumer:
     def make(**words: object) -> Consumer:
-        words = {"options": QUICK, "max_attempts": 0, **words}
+        words = {"settings": QUICK, "max_attempts": 0, **words}
         return Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, **words)  # type: ignore[arg-type]
 
     return make
@@ -145,8 +145,8 @@ async def test_a_message_that_fails_among_others_does_not_hold_them_back(
 ) -> None:
     """The poison message fails again and again while others come; nothing backs off."""
     publish(nsqd, topic, [b"poison"])
-    slow = ConsumerOptions(requeue_delay_s=0, backoff_multiplier_s=3600, backoff_max_s=3600)
-    consumer = new_consumer(options=slow)
+    slow = Settings(requeue_delay_s=0, backoff_multiplier_s=3600, backoff_max_s=3600)
+    consumer = new_consumer(settings=slow)
     handled: list[bytes] = []
     poisoned = threading.Event()
 
@@ -176,8 +176,8 @@ async def test_retry_and_drop_act_without_backing_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     publish(nsqd, topic, numbered(20))
-    slow = ConsumerOptions(requeue_delay_s=3600, backoff_multiplier_s=3600, backoff_max_s=3600)
-    consumer = new_consumer(options=slow)
+    slow = Settings(requeue_delay_s=3600, backoff_multiplier_s=3600, backoff_max_s=3600)
+    consumer = new_consumer(settings=slow)
 
     def handle(message: Message) -> None:
         if message.attempts == 1:
@@ -198,7 +198,7 @@ async def test_a_retry_without_a_delay_waits_as_a_failed_message_does(
     nsqd: Nsqd, topic: str, new_consumer: NewConsumer
 ) -> None:
     publish(nsqd, topic, [b"x"])
-    consumer = new_consumer(options=ConsumerOptions(requeue_delay_s=3600))
+    consumer = new_consumer(settings=Settings(requeue_delay_s=3600))
 
     async def handle(message: Message) -> None:
         raise Retry
@@ -437,7 +437,7 @@ async def test_a_handler_that_raises_a_base_exception_ends_the_run_at_once(
     """Its message, and those of other handlers, are put back: nothing waits for a timeout."""
     publish(nsqd, topic, numbered(3))
     consumer = Consumer(
-        topic, CHANNEL, nsqd=nsqd.tcp_address, options=ConsumerOptions(stop_timeout_s=3600)
+        topic, CHANNEL, nsqd=nsqd.tcp_address, settings=Settings(stop_timeout_s=3600)
     )
 
     async def fail(message: Message) -> None:

@@ -20,7 +20,7 @@ from pumpline.client import (
     RefusedError,
     UnconfirmedError,
 )
-from pumpline.client.publishing.middleware import CallNext
+from pumpline.client.around import CallNext
 from pumpline.testing import LocalNsqd
 from tests.kit.client.chaos import trouble
 from tests.kit.client.consuming import until
@@ -305,7 +305,7 @@ async def test_middleware_sees_and_sets_tokens(nsqd: Nsqd, topic: str) -> None:
     create(nsqd, topic)
     seen: list[str | None] = []
 
-    async def around(outgoing: Outgoing, call_next: CallNext) -> None:
+    async def around(outgoing: Outgoing, call_next: CallNext[Outgoing]) -> None:
         seen.append(outgoing.token)
         await call_next(Outgoing(outgoing.topic, outgoing.bodies, token="always-the-same"))
 

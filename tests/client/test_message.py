@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from pumpline.client import Consumer, ConsumerOptions, Message, Producer, Retry
+from pumpline.client import Consumer, Message, Producer, Retry, Settings
 from tests.kit.client.consuming import CHANNEL, publish, until
 from tests.kit.daemons import Nsqd
 
@@ -18,14 +18,14 @@ async def test_bodies_are_logged_at_debug_only(
     level: int,
 ) -> None:
     publish(nsqd, topic, [b"confidential"])
-    options = ConsumerOptions(requeue_delay_s=0, backoff_max_s=0)
+    settings = Settings(requeue_delay_s=0, backoff_max_s=0)
     consumer = Consumer(
         topic,
         CHANNEL,
         nsqd=nsqd.tcp_address,
         max_attempts=3,
         giving_up="drop",
-        options=options,
+        settings=settings,
     )
     begun: list[Message] = []
 

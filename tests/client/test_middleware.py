@@ -2,14 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from pumpline import sync
 from pumpline.client import Consumer, Drop, Message, Outgoing, Producer, RefusedError, Retry
-from pumpline.client.consuming.middleware import Around
+from pumpline.client.around import Around, CallNext
 from pumpline.testing import LocalNsqd
 from tests.kit.client.consuming import CHANNEL, left, publish, until
 from tests.kit.daemons import Nsqd
@@ -17,10 +17,11 @@ from tests.kit.daemons import Nsqd
 Calls = list[str]
 
 
-def noting(calls: Calls, name: str, *, in_threads: bool) -> Around:
+def noting(calls: Calls, name: str, *, in_thread: bool = False) -> Around[Message]:
     """Notes before and after, and what was raised."""
 
-    async def around(message: Message, call_next: Callable[[Message], Awaitable[object]]) -> None:
+    async def around(message: Message, call_next: CallNext[Message]) -> None:
+        assert (threading.current_thread() is not threading.main_thread()) is in_thread
         calls.append(f"{name} before")
         try:
             await call_next(message)
@@ -29,17 +30,7 @@ def noting(calls: Calls, name: str, *, in_threads: bool) -> Around:
             raise
         calls.append(f"{name} after")
 
-    def plain(message: Message, call_next: Callable[[Message], object]) -> None:
-        assert threading.current_thread() is not threading.main_thread()
-        calls.append(f"{name} before")
-        try:
-            call_next(message)
-        except Exception as error:
-            calls.append(f"{name} {type(error).__name__}")
-            raise
-        calls.append(f"{name} after")
-
-    return plain if in_threads else around
+    return around
 
 
 @pytest.mark.parametrize("form", ["async", "threads", "on the loop"])
@@ -53,7 +44,7 @@ async def test_functions_are_called_around_the_handler_the_first_outermost(
         topic,
         CHANNEL,
         nsqd=nsqd.tcp_address,
-        middleware=[noting(calls, each, in_threads=in_threads) for each in ("a", "b")],
+        middleware=[noting(calls, each, in_thread=in_threads) for each in ("a", "b")],
     )
     loop = asyncio.get_running_loop()
 
@@ -81,7 +72,7 @@ async def test_functions_are_called_around_the_handler_the_first_outermost(
 async def test_what_middleware_raises_or_swallows_decides(nsqd: Nsqd, topic: str) -> None:
     publish(nsqd, topic, [b"1"])
 
-    async def around(message: Message, call_next: Callable[[Message], Awaitable[object]]) -> None:
+    async def around(message: Message, call_next: CallNext[Message]) -> None:
         if message.attempts == 1:
             raise Retry(0)  # the handler is not called
         with pytest.raises(ValueError, match="swallowed"):
@@ -102,23 +93,58 @@ async def test_what_middleware_raises_or_swallows_decides(nsqd: Nsqd, topic: str
     assert (attempts, consumer.counters.finished) == ([2], 1)
 
 
-def test_middleware_must_fit_the_handler() -> None:
-    async def around(message: Message, call_next: object) -> None: ...
-    def plain(message: Message, call_next: object) -> None: ...
+def test_middleware_is_made_of_coroutine_functions() -> None:
+    def plain(message: object, call_next: object) -> None: ...
     async def handle(message: Message) -> None: ...
     def handle_in_thread(message: Message) -> None: ...
 
-    with pytest.raises(TypeError, match="in threads needs plain functions"):
-        Consumer("t", "c", nsqd="a:1", middleware=[around]).handler()(handle_in_thread)
-    with pytest.raises(TypeError, match="on the event loop needs async functions"):
-        Consumer("t", "c", nsqd="a:1", middleware=[plain]).handler()(handle)
+    wrong = [plain]
+    for handler in (handle, handle_in_thread):
+        consumer = Consumer("t", "c", nsqd="a:1", middleware=wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="middleware is `async def around"):
+            consumer.handler()(handler)
+    with pytest.raises(TypeError, match="middleware is `async def around"):
+        Producer("a:1", middleware=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("in_handler", [False, True])
+async def test_around_a_thread_only_the_handler_can_be_awaited(
+    nsqd: Nsqd, topic: str, caplog: pytest.LogCaptureFixture, in_handler: bool
+) -> None:
+    """Neither is taken for a message that was handled."""
+    publish(nsqd, topic, [b"1"])
+
+    class Pause:
+        def __await__(self) -> Iterator[None]:
+            yield
+
+    async def around(message: Message, call_next: CallNext[Message]) -> None:
+        if not in_handler:
+            await Pause()
+        await call_next(message)
+
+    async def called() -> None: ...
+
+    handled = []
+
+    def handle(message: Message) -> object:
+        handled.append(message.body)
+        return called() if in_handler else None
+
+    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, middleware=[around])
+    running = asyncio.create_task(consumer.run(handle, threads=True))
+    await until(lambda: consumer.counters.requeued)
+    await consumer.stop()
+    await running
+    assert (handled, consumer.counters.finished) == ([b"1"] if in_handler else [], 0)
+    assert ("returned an awaitable" if in_handler else "nothing but call_next") in caplog.text
 
 
 def test_middleware_without_asyncio() -> None:
     calls: Calls = []
     seen: list[Outgoing] = []
 
-    async def around(outgoing: Outgoing, call_next: Callable[[Outgoing], Awaitable[None]]) -> None:
+    async def around(outgoing: Outgoing, call_next: CallNext[Outgoing]) -> None:
         seen.append(outgoing)
         await call_next(outgoing)
 
@@ -129,7 +155,7 @@ def test_middleware_without_asyncio() -> None:
             "t",
             "c",
             nsqd=nsqd.tcp_address,
-            middleware=iter([noting(calls, "a", in_threads=True)]),
+            middleware=iter([noting(calls, "a", in_thread=True)]),
         )
         consumer.run(lambda message: consumer.stop_soon())
     assert calls == ["a before", "a after"]
@@ -140,14 +166,14 @@ async def test_functions_are_called_around_each_publish(nsqd: Nsqd, topic: str) 
     publish(nsqd, topic, [])
     seen: list[Outgoing | str] = []
 
-    async def outer(outgoing: Outgoing, call_next: Callable[[Outgoing], Awaitable[None]]) -> None:
+    async def outer(outgoing: Outgoing, call_next: CallNext[Outgoing]) -> None:
         try:
             await call_next(outgoing)
         except RefusedError as error:
             seen.append(error.code)
             raise
 
-    async def inner(outgoing: Outgoing, call_next: Callable[[Outgoing], Awaitable[None]]) -> None:
+    async def inner(outgoing: Outgoing, call_next: CallNext[Outgoing]) -> None:
         seen.append(outgoing)
         bodies = tuple(b"<%b>" % bytes(body) for body in outgoing.bodies)
         await call_next(replace(outgoing, bodies=bodies))
@@ -176,7 +202,7 @@ async def test_functions_are_called_around_each_publish(nsqd: Nsqd, topic: str) 
 
 
 async def test_several_messages_cannot_be_deferred_by_middleware(nsqd: Nsqd, topic: str) -> None:
-    async def around(outgoing: Outgoing, call_next: Callable[[Outgoing], Awaitable[None]]) -> None:
+    async def around(outgoing: Outgoing, call_next: CallNext[Outgoing]) -> None:
         await call_next(replace(outgoing, defer=1))
 
     async with Producer(nsqd.tcp_address, middleware=[around]) as producer:

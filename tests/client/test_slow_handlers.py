@@ -7,12 +7,13 @@ the message timeout. Without touching it would wait in vain.
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from pumpline import sync
-from pumpline.client import Consumer, Message
+from pumpline.client import Batch, Consumer, Message, TopicGroup
 from pumpline.client.consuming import leases
 from pumpline.client.consuming.subscription import Counters
 from tests.kit.client.consuming import CHANNEL, finish_all, left, numbered, publish, until
@@ -55,12 +56,21 @@ def assert_once_each(nsqd: Nsqd, topic: str, handled: Handled, counters: Counter
     assert (counters.finished, counters.expired, counters.given_up) == (MESSAGES, 0, 0)
 
 
-@pytest.mark.parametrize("form", ["async", "threads", "iteration", "batches"])
 async def test_messages_that_wait_for_a_slow_handler_are_handled_once(
-    hasty_nsqd: Nsqd, topic: str, form: str
+    hasty_nsqd: Nsqd, topic: str
 ) -> None:
-    publish(hasty_nsqd, topic, numbered(MESSAGES))
-    consumer = Consumer(topic, CHANNEL, nsqd=hasty_nsqd.tcp_address)
+    """In every form, all at the same time: they wait for more than they work."""
+    forms = ("async", "threads", "iteration", "batches", "handler of batches", "group")
+    await asyncio.gather(*(handle_slowly(hasty_nsqd, topic, form) for form in forms))
+
+
+async def handle_slowly(nsqd: Nsqd, topic: str, form: str) -> None:
+    topic = f"{topic}.{form.replace(' ', '-')}"
+    publish(nsqd, topic, numbered(MESSAGES))
+    group = TopicGroup([topic], CHANNEL, nsqd=nsqd.tcp_address)
+    consumer = group.consumers[topic]
+    if form != "group":
+        consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address)
     handled: Handled = []
 
     async def handle(message: Message) -> None:
@@ -71,6 +81,10 @@ async def test_messages_that_wait_for_a_slow_handler_are_handled_once(
         wait_until(touched_often(consumer.counters, consumer.in_flight), timeout_s=60)
         handled.append((message.body, message.attempts))
 
+    async def handle_batch(batch: Batch) -> None:
+        for message in batch:
+            await handle(message)
+
     async def iterate() -> None:
         async for message in consumer:
             await handle(message)
@@ -78,30 +92,39 @@ async def test_messages_that_wait_for_a_slow_handler_are_handled_once(
 
     async def iterate_batches() -> None:
         async for batch in consumer.batches(2):
-            for message in batch:
-                await handle(message)
+            await handle_batch(batch)
             batch.finish()
 
-    async with consumer:
-        works = {
-            "async": lambda: consumer.run(handle),
-            "threads": lambda: consumer.run(handle_in_thread),
-            "iteration": iterate,
-            "batches": iterate_batches,
-        }
+    works = {
+        "async": lambda: consumer.run(handle),
+        "threads": lambda: consumer.run(handle_in_thread),
+        "iteration": iterate,
+        "batches": iterate_batches,
+        "handler of batches": lambda: consumer.run_batches(handle_batch, size_max=2),
+        "group": lambda: group.run(handle),
+    }
+    async with group if form == "group" else consumer:
         working = asyncio.create_task(works[form]())
-        await until(lambda: left(hasty_nsqd, topic) == 0)
+        await until(lambda: consumer.counters.finished == MESSAGES)
     await working
-    assert_once_each(hasty_nsqd, topic, handled, consumer.counters)
+    assert_once_each(nsqd, topic, handled, consumer.counters)
 
 
-@pytest.mark.parametrize("form", ["run", "messages", "batches"])
 def test_messages_that_wait_for_a_slow_thread_are_handled_once(
-    hasty_nsqd: Nsqd, topic: str, form: str
+    hasty_nsqd: Nsqd, topic: str
 ) -> None:
-    publish(hasty_nsqd, topic, numbered(MESSAGES))
+    """In every form, all at the same time: they wait for more than they work."""
+    forms = ("run", "run_batches", "messages", "batches")
+    with ThreadPoolExecutor(len(forms)) as threads:
+        for done in [threads.submit(handle_in_threads, hasty_nsqd, topic, form) for form in forms]:
+            done.result()
+
+
+def handle_in_threads(nsqd: Nsqd, topic: str, form: str) -> None:
+    topic = f"{topic}.{form}"
+    publish(nsqd, topic, numbered(MESSAGES))
     handled: Handled = []
-    with sync.Consumer(topic, CHANNEL, nsqd=hasty_nsqd.tcp_address) as consumer:
+    with sync.Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address) as consumer:
         counters = consumer.counters
 
         def handle(message: Message) -> None:
@@ -111,16 +134,21 @@ def test_messages_that_wait_for_a_slow_thread_are_handled_once(
             if len(handled) == MESSAGES:
                 consumer.stop_soon()
 
+        def handle_batch(batch: Batch) -> None:
+            for message in batch:
+                handle(message)
+
         if form == "run":
             consumer.run(handle)
+        elif form == "run_batches":
+            consumer.run_batches(handle_batch)
         elif form == "messages":
             for message in consumer:
                 handle(message)
         else:
             for batch in consumer.batches():
-                for message in batch:
-                    handle(message)
-    assert_once_each(hasty_nsqd, topic, handled, counters)
+                handle_batch(batch)
+    assert_once_each(nsqd, topic, handled, counters)
 
 
 async def test_a_handler_that_blocks_the_event_loop_leaves_time_to_touch(

@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from pumpline.client import ConsumerOptions, Message
+from pumpline.client import Message, Settings
 from pumpline.sync import Consumer, Producer
 from tests.kit.client.consuming import CHANNEL, left, numbered, publish
 from tests.kit.daemons import Nsqd, wait_until
@@ -44,14 +44,14 @@ def test_an_async_giving_up_is_awaited_before_the_message_is_finished(
         await asyncio.sleep(0)
         given_up.append(message.body)
 
-    options = ConsumerOptions(requeue_delay_s=0, backoff_max_s=0)
+    settings = Settings(requeue_delay_s=0, backoff_max_s=0)
     with Consumer(
         topic,
         CHANNEL,
         nsqd=nsqd.tcp_address,
         max_attempts=1,
         giving_up=give_up,
-        options=options,
+        settings=settings,
     ) as consumer:
         next(iter(consumer)).requeue(0)
         list(consumer.messages(idle_s=0.2))
@@ -76,8 +76,8 @@ def test_a_threads_handler_that_returns_a_coroutine_does_not_lose_the_message(
             return None
         return handle(message)
 
-    options = ConsumerOptions(requeue_delay_s=0, backoff_multiplier_s=0.01, backoff_max_s=0.02)
-    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, options=options)
+    settings = Settings(requeue_delay_s=0, backoff_multiplier_s=0.01, backoff_max_s=0.02)
+    consumer = Consumer(topic, CHANNEL, nsqd=nsqd.tcp_address, settings=settings)
     consumer.run(handler)
     assert seen == [1, 2]
 
@@ -234,14 +234,14 @@ def test_what_runs_on_its_own_loop_is_told_and_nothing_hangs(nsqd: Nsqd, topic: 
                 call()
             told.append(str(error.value))
 
-    options = ConsumerOptions(requeue_delay_s=0, backoff_max_s=0)
+    settings = Settings(requeue_delay_s=0, backoff_max_s=0)
     with Consumer(
         topic,
         CHANNEL,
         nsqd=nsqd.tcp_address,
         max_attempts=1,
         giving_up=give_up,
-        options=options,
+        settings=settings,
     ) as consumer:
         next(iter(consumer)).requeue(0)
         list(consumer.messages(idle_s=0.2))

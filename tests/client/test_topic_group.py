@@ -1,11 +1,14 @@
 """Several topics with one handler: weights, a shared max_in_flight, and a stop of all."""
 
 import asyncio
+import threading
 from collections import Counter
 
 import pytest
 
-from pumpline.client import Message, TopicGroup
+from pumpline import sync
+from pumpline.client import Batch, Message, TopicGroup
+from pumpline.testing import LocalNsqd
 from tests.kit.client.consuming import CHANNEL, numbered, publish, until
 from tests.kit.daemons import Nsqd
 
@@ -156,6 +159,118 @@ async def test_middleware_surrounds_handlers_of_all_topics(nsqd: Nsqd, topic: st
     assert sorted(seen) == topics
 
 
+async def test_batches_have_messages_of_all_topics_and_hooks_surround_the_run(
+    nsqd: Nsqd, topic: str
+) -> None:
+    topics = [f"{topic}.a", f"{topic}.b"]
+    for each in topics:
+        publish(nsqd, each, numbered(30, each))
+    running = group(nsqd, topics, max_in_flight=60)
+    seen: Counter[str] = Counter()
+    calls: list[str] = []
+
+    @running.on_start
+    def begin() -> None:
+        assert running.in_flight == 0
+        calls.append("start")
+
+    @running.on_stop
+    async def end() -> None:
+        calls.append("stop")
+
+    async def handle(batch: Batch) -> None:
+        assert len(batch) <= 20
+        seen.update(message.topic for message in batch)
+        if seen.total() == 60:
+            running.stop_soon()
+
+    async with asyncio.timeout(60):
+        await running.run_batches(handle, size_max=20, wait_s=0.01)
+    assert seen == dict.fromkeys(topics, 30)
+    assert calls == ["start", "stop"]
+    for each in topics:
+        assert running.consumers[each].counters.finished == 30
+
+
+async def test_a_batch_waits_to_become_full_with_messages_of_any_topic(
+    nsqd: Nsqd, topic: str
+) -> None:
+    topics = [f"{topic}.a", f"{topic}.b"]
+    async with group(nsqd, topics) as running:
+        publish(nsqd, topics[0], numbered(3))
+        batches = running.batches(5, wait_s=60)
+        taking = asyncio.ensure_future(anext(batches))
+        await until(lambda: running.in_flight == 3)
+        publish(nsqd, topics[1], numbered(2))
+        async with asyncio.timeout(60):
+            batch = await taking
+        assert Counter(message.topic for message in batch) == {topics[0]: 3, topics[1]: 2}
+        batch.finish()
+        await batches.aclose()
+
+
+async def test_a_batch_that_nobody_gets_is_given_back(nsqd: Nsqd, topic: str) -> None:
+    publish(nsqd, topic, numbered(3))
+    running = group(nsqd, [topic])
+    async with running:
+        taking = asyncio.ensure_future(anext(running.batches(100, wait_s=3600)))
+        await until(lambda: running.in_flight == 3)
+        await asyncio.sleep(0)
+        running.max_in_flight = 0
+        taking.cancel()
+        await asyncio.wait([taking])
+        await until(lambda: running.in_flight == 0)
+    assert nsqd.channel_stats(topic, CHANNEL)["depth"] == 3
+
+
+def test_a_group_without_asyncio() -> None:
+    with LocalNsqd() as nsqd:
+        nsqd.publish("a", *numbered(5))
+        nsqd.publish("b", *numbered(5))
+        with sync.TopicGroup(iter(["a", "b"]), "ch", nsqd=nsqd.tcp_address) as iterated:
+            first = next(iter(iterated))
+            first.requeue(0, backoff=False)
+            assert set(iterated.counters) == {"a", "b"}
+        running = sync.TopicGroup({"a": 2, "b": 1}, "ch", nsqd=nsqd.tcp_address)
+        seen: Counter[str] = Counter()
+        calls: list[str] = []
+        running.on_start(lambda: calls.append("start"))
+        running.on_stop(lambda: calls.append("stop"))
+
+        def handle(message: Message) -> None:
+            assert threading.current_thread() is not threading.main_thread()
+            seen[message.topic] += 1
+            if seen.total() == 10:
+                running.stop_soon()
+
+        running.run(handle, concurrency=2)
+        assert seen == {"a": 5, "b": 5}
+        assert calls == ["start", "stop"]
+        assert (running.in_flight, running.counters) == (0, {})
+
+        nsqd.publish("a", *numbered(4))
+        again = sync.TopicGroup(["a", "b"], "ch", nsqd=nsqd.tcp_address)
+        bodies: list[bytes] = []
+
+        def handle_batch(batch: Batch) -> None:
+            bodies.extend(message.body for message in batch)
+            if len(bodies) == 4:
+                again.stop_soon()
+
+        again.run_batches(handle_batch, size_max=2)
+        assert sorted(bodies) == sorted(numbered(4))
+        assert nsqd.depth("a", "ch") == nsqd.depth("b", "ch") == 0
+
+
+def test_without_asyncio_hooks_and_batch_handlers_are_plain_functions() -> None:
+    async def wrong(*_: object) -> None: ...
+
+    running = sync.TopicGroup(["a"], "ch", nsqd="127.0.0.1:4150")
+    for take in (running.on_start, running.on_stop, running.run_batches):
+        with pytest.raises(TypeError, match="calls plain functions"):
+            take(wrong)  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(
     ("topics", "options", "error"),
     [
@@ -174,6 +289,8 @@ async def test_middleware_surrounds_handlers_of_all_topics(nsqd: Nsqd, topic: st
 def test_mistakes(topics: object, options: dict[str, object], error: str) -> None:
     with pytest.raises((TypeError, ValueError), match=error):
         TopicGroup(topics, "ch", nsqd="127.0.0.1:4150", **options)  # type: ignore[arg-type]
+    with pytest.raises((TypeError, ValueError), match=error):
+        sync.TopicGroup(topics, "ch", nsqd="127.0.0.1:4150", **options)  # type: ignore[arg-type]
 
 
 def test_a_group_needs_an_address() -> None:

@@ -4,6 +4,9 @@ Every message that was acknowledged is compared: it is in the topic once, byte b
 """
 
 import random
+import signal
+import subprocess
+import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +18,7 @@ from pumpline.log.salvage import salvage
 from tests.crash.conftest import NewNsqd
 from tests.kit.crash.damage import batch_starts
 from tests.kit.crash.killable_nsqd import KillableNsqd, create_channel, drain_all, mpub_body
+from tests.kit.daemons import wait_until
 from tests.kit.tools.verbs import Said, in_shell
 
 pytestmark = pytest.mark.slow
@@ -131,6 +135,27 @@ def test_a_command_that_did_not_get_far_is_repeated(new_nsqd: NewNsqd) -> None:
     nsqd.again()
     (row,) = recover(nsqd).json()
     assert (row["missing"], row["republished"]) == (15, 25)
+    assert recover(nsqd, "--publish").code == 0
+    assert Counter(message.body for message in drain_all(nsqd, "t0", "c")) == Counter(bodies)
+
+
+def test_the_command_is_killed_while_it_publishes(new_nsqd: NewNsqd) -> None:
+    nsqd = new_nsqd().start()
+    create_channel(nsqd, "t0", "c")
+    bodies = [b"%d" % number for number in range(2000)]
+    assert nsqd.http("POST", "/mpub?topic=t0&binary=true", mpub_body(bodies))[0] == 200
+    nsqd.await_flush()
+    nsqd.kill()
+    flip(nsqd.segments("t0")[0], 300, 1)
+    nsqd.again()
+    assert recover(nsqd).json()[0]["missing"] == 2000
+    command = [sys.executable, "-m", "pumpline", "recover", "--publish"]
+    where = [f"--data-path={nsqd.data_path}", f"--nsqd={nsqd.http_address}"]
+    with subprocess.Popen([*command, *where]) as running:
+        wait_until(lambda: nsqd.stats("t0")["topics"][0]["message_count"] > 100)
+        running.kill()
+    assert running.returncode == -signal.SIGKILL
+    assert 0 < recover(nsqd).json()[0]["missing"] < 1900
     assert recover(nsqd, "--publish").code == 0
     assert Counter(message.body for message in drain_all(nsqd, "t0", "c")) == Counter(bodies)
 

@@ -1,14 +1,18 @@
 """What is made from tables of the code is up to date, and Prometheus takes it."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 
 import pytest
+import yaml
 
 from deploy.generate import FILES, ROOT
 from deploy.monitoring.alerts import ALERTS
-from deploy.monitoring.known_metrics import check
+from deploy.monitoring.known_metrics import FAMILIES, check
+from pumpline.web.prometheus_text import GAUGE
 
 RULES = ROOT / "deploy/monitoring/alerts.yaml"
 needs_promtool = pytest.mark.skipif(
@@ -29,11 +33,36 @@ def test_a_metric_that_no_daemon_has_is_an_error() -> None:
 
 
 def test_alerts_lead_to_sections_of_the_runbook() -> None:
-    lines = (ROOT / "docs/operating.md").read_text().splitlines()
-    headings = {
-        line.strip("# ").lower().replace(" ", "-") for line in lines if line.startswith("#")
-    }
-    assert {alert.section for alert in ALERTS} <= headings
+    """Read from the file that Prometheus gets: page and anchor of each `runbook_url` exist."""
+    [group] = yaml.safe_load(RULES.read_text())["groups"]
+    assert len(group["rules"]) == len(ALERTS)
+    for rule in group["rules"]:
+        page, anchor = rule["annotations"]["runbook_url"].split("#")
+        lines = (ROOT / page).read_text().splitlines()
+        headings = {
+            line.strip("# ").lower().replace(" ", "-") for line in lines if line.startswith("#")
+        }
+        assert anchor in headings, rule["alert"]
+
+
+def test_the_address_of_published_docs_can_be_given() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from deploy.monitoring.alerts import *; print(alerts_yaml())"],
+        env={**os.environ, "DOCS_URL": "https://docs.example/pumpline"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "runbook_url: https://docs.example/pumpline/operating.md#a-node-is-lost" in done.stdout
+
+
+def test_no_gauge_is_named_like_a_part_of_a_summary_or_histogram() -> None:
+    for families in FAMILIES.values():
+        for family in families:
+            if family.kind == GAUGE:
+                assert not {"quantile", "le"} & set(family.labels), family.name
+                assert not family.name.endswith(("_sum", "_count", "_bucket", "_total"))
 
 
 @needs_promtool
@@ -43,6 +72,17 @@ def test_prometheus_takes_the_alert_rules() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(ALERTS)} rules found" in done.stdout
+
+
+@needs_promtool
+def test_alerts_fire_when_they_should() -> None:
+    done = subprocess.run(
+        ["promtool", "test", "rules", RULES.with_name("alerts_test.yaml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_panels_of_the_dashboard_do_not_overlap() -> None:

@@ -30,9 +30,9 @@ def test_every_other_contract_is_named() -> None:
     assert {name for name in others if f"- {name}\n" not in PAGE} == set()
 
 
-def test_there_are_eleven_rooms() -> None:
-    [table] = re.findall(r"## Eleven rooms\n.*?\n((?:\|[^\n]*\n)+)", PAGE, re.S)
-    assert len(table.splitlines()) == 2 + 11
+def test_there_are_twelve_rooms() -> None:
+    [table] = re.findall(r"## Twelve rooms\n.*?\n((?:\|[^\n]*\n)+)", PAGE, re.S)
+    assert len(table.splitlines()) == 2 + 12
 
 
 @pytest.mark.parametrize("path", sorted(set(PATHS)))

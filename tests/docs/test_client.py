@@ -37,7 +37,7 @@ def run(words: list[str]) -> str:
 
 
 def test_there_is_something_to_run() -> None:
-    assert len(blocks("client.md")) == 10
+    assert len(blocks("client.md")) == 11
 
 
 @pytest.mark.parametrize("number", range(10))

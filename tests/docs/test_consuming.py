@@ -35,16 +35,18 @@ def prepared(nsqd: LocalNsqd, topic: str, channel: str, bodies: list[bytes]) -> 
         (PROGRAMS[0], "billing", signal.SIGINT, -signal.SIGINT, 'b\'{"number": 19'),
         (PROGRAMS[1], "billing", signal.SIGTERM, 0, "and close it here"),
         (PROGRAMS[2], "billing", signal.SIGTERM, 0, "orders handled in"),
-        (PROGRAMS[3], "archive", signal.SIGINT, -signal.SIGINT, "20 stored"),
-        (PROGRAMS[4], "archive", signal.SIGTERM, 0, "20 rows inserted"),
-        (PROGRAMS[5], "billing", signal.SIGTERM, 0, "orders {'number': 19"),
-        (PROGRAMS[6], "billing", signal.SIGTERM, 0, "order 19 of c"),
-        (PROGRAMS[7], "billing", signal.SIGINT, 0, "no such customer"),
+        (PROGRAMS[3], "billing", signal.SIGTERM, 0, "of orders/billing attempts=1 bytes="),
+        (PROGRAMS[4], "archive", signal.SIGINT, -signal.SIGINT, "20 stored"),
+        (PROGRAMS[5], "archive", signal.SIGTERM, 0, "20 rows inserted"),
+        (PROGRAMS[6], "billing", signal.SIGTERM, 0, "orders {'number': 19"),
+        (PROGRAMS[7], "billing", signal.SIGTERM, 0, "order 19 of c"),
+        (PROGRAMS[8], "billing", signal.SIGINT, 0, "no such customer"),
     ],
     ids=[
         "one at a time",
         "handler",
         "middleware",
+        "ready-made middleware",
         "many at a time",
         "handler of batches",
         "several topics",
@@ -57,7 +59,8 @@ def test_programs_on_the_page(
 ) -> None:
     with LocalNsqd() as nsqd:
         prepared(nsqd, "orders", channel, ORDERS)
-        with running("-c", program.replace("127.0.0.1:4150", nsqd.tcp_address)) as process:
+        program = program.replace("127.0.0.1:4150", nsqd.tcp_address).replace("9100", "0")
+        with running("-c", program) as process:
             nsqd.wait_until_done("orders", channel, timeout_s=30)
             printed = end(process, number)
         assert (process.returncode, says in printed) == (code, True), printed
@@ -66,7 +69,7 @@ def test_programs_on_the_page(
 
 
 def test_all_programs_of_the_page_are_run() -> None:
-    assert len(PROGRAMS) == 8
+    assert len(PROGRAMS) == 9
 
 
 def test_example_of_iterating() -> None:

@@ -29,6 +29,7 @@ from urllib.parse import quote
 
 from tests.kit.ports import HeldPort
 
+RUN_MARK = "running"  # the file that says on which boot of the machine nsqd runs
 COMMAND_VARIABLE = "PUMPLINE_TEST_NSQD"
 DEFAULT_COMMAND = (sys.executable, "-m", "pumpline.tools.nsqd")
 LOOKUPD_COMMAND_VARIABLE = "PUMPLINE_TEST_NSQLOOKUPD"
@@ -200,6 +201,13 @@ class Nsqd(Daemon):
         secured = any(flag.startswith("--tls-cert") for flag in self.flags)
         https = ["--https-address=127.0.0.1:0"] if secured else []
         return [f"--data-path={self.data_path}", *https]
+
+    def restart_after_power_loss(self) -> None:
+        """Kills it, and lets its next start take that for a loss of power."""
+        self.kill()
+        mark = self.data_path / RUN_MARK
+        mark.write_text(json.dumps({**json.loads(mark.read_text()), "boot_id": "another"}))
+        self.start()
 
     def stats(self, topic: str | None = None) -> dict[str, Any]:
         query = "" if topic is None else f"&topic={quote(topic)}"

@@ -2,7 +2,8 @@
 that move only when the test says so."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from pumpline.nsqd.queue.topology import Locality
 from pumpline.nsqd.storage.disk import Disk
 from tests.kit.logs import BASE_ID, Threads
 
+BASE_STEP = 1 << 40  # from the first message id of a topic to that of the next
 T = TypeVar("T")
 
 NS_PER_S = 1_000_000_000
@@ -92,7 +94,7 @@ class Sink:
         self.output_room_bytes -= len(raw)
         while raw:
             size = 4 + int.from_bytes(raw[:4], "big")
-            offset = int(raw[18:MESSAGE_OVERHEAD_BYTES], 16) - BASE_ID
+            offset = (int(raw[18:MESSAGE_OVERHEAD_BYTES], 16) - BASE_ID) % BASE_STEP
             attempts = int.from_bytes(raw[16:18], "big")
             self.received.append((offset, attempts, raw[MESSAGE_OVERHEAD_BYTES:size]))
             raw = raw[size:]
@@ -109,10 +111,12 @@ class Sink:
 
 
 class KnownIds(Topics):
-    """Topics whose message ids all begin at BASE_ID."""
+    """Topics with known message ids: those of the first begin at BASE_ID."""
+
+    bases: Iterator[int]
 
     def _new_base_id(self) -> int:
-        return BASE_ID
+        return next(self.bases)
 
 
 class FakeBroker:
@@ -126,6 +130,7 @@ class FakeBroker:
         self._path = path
         self._offload = offload
         self._soon: list[Callable[[], None]] = []
+        self._bases = count(BASE_ID, BASE_STEP)  # they say to which topic a message belongs
         self.tick = Tick(
             self._soon.append,
             later=self.clock.later,
@@ -144,6 +149,7 @@ class FakeBroker:
             files=FilePool(16),
         )
         self.topics = KnownIds(self.options, self.tick, self.disk)
+        self.topics.bases = self._bases
 
     def topic(self, name: str = "t") -> Topic:
         """The topic of that name, new if need be."""

@@ -142,6 +142,14 @@ class Timers:
         self.waiting.append((delay_s, callback))
         return None
 
+    def fire_due(self) -> bool:
+        """Run what is due at once; returns whether there was anything."""
+        due = [callback for delay_s, callback in self.waiting if not delay_s]
+        self.waiting = [each for each in self.waiting if each[0]]
+        for callback in due:
+            callback()
+        return bool(due)
+
     def fire(self) -> None:
         """Run what is waiting now, in order of time."""
         waiting, self.waiting = self.waiting, []
@@ -185,7 +193,7 @@ class Disk:
             batch = reader.batch(offset)
             if batch is not None:
                 return batch if batch.count else None
-            if not self.threads.run():
+            if not self.timers.fire_due() and not self.threads.run():
                 return None
         raise AssertionError(f"the reader never found its way to {offset}")
 
@@ -202,3 +210,15 @@ class Disk:
             found[at] = body_at(batch, at)
             at += 1
         return found
+
+
+def failing_writev(written_bytes: int, code: int) -> Callable[[int, list[bytes]], int]:
+    """Writes so much, and says so; the rest fails."""
+    writev = os.writev
+
+    def write_some(fd: int, parts: list[bytes]) -> int:
+        if not written_bytes:
+            raise OSError(code, os.strerror(code))
+        return writev(fd, [b"".join(parts)[:written_bytes]])
+
+    return write_some

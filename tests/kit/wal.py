@@ -34,6 +34,10 @@ def wal_files(path: Path) -> list[Path]:
     return sorted(file for file in path.glob("wal-*") if number_in(file.name) is not None)
 
 
+def wal_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in wal_files(path))
+
+
 def records_in(path: Path) -> list[LogBatch]:
     return [record for file in wal_files(path) for record in read_records(str(file)).records]
 

@@ -55,7 +55,7 @@ def test_whoever_is_not_there_is_told(fleet: Fleet, topic: str) -> None:
         for node, channel, why in (
             (one, "ch", "404 CLIENT_NOT_FOUND"),  # it is one of another channel
             (two, "other", "404 CLIENT_NOT_FOUND"),  # and of another node
-            (one, "nope", "404 CHANNEL_NOT_FOUND"),
+            (one, "nope", "404 CHANNEL_NOT_FOUND: the topic has no such channel"),
         ):
             body = asked(topic, address(client), node.http_address, channel)
             answer = fleet.admin.ask("/api/v1/actions", body)

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from pumpline.sync import Consumer
 from tests.kit.daemons import Nsqd, RawClient, wait_until
 from tests.kit.nsqadmin.process import Nsqadmin
 from tests.kit.nsqlookupd.fleet import post
@@ -324,7 +325,8 @@ def test_many_rows_at_once_and_one_node_alone(fleet: Fleet, topic: str) -> None:
         {"action": "pause", "targets": [*targets, {"topic": topic, "channel": "nope"}]},
     )
     assert (told["ok"], told["failed"]) == (4, 2)
-    assert {each["error"] for each in told["results"][2]["nodes"]} == {"404 CHANNEL_NOT_FOUND"}
+    said = "404 CHANNEL_NOT_FOUND: the topic has no such channel"
+    assert {each["error"] for each in told["results"][2]["nodes"]} == {said}
     answer = fleet.admin.ask(
         "/api/v1/actions", {"action": "pause", "targets": [{"topic": topic, "channel": "nope"}]}
     )
@@ -378,6 +380,16 @@ def test_a_rewind_says_first_what_it_would_do(fleet: Fleet, topic: str) -> None:
         assert (answer.status, answer.message) == (400, "INVALID_PLACE")
 
 
+def test_a_dead_letter_of_a_consumer_has_its_reason(fleet: Fleet, topic: str) -> None:
+    fleet.create(topic, "ch")
+    publish(fleet.nsqd, topic, b'"seven"')
+    path = f"dead-letters?topic={topic}"
+    with Consumer(topic, "ch", nsqd=fleet.nsqd.tcp_address, type=int):
+        wait_until(lambda: fleet.admin.view(path)["total"] == 1)
+    [letter] = fleet.admin.view(path)["letters"]
+    assert (letter["reason"], letter["body"]) == ("Expected `int`, got `str`", '"seven"')
+
+
 def test_dead_letters_are_seen_and_published_again_once(fleet: Fleet, topic: str) -> None:
     fleet.create(topic, "ch")
     nsqd = fleet.nsqd
@@ -393,7 +405,7 @@ def test_dead_letters_are_seen_and_published_again_once(fleet: Fleet, topic: str
     told = fleet.admin.view(path)
     assert {each["body"] for each in told["letters"]} == {HOSTILE, "two"}
     letter = told["letters"][0]
-    assert (letter["channel"], letter["attempts"]) == ("ch", 1)
+    assert (letter["channel"], letter["attempts"], letter["reason"]) == ("ch", 1, "")
     assert told["boxes"][0]["dead_letter_topic"] == f"{topic}.dlq"
     assert fleet.admin.view(f"{path}&channel=ch")["letters"] == told["letters"]
     assert fleet.admin.view(f"{path}&channel=other")["letters"] == []

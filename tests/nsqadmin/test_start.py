@@ -113,7 +113,16 @@ def test_a_client_certificate_towards_an_nsqd(tmp_path: Path) -> None:
             assert stranger.ask("/api/topics").status == 502
         with running_nsqadmin(tmp_path / "log3", *to_nsqd) as distrustful:
             assert distrustful.ask("/api/topics").status == 502
-            assert "certificate verify failed" in distrustful.ask("/api/topics").message
+            assert "its certificate is not trusted" in distrustful.ask("/api/topics").message
+
+
+def test_a_timeout_of_zero_is_none(tmp_path: Path) -> None:
+    limits = ["--http-client-request-timeout=0s", "--http-client-connect-timeout=0s"]
+    with new_nsqd(tmp_path / "data") as nsqd:
+        flags = [*nsqd_flags([nsqd.http_address]), *limits]
+        with running_nsqadmin(tmp_path / "log", *flags) as admin:
+            assert admin.post("/api/topics", {"topic": "t"}) == {"message": ""}
+            assert admin.get("/api/topics")["topics"] == ["t"]
 
 
 def test_access_tokens_towards_an_nsqd(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def test_a_clean_exit_takes_the_node_away_and_ephemeral_names_with_it(
         wait_for(lookupd, leaving, f"channel:{topic}:c#ephemeral")
         assert leaving.stop() == 0
     assert get(lookupd, f"/lookup?topic={topic}") == {"channels": [], "producers": []}
+    assert "ERROR" not in leaving.log_text()
 
 
 def test_an_nsqlookupd_that_comes_back_is_told_everything_again(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pumpline.client.consuming.rdy import (
     IDLE_ROUND_S,
-    INTERVAL_S,
     PROBE_SLOTS,
     Credit,
     RdyPool,
     fill,
 )
+from pumpline.client.settings import REDISTRIBUTE_INTERVAL_S as INTERVAL_S
 
 CONNECTIONS_MAX = 8
 STEPS = 5  # of a turn

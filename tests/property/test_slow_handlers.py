@@ -2,29 +2,40 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
-from pumpline.client import Consumer, Message
+from pumpline.client import Batch, Consumer, Message, TopicGroup
 from tests.kit.client.virtual_nsqd import ADDRESS, NS_PER_S, VirtualNsqd, virtual_nsqd
 
 TOPIC, CHANNEL = "orders", "billing"
 HANDLER_S_MAX = 600.0
-FORMS = ["run", "iteration", "batches"]
+FORMS = ["run", "iteration", "batches", "run_batches", "group"]
 
 
-async def consume(consumer: Consumer, form: str, handle: object, concurrency: int) -> None:
-    if form == "run":
-        await consumer.run(handle, concurrency=concurrency)  # type: ignore[arg-type]
+Handle = Callable[[Message], Awaitable[None]]
+
+
+async def consume(
+    worker: Consumer | TopicGroup, form: str, handle: Handle, concurrency: int
+) -> None:
+    async def handle_batch(batch: Batch) -> None:
+        for message in batch:
+            await handle(message)
+
+    if form in ("run", "group"):
+        await worker.run(handle, concurrency=concurrency)
     elif form == "iteration":
-        async for message in consumer:
-            await handle(message)  # type: ignore[operator]
+        async for message in worker:
+            await handle(message)
             message.finish()
+    elif form == "run_batches":
+        await worker.run_batches(handle_batch, size_max=1, concurrency=concurrency)
     else:
-        async for batch in consumer.batches(1):
-            for message in batch:
-                await handle(message)  # type: ignore[operator]
+        async for batch in worker.batches(1):
+            await handle_batch(batch)
             batch.finish()
 
 
@@ -52,14 +63,20 @@ def handle_all(
     made: list[Consumer] = []
 
     async def main() -> None:
+        workers: list[Consumer | TopicGroup] = []
         for _ in range(consumers):
-            consumer = Consumer(TOPIC, CHANNEL, nsqd=ADDRESS, max_in_flight=max_in_flight)
-            consumer.start()
-            made.append(consumer)
-        tasks = [asyncio.create_task(consume(each, form, handle, concurrency)) for each in made]
+            if form == "group":
+                group = TopicGroup([TOPIC], CHANNEL, nsqd=ADDRESS, max_in_flight=max_in_flight)
+                workers.append(group)
+                made.append(group.consumers[TOPIC])
+            else:
+                made.append(Consumer(TOPIC, CHANNEL, nsqd=ADDRESS, max_in_flight=max_in_flight))
+                workers.append(made[-1])
+            workers[-1].start()
+        tasks = [asyncio.create_task(consume(each, form, handle, concurrency)) for each in workers]
         await all_handled.wait()
         await asyncio.sleep(1000)  # longer than nsqd waits for any message
-        for each in made:
+        for each in workers:
             await each.stop()
         await asyncio.gather(*tasks)
 
@@ -84,6 +101,8 @@ def handle_all(
 @example([0.4] * 30, 25, 1, "run", 2, 1, 0)
 @example([HANDLER_S_MAX] * 30, 25, 1, "run", 60, 1, 0)
 @example([HANDLER_S_MAX] * 30, 25, 1, "iteration", 60, 2, 0)
+@example([HANDLER_S_MAX] * 30, 25, 1, "run_batches", 60, 1, 0)
+@example([HANDLER_S_MAX] * 30, 25, 1, "group", 60, 1, 0)
 def test_every_message_is_handled_once(
     times_s: list[float],
     max_in_flight: int,

@@ -11,14 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from pumpline.core.text.names import is_ephemeral, is_valid_name
 from pyspark_nsq.errors import NsqError
 from pyspark_nsq.pipelines import archive, sql
-from pyspark_nsq.pipelines.json_events.events import KEY
-from pyspark_nsq.pipelines.table.seen_keys import FILES_MAX, SeenKeys
 from pyspark_nsq.pipelines.table.sole_writer import locked
 from pyspark_nsq.pipelines.table.table import ParquetTable
 from tests.kit.daemons import Nsqd
@@ -51,6 +48,8 @@ def test_a_topic_becomes_a_table_by_topic_date_and_hour(
     publish(nsqd, topic, orders(range(300, 310)))
     archived(nsqd, topic, work / "t")
     assert order_ids(spark, work / "t") == list(range(310))
+    _, held = nsqd.http("GET", f"/hold/list?topic={topic}")
+    assert [hold["offset"] for hold in json.loads(held)["holds"]] == [310]  # to the end
 
 
 def test_what_does_not_parse_is_in_the_quarantine_with_the_reason(
@@ -142,32 +141,6 @@ def test_of_messages_with_one_key_the_first_is_kept_and_none_without_a_key_is_lo
     assert Counter(row[0] for row in rows) == expected
     assert [row.n for row in rows if row.order_id == 5] == [7]
     assert table(spark, work / "t-quarantine").count() == 2
-
-
-@pytest.mark.e2e
-def test_keys_are_put_together_and_known_as_long_as_the_watermark_says(
-    spark: SparkSession, work: Path
-) -> None:
-    def rows(*keys: str) -> DataFrame:
-        values = [("t", key, "n", f"{number}", number) for number, key in enumerate(keys)]
-        kept = spark.createDataFrame(
-            values, f"topic STRING, {KEY} STRING, node STRING, id STRING, offset INT"
-        )
-        return kept.withColumn("timestamp", F.current_timestamp())
-
-    def fresh(batch: int, *keys: str) -> list[str]:
-        return sorted(row[KEY] for row in seen.fresh(rows(*keys), batch).collect())
-
-    seen = SeenKeys(spark, str(work), "1 hour")
-    for batch in range(FILES_MAX + 1):
-        seen.keep(rows(str(batch)), batch)
-    assert fresh(3, "1", "3", "3") == ["3"]  # a batch that is repeated knows those before it
-    seen.put_together(FILES_MAX + 1)
-    assert [path.name for path in (work / "keys").iterdir()] == [f"{FILES_MAX}-all"]
-    everything = [str(number) for number in range(FILES_MAX + 2)]
-    assert fresh(FILES_MAX + 1, *everything) == [str(FILES_MAX + 1)]
-    seen = SeenKeys(spark, str(work), "0 seconds")
-    assert fresh(FILES_MAX + 1, "1") == ["1"]
 
 
 def test_bodies_that_are_not_json_are_kept_as_they_are(

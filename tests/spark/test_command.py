@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark.sql import SparkSession
 
 from pyspark_nsq.errors import NsqError
 from pyspark_nsq.pipelines import sql
@@ -111,3 +112,10 @@ def test_rows_that_cannot_be_printed_are_told_unless_nobody_reads(
 def test_statements_end_with_a_semicolon_at_the_end_of_a_line() -> None:
     lines = ["SELECT ';'\n", "  AS a;\n", "\n", ";\n", "  ;;\n", "SELECT 2"]
     assert list(sql.statements(iter(lines))) == ["SELECT ';'\n  AS a", "SELECT 2"]
+
+
+def test_the_source_is_told_how_many_cores_there_are(spark: SparkSession) -> None:
+    cores = str(spark.sparkContext.defaultParallelism)
+    assert command.with_cores(spark, {"nsqd": "a:1"}) == {"nsqd": "a:1", "parallelism": cores}
+    given = {"Parallelism": "7"}
+    assert command.with_cores(spark, given) == given

@@ -5,10 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from pyspark_nsq.pipelines import archive
 from tests.kit.daemons import Nsqd
+from tests.kit.spark.pipelines import order_ids, orders, run
 from tests.kit.spark.stream_reader import NewReader, kept, latest, ranges, rows
+from tests.kit.spark.streams import addresses
 from tests.kit.spark.topics import numbered, publish
 
 
@@ -18,20 +22,12 @@ def own_nsqd(tmp_path: Path) -> Iterator[Nsqd]:
         yield node
 
 
-def lose_power(node: Nsqd) -> None:
-    """Kill it, and let its next start take that for a loss of power."""
-    node.kill()
-    mark = node.data_path / "running"
-    mark.write_text(json.dumps({**json.loads(mark.read_text()), "boot_id": "another"}))
-    node.start()
-
-
 def test_offsets_that_were_left_out_are_no_rows(
     own_nsqd: Nsqd, topic: str, new_reader: NewReader
 ) -> None:
     """A gap of 4 million offsets, and batches of 5 rows: four of them, and not a million."""
     publish(own_nsqd, topic, numbered(10))
-    lose_power(own_nsqd)
+    own_nsqd.restart_after_power_loss()
     publish(own_nsqd, topic, numbered(20)[10:])
     reader = new_reader(own_nsqd, subscribe=topic)
     place = kept(reader.initialOffset())
@@ -54,7 +50,7 @@ def test_a_stream_that_stands_before_the_gap_loses_nothing(
     place = kept(reader.initialOffset())
     end = latest(reader, place)
     assert rows(reader, place, end) == numbered(10)
-    lose_power(own_nsqd)
+    own_nsqd.restart_after_power_loss()
     publish(own_nsqd, topic, numbered(20)[10:])
     reader = new_reader(own_nsqd, subscribe=topic)  # failOnDataLoss is the default
     reader.prepareForTriggerAvailableNow()
@@ -63,3 +59,18 @@ def test_a_stream_that_stands_before_the_gap_loses_nothing(
     planned = ranges(reader, end, later)
     assert sum(each.rows for part in planned for each in part) == 10
     assert latest(reader, later) == later
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_an_archive_goes_on_over_a_gap(
+    spark: SparkSession, own_nsqd: Nsqd, topic: str, work: Path
+) -> None:
+    source = ("--nsqd", addresses(own_nsqd), "--topic", topic)
+    for count in (10, 20):
+        publish(own_nsqd, topic, orders(range(count - 10, count)))
+        said = run(archive, *source, "--table", str(work / "t"), "--once")
+        assert "10 rows in 1 batches, 0 quarantined; done" in said
+        own_nsqd.restart_after_power_loss()
+    assert order_ids(spark, work / "t") == list(range(20))
+    assert "0 rows in 0 batches" in run(archive, *source, "--table", str(work / "t"), "--once")

@@ -4,6 +4,7 @@ from before ends as if all were read, and nothing is missing or there twice when
 import json
 import os
 import signal
+import socket
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,11 @@ from tests.kit.spark.pipelines import order_ids, orders
 from tests.kit.spark.streams import Stream, addresses, wait_for_rows
 from tests.kit.spark.topics import name_of, numbered, producers, publish
 from tests.spark.conftest import QUICK
+
+TRANSFORM = tuple(
+    "--sql|SELECT event.order_id FROM input|--to|made|--to-nsqd|TARGET|--checkpoint|WORK/c|"
+    "--start|earliest|--once".split("|")
+)
 
 Ended = tuple[int, str]  # exit code, and what it printed
 
@@ -245,6 +251,71 @@ def test_no_stream_that_ends_is_done_without_a_node_of_its_checkpoint(
     assert ended(pipeline, *asked)[0] == 0
 
 
+def test_no_first_read_is_complete_without_a_node_that_nsqlookupd_has_lost(
+    spark: SparkSession, cluster: Cluster, work: Path
+) -> None:
+    """Nothing is known from before: nsqlookupd remembers the node."""
+    cluster.lose()
+    away = f"{cluster.name} is away since 20"
+    reader = spark.read.format("nsq").options(**cluster.options, **QUICK)
+    with pytest.raises(PySparkException, match=f"{away}.*--without-node {cluster.name} "):
+        reader.load().count()
+    assert reader.option("withoutNode", cluster.name).load().count() == 80
+    stream = Stream(spark, work / "s", **cluster.options)
+    with pytest.raises(PySparkException, match=away):
+        stream.run()
+    checkpoint = Storage(spark, str(work / "c"))
+    with pytest.raises(NotAllRead, match=away):
+        fixed_start({**cluster.options, **QUICK}, checkpoint)
+    pattern = {"lookupd": cluster.lookupd.http_address, "subscribePattern": f"{cluster.topic}$"}
+    with pytest.raises(PySparkException, match=away):
+        spark.read.format("nsq").options(**pattern, **QUICK).load().count()
+    cluster.bring_back()
+    stream.run()
+    assert stream.bodies() == Counter(orders(range(120)))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("pipeline", "flags"),
+    [
+        (archive, ("--table", "WORK/t", "--once")),
+        (replay, ("--to", "again", "--to-nsqd", "TARGET", "--state", "WORK/s")),
+        (sql, ("--output", "csv", "SELECT count(*) AS n FROM TOPIC")),
+        (
+            transform,
+            TRANSFORM,
+        ),
+    ],
+)
+def test_no_pipeline_begins_without_a_node_that_nsqlookupd_has_lost(
+    cluster: Cluster,
+    ended: Callable[..., Ended],
+    work: Path,
+    pipeline: ModuleType,
+    flags: tuple[str, ...],
+) -> None:
+    words = {"WORK": str(work), "TARGET": cluster.target.http_address}
+    words["TOPIC"] = sql.view_name(cluster.topic)
+    for word, text in words.items():
+        flags = tuple(flag.replace(word, text) for flag in flags)
+    asked = (*cluster.source, *flags)
+    cluster.lose()
+    outcome = ended(pipeline, *asked)
+    assert is_refused(outcome, cluster.name) and "is away since 20" in outcome[1]
+    cluster.bring_back()
+    assert ended(pipeline, *asked)[0] == 0
+
+
+def test_a_node_that_was_forgotten_is_not_expected(spark: SparkSession, cluster: Cluster) -> None:
+    cluster.lose()
+    cluster.lookupd.http("POST", f"/node/forget?node={cluster.name}")
+    reader = spark.read.format("nsq").options(**cluster.options, **QUICK)
+    assert reader.load().count() == 80
+    with pytest.raises(PySparkException, match="expectNodes is 3, but 2 answer"):
+        reader.option("expectNodes", 3).load().count()
+
+
 def test_a_stream_that_has_noted_its_start_needs_the_nodes_of_that_start(
     spark: SparkSession, cluster: Cluster, work: Path
 ) -> None:
@@ -290,6 +361,11 @@ def test_the_messages_of_a_batch_are_all_of_them_or_an_error(
     named = {**cluster.options, **QUICK, "nsqd": addresses(*cluster.nodes)}
     later = messages_of(spark, named, checkpoint, 1)  # has no message of the node that is away
     assert later is not None and later.count() == 10
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # accepts connections, and never answers
+        named["nsqd"] += f",127.0.0.1:{deaf.getsockname()[1]}"
+        named |= {"requestTimeoutMs": "3600000", "retryForMs": "3600000"}
+        later = messages_of(spark, named, checkpoint, 1)
+        assert later is not None and later.count() == 10
 
 
 @pytest.mark.e2e
@@ -340,8 +416,8 @@ def test_a_batch_read_is_refused_without_a_node_that_its_options_name(
     named = {**cluster.options, **QUICK, "nsqd": addresses(*cluster.nodes)}
     cluster.lose()
     for options, missing in (
-        (named, cluster.last.http_address),
-        ({**named, "failOnDataLoss": "false"}, cluster.last.http_address),
+        (named, cluster.name),
+        ({**named, "failOnDataLoss": "false"}, cluster.name),
         ({**cluster.options, **QUICK, "startingOffsets": offsets}, cluster.name),
     ):
         reader = spark.read.format("nsq").options(**options)

@@ -59,7 +59,7 @@ def asked(address: str, **said: str) -> object:
 
 
 def test_an_authority_that_is_not_known_is_told(secured: Nsqd, tmp_path: Path) -> None:
-    wanted = r"certificate that is not trusted: .*; 'tlsCaFile' says which"
+    wanted = r"its certificate is not trusted \(.*\): 'tlsCaFile'"
     with pytest.raises(Untrusted, match=wanted):
         asked(https(secured))
     with pytest.raises(Untrusted, match=wanted):
@@ -70,30 +70,28 @@ def test_a_certificate_is_for_the_address_that_was_named(
     secured: Nsqd, authority: Authority
 ) -> None:
     address = https(secured).replace("127.0.0.1", "localhost")
-    with pytest.raises(Untrusted, match=r"not trusted: .*localhost"):
+    with pytest.raises(Untrusted, match=r"not trusted \(.*localhost"):
         asked(address, tlsCaFile=str(authority.path))
 
 
 def test_a_port_without_tls_is_told(secured: Nsqd) -> None:
-    with pytest.raises(Untrusted, match="speaks no TLS: it is no HTTPS port"):
+    with pytest.raises(Untrusted, match="speaks no TLS: this is no HTTPS port"):
         asked(f"https://{secured.http_address}")
 
 
 def test_a_port_with_tls_is_told_to_who_asks_without(secured: Nsqd) -> None:
-    with pytest.raises(
-        Unreachable, match=r"answers, but not in HTTP; is it an https:// port|closed"
-    ):
+    with pytest.raises(Unreachable, match=r"its reply is not HTTP; is it an https:// port|closed"):
         asked(https(secured).replace("https", "http"))
 
 
 def test_files_that_cannot_be_used_are_named(secured: Nsqd, tmp_path: Path) -> None:
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing\n")
-    with pytest.raises(BadOption, match=r"'tlsCaFile': .*none.pem: No such file"):
+    with pytest.raises(BadOption, match=r"'tlsCaFile' .*none.pem: No such file"):
         asked(https(secured), tlsCaFile=str(tmp_path / "none.pem"))
-    with pytest.raises(BadOption, match=r"'tlsCaFile': .*empty.pem: no PEM file"):
+    with pytest.raises(BadOption, match=r"'tlsCaFile' .*empty.pem: no PEM file"):
         asked(https(secured), tlsCaFile=str(empty))
-    with pytest.raises(BadOption, match=r"'tlsCertFile' and 'tlsKeyFile': .*: no PEM file"):
+    with pytest.raises(BadOption, match=r"'tlsCertFile' .*, 'tlsKeyFile' .*: no PEM file"):
         asked(https(secured), tlsCertFile=str(empty), tlsKeyFile=str(empty))
 
 
@@ -102,10 +100,12 @@ def test_a_token_that_is_missing_wrong_or_not_enough_is_told(
 ) -> None:
     trust = {"tlsCaFile": str(authority.path)}
     for said in ({}, {"accessToken": "guessed-0123456789"}):
-        with pytest.raises(NodeRefused, match="401 UNAUTHORIZED: it wants an 'accessToken' that"):
+        with pytest.raises(
+            NodeRefused, match="401 UNAUTHORIZED: it wants an access token: 'accessToken'"
+        ):
             asked(https(secured), **trust, **said)
     connection = NodeConnection(https(secured), connecting(**trust, accessToken=READ_TOKEN))
-    with pytest.raises(NodeRefused, match="403 FORBIDDEN: its 'accessToken' may only read"):
+    with pytest.raises(NodeRefused, match="403 FORBIDDEN: this access token may only read"):
         connection.ask("/topic/create", {"topic": "t"}, method="POST")
     connection.close()
     with pytest.raises(BadOption, match="'accessToken' has characters other than") as told:
@@ -119,7 +119,7 @@ def test_a_token_is_read_from_a_file_for_every_request(
     file = tmp_path / "token"
     said = {"tlsCaFile": str(authority.path), "accessTokenFile": str(file)}
     with pytest.raises(
-        BadOption, match=r"'accessTokenFile': .*token on .* cannot be read: No such"
+        BadOption, match=r"'accessTokenFile' .*token: No such file or directory \(on "
     ):
         asked(https(secured), **said)
     file.write_text("guessed-0123456789\n")
@@ -133,7 +133,7 @@ def test_a_token_is_read_from_a_file_for_every_request(
     assert asked(https(secured), **said)
     for text in ("", "two words", "x" * 70_000, "\xff"):
         file.write_text(text)
-        with pytest.raises(BadOption, match=r"token on .* cannot be used: ") as told:
+        with pytest.raises(BadOption, match=r"'accessTokenFile' .*token: ") as told:
             asked(https(secured), **said)
         assert "words" not in str(told.value)
     with pytest.raises(BadOption, match="'accessToken' or 'accessTokenFile', not both"):
@@ -189,7 +189,7 @@ def test_a_pipeline_takes_its_token_from_a_file(
     rows = reader.load().select("body").collect()
     assert Counter(bytes(row.body) for row in rows) == Counter(numbered(10))
     file.unlink()
-    with pytest.raises(NsqError, match="cannot be read: No such file"):
+    with pytest.raises(NsqError, match="No such file"):
         run(transform, *asked)
 
 
@@ -199,17 +199,17 @@ def test_what_a_secured_node_does_not_let_pass_is_told_by_spark(
 ) -> None:
     publish(secured, topic, numbered(1))
     said = {**QUICK, "nsqd": https(secured), "subscribe": topic, "accessToken": READ_TOKEN}
-    with pytest.raises(PySparkException, match="certificate that is not trusted"):
+    with pytest.raises(PySparkException, match="certificate is not trusted"):
         spark.read.format("nsq").options(**said).load().count()
-    with pytest.raises(PySparkException, match="certificate that is not trusted"):
+    with pytest.raises(PySparkException, match="certificate is not trusted"):
         Stream(spark, work, **said).run()
     said["tlsCaFile"] = str(authority.path)
-    with pytest.raises(PySparkException, match="401 UNAUTHORIZED: it wants an 'accessToken'"):
+    with pytest.raises(PySparkException, match="401 UNAUTHORIZED: it wants an access token"):
         spark.read.format("nsq").options(
             **{**said, "accessToken": "wrong-0123456789"}
         ).load().count()
     said["topic"] = said.pop("subscribe")
-    with pytest.raises(PySparkException, match="403 FORBIDDEN: its 'accessToken' may only read"):
+    with pytest.raises(PySparkException, match="403 FORBIDDEN: this access token may only read"):
         spark.sql("SELECT 'x' AS body").write.format("nsq").mode("append").options(**said).save()
 
 
@@ -229,7 +229,9 @@ def test_nodes_that_want_tls_are_found_through_nsqlookupd(
         frame = spark.sql("SELECT '1' AS body").write.format("nsq").mode("append")
         frame.options(**said, nsqd=https(node), topic=topic).save()
         wait_until(lambda: producers(nsqlookupd, topic))
-        with pytest.raises(PySparkException, match=f"TLS_REQUIRED: say {https(node)}"):
+        with pytest.raises(
+            PySparkException, match=f"TLS_REQUIRED: use its HTTPS port, {https(node)}"
+        ):
             frame.options(**said, nsqd=node.http_address, topic=topic).save()
         reader = spark.read.format("nsq").options(**said, subscribe=topic)
         assert reader.option("lookupd", nsqlookupd.http_address).load().count() == 1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pyspark_nsq.errors import BadOption
 from pyspark_nsq.pipelines import archive, sql
@@ -27,7 +28,9 @@ def when(nsqd: Nsqd, topic: str, offset: int) -> str:
 
 
 @pytest.fixture
-def asked(nsqd: Nsqd, topic: str, capfd: pytest.CaptureFixture[str]) -> Callable[..., list[int]]:
+def asked(
+    spark: SparkSession, nsqd: Nsqd, topic: str, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., list[int]]:
     """The numbers of the orders that a query with these flags prints."""
 
     def ask(*flags: str) -> list[int]:
@@ -55,7 +58,11 @@ def test_a_topic_is_read_from_and_until_a_time(
 
 
 def test_a_field_that_only_recent_messages_have_is_in_the_view(
-    nsqd: Nsqd, topic: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    nsqd: Nsqd,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """The sample that decides the schema is of the rows in the view."""
     monkeypatch.setattr("pyspark_nsq.pipelines.json_events.events.SAMPLE_ROWS", 5)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pyspark_nsq.errors import DataLoss, NotAllRead, UnknownTopic, Unreachable
-from pyspark_nsq.progress import away, lag
+from pyspark_nsq.progress import away, lag, least_lag
 from pyspark_nsq.reading.stream import StreamReader
 from tests.kit.daemons import Nsqd
 from tests.kit.ports import HeldPort
@@ -107,6 +107,49 @@ def test_a_limit_is_shared_by_the_logs_and_nothing_is_left_out(
     assert [len(batch) for batch in batches] == [40, 40, 20]
     assert sorted(body for batch in batches for body in batch) == sorted(numbered(100))
     assert reader.reportLatestOffset() == at
+
+
+def test_bytes_limit_a_batch_whatever_its_rows(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    publish(nsqd, topic, [b"x" * 10_000] * 100)
+    reader = new_reader(nsqd, subscribe=topic, maxBytesPerTrigger="100000")
+    at = kept(reader.initialOffset())
+    sizes = []
+    while (end := latest(reader, at, reader.getDefaultReadLimit())) != at:
+        sizes.append(len(rows(reader, at, end)))
+        at = end
+    assert sum(sizes) == 100
+    assert max(sizes) <= 10
+    start = kept(reader.initialOffset())
+    assert len(rows(reader, start, latest(reader, start))) == 100  # Trigger.Once names no limit
+
+
+def test_a_batch_waits_for_rows_but_not_for_ever(
+    nsqd: Nsqd, topic: str, new_reader: NewReader
+) -> None:
+    publish(nsqd, topic, numbered(1))
+    said = {"subscribe": topic, "minOffsetsPerTrigger": "10"}
+    patient, hasty = new_reader(nsqd, **said), new_reader(nsqd, **said, maxTriggerDelay="1ms")
+    limit = patient.getDefaultReadLimit()
+    start = kept(patient.initialOffset())
+    first = latest(patient, start, limit)  # of a start, whatever there is
+    assert rows(patient, start, first) == numbered(1)
+    assert rows(hasty, start, latest(hasty, start, limit)) == numbered(1)
+    publish(nsqd, topic, numbered(8, start=1))
+    assert latest(patient, first, limit) == first
+    assert rows(hasty, first, latest(hasty, first, limit)) == numbered(8, start=1)
+    publish(nsqd, topic, numbered(2, start=9))
+    assert rows(patient, first, latest(patient, first, limit)) == numbered(10, start=1)
+
+
+def test_a_query_that_ends_waits_for_no_rows(nsqd: Nsqd, topic: str, new_reader: NewReader) -> None:
+    publish(nsqd, topic, numbered(3))
+    reader = new_reader(nsqd, subscribe=topic, minOffsetsPerTrigger="10", maxOffsetsPerTrigger="20")
+    reader.prepareForTriggerAvailableNow()
+    start = kept(reader.initialOffset())
+    first = latest(reader, start, ReadMaxRows(2))
+    assert rows(reader, first, latest(reader, first, ReadMaxRows(2))) == numbered(1, start=2)
 
 
 def test_available_now_ends_where_the_logs_ended_when_it_began(
@@ -286,7 +329,7 @@ def test_the_lag_is_at_least_what_is_known_while_a_node_is_away(
     assert (lag(progress), away(progress)) == (2, [])
     other.kill()
     progress = reported()
-    assert (lag(progress), away(progress)) == (5, [name])
+    assert (lag(progress), least_lag(progress), away(progress)) == (None, 5, [name])
 
 
 def test_the_first_batch_is_not_repeated_without_a_node_that_it_was_planned_with(

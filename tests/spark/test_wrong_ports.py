@@ -24,10 +24,11 @@ def test_a_tcp_port_where_an_http_port_is_wanted_is_told(
 ) -> None:
     for where in ("nsqd", "lookupd"):
         assert error_for(**{where: nsqd.tcp_address}) == (
-            f"http://{nsqd.tcp_address} is the TCP port of an nsqd: give its HTTP port, often 4151"
+            f"http://{nsqd.tcp_address}: this is the TCP port of an nsqd: use its HTTP port, often "
+            "4151"
         )
         assert error_for(**{where: nsqlookupd.tcp_address}) == (
-            f"http://{nsqlookupd.tcp_address} is the TCP port of an nsqlookupd: give its HTTP "
+            f"http://{nsqlookupd.tcp_address}: this is the TCP port of an nsqlookupd: use its HTTP "
             "port, often 4161"
         )
 
@@ -36,4 +37,4 @@ def test_one_daemon_s_http_port_where_the_other_s_is_wanted_is_told(
     nsqd: Nsqd, nsqlookupd: Nsqlookupd
 ) -> None:
     assert "is no HTTP port of an nsqlookupd" in error_for(lookupd=nsqd.http_address)
-    assert "it is not a pumpline nsqd" in error_for(nsqd=nsqlookupd.http_address)
+    assert "this is an nsqlookupd: use 'lookupd'" in error_for(nsqd=nsqlookupd.http_address)

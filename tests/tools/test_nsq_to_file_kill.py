@@ -44,6 +44,8 @@ def bodies_in(path: Path, is_lines: bool) -> list[bytes]:
     return bodies
 
 
+EXTRA_KILLS_MAX = 50
+
 PLAIN: tuple[str, ...] = ()
 GZIP = ("--gzip",)
 ZSTD_ROTATED = ("--zstd", "--rotate-size=20000")
@@ -67,7 +69,7 @@ def test_every_message_is_there_and_files_can_be_read(
 ) -> None:
     work = KilledWork(own_nsqd, tmp_path, flags, messages)
     work.run(kills=kills, hang_ups=0)
-    work.check(kills=kills)
+    work.check()
 
 
 @pytest.mark.parametrize(("messages", "kills"), [pytest.param(2_000, 3, id="few"), MANY])
@@ -83,24 +85,23 @@ def test_it_is_so_with_hang_ups_in_between(
         given = tuple(flag.replace("{memory}", directory) for flag in flags)
         work = KilledWork(own_nsqd, tmp_path, given, messages)
         work.run(kills=kills, hang_ups=3)
-        work.check(kills=kills)
+        work.check()
         assert not list(Path(directory).iterdir())
 
 
 class KilledWork:
-    """A topic full of messages, and nsq_to_file on it, which is killed again and again."""
+    """A topic that gets messages, and nsq_to_file on it, which is killed again and again."""
 
     def __init__(self, nsqd: Nsqd, directory: Path, flags: tuple[str, ...], messages: int) -> None:
         self._nsqd = nsqd
         self._chance = random.Random(SEED)
         self._directory = directory
-        self._expected = [b"message %d %s" % (n, b"x" * (n % 40)) for n in range(messages)]
+        self._messages = messages
+        self._expected: list[bytes] = []
+        self._kills = 0
         self._is_lines = "--framing=length" not in flags
         nsqd.http("POST", "/topic/create?topic=t")
         nsqd.http("POST", "/channel/create?topic=t&channel=nsq_to_file")
-        with nsqd.connect() as client:
-            for at in range(0, messages, 1000):
-                client.mpub("t", self._expected[at : at + 1000])
         self._tool = RunningTool(
             "nsq_to_file",
             "--topic=t",
@@ -114,28 +115,43 @@ class KilledWork:
         )
 
     def run(self, *, kills: int, hang_ups: int) -> None:
-        step = len(self._expected) // (2 * kills)
-        for kill in range(kills):
+        """Kill it so often, and further until a kill left something unfinished: on a busy machine,
+        all may be written before it is killed."""
+        count = self._messages // kills
+        done, has_struck = 0, False
+        while done < kills or not has_struck:
+            self._publish(count)
             with self._tool as tool:
-                left = self._depth() - step
+                left = self._depth() - count // 2
                 wait_until(lambda: self._stats()["client_count"])
                 for _ in range(hang_ups):
-                    self._wait_for(left + self._chance.randrange(step))
+                    self._wait_for(left + self._chance.randrange(count // 2))
                     tool.hang_up()
                 self._wait_for(left)
                 time.sleep(self._chance.random() * 0.01)  # anywhere in a sync
                 tool.kill()
-            assert self._depth() or kill
+            done += 1
+            has_struck = has_struck or self._depth() > 0
+            assert done < kills + EXTRA_KILLS_MAX
+        self._kills = done
         with self._tool as tool:
             wait_until(lambda: self._stats()["client_count"])
             wait_until(lambda: not self._depth(), 300)
             assert tool.stop() == 0, tool.stderr
 
-    def check(self, *, kills: int) -> None:
+    def _publish(self, count: int) -> None:
+        begin = len(self._expected)
+        new = [b"message %d %s" % (n, b"x" * (n % 40)) for n in range(begin, begin + count)]
+        self._expected += new
+        with self._nsqd.connect() as client:
+            for at in range(0, count, 1000):
+                client.mpub("t", new[at : at + 1000])
+
+    def check(self) -> None:
         files = list((self._directory / "out").iterdir())
         counts = Counter(body for path in files for body in bodies_in(path, self._is_lines))
         assert counts.keys() == set(self._expected)
-        assert sum(counts.values()) - len(self._expected) <= kills * WINDOW
+        assert sum(counts.values()) - len(self._expected) <= self._kills * WINDOW
         assert not list((self._directory / "work").glob("*"))
 
     def _wait_for(self, depth: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from playwright.sync_api import expect
 
+from pumpline.core.messages.dead_letter import dead_letter
 from tests.kit.daemons import Nsqd, Nsqlookupd, wait_until
 from tests.kit.nsqadmin.upstreams import Asked, FakeDaemon, a_node, lookupd_of
 from tests.kit.nsqadmin_process import NsqadminProcess
@@ -179,6 +180,26 @@ def test_who_may_only_look_can_change_nothing_anywhere(
             expect(page.locator("#main button:visible", has_text="…")).to_have_count(0)
             expect(page.locator("#main button:visible", has_text="Change")).to_have_count(0)
         page.goto("about:blank")  # its streams end before nsqadmin does
+
+
+def test_a_dead_letter_says_why_it_was_given_up(visit: Visit, nsqds: tuple[Nsqd, Nsqd]) -> None:
+    nsqd = nsqds[0]
+    nsqd.http("POST", "/topic/create?topic=typed")
+    letter = dead_letter(
+        topic="typed",
+        channel="billing",
+        message_id="0123456789abcdef",
+        attempts=1,
+        timestamp_ns=1,
+        body=b'"seven"',
+        reason="Expected `int`, got `str`",
+    )
+    nsqd.http("POST", "/pub?topic=typed.dlq", letter)
+    visitor = visit()
+    page = visitor.open("/topics/typed?show=dead")
+    visitor.wait_for_text(".letter summary", "not valid")
+    page.locator(".letter summary").first.click()
+    visitor.wait_for_text(".letter .reason", "Given up because: Expected `int`, got `str`")
 
 
 def test_a_go_nsqd_shows_what_it_has_and_says_what_it_lacks(visit: Visit, tmp_path: Path) -> None:

@@ -3,10 +3,8 @@
 All public names can be imported from here. `pumpline.sync` has the same classes without asyncio.
 """
 
-from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.consumer import Consumer
 from pumpline.client.consuming.message import Batch, Message
-from pumpline.client.consuming.options import ConsumerOptions
 from pumpline.client.consuming.outcomes import Drop, Retry
 from pumpline.client.consuming.topic_group import TopicGroup
 from pumpline.client.errors import (
@@ -22,8 +20,9 @@ from pumpline.client.errors import (
     StalledError,
     UnconfirmedError,
 )
-from pumpline.client.publishing.middleware import Outgoing
+from pumpline.client.publishing.outgoing import Outgoing
 from pumpline.client.publishing.producer import Producer
+from pumpline.client.settings import Settings
 
 __all__ = [
     "AuthRequiredError",
@@ -31,7 +30,6 @@ __all__ = [
     "ConnectError",
     "ConnectionClosedError",
     "Consumer",
-    "ConsumerOptions",
     "Drop",
     "Message",
     "MissingExtraError",

@@ -18,10 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import quote, urlsplit
 
 from pumpline.client.http_connection import HttpRequestError, HttpThread
+from pumpline.client.settings import POLL_INTERVAL_S, POLL_JITTER, POLL_TIMEOUT_S
 
-POLL_INTERVAL_S = 60.0
-POLL_JITTER = 0.3  # of the interval
-POLL_TIMEOUT_S = 10.0
 SEARCH_INTERVAL_S = 0.5  # first pause while no nsqd is known; doubles up to the poll interval
 ANSWER_BYTES_MAX = 5 * 1024 * 1024
 NODES_MAX = 1000  # nsqds of one topic

@@ -1,10 +1,10 @@
 """The HTTP client for everything that is not a daemon, on the standard library's `http.client`.
 
-Used for questions to nsqlookupds, by the Spark source and sink, by `pumpline.testing` and by the
-demo. `HttpClientConnection` blocks; the first request opens the connection, and it is kept open for
-the next one. `ask` sends a request and reads a small answer whole. `send`, `receive` and
-`read_into` are the same in steps, for callers that do something else while the server works, or
-that read a large answer into memory of their own. `HttpThread` is the way in for asyncio.
+Used for questions to nsqlookupds, and by `pumpline.cluster`. `HttpClientConnection` blocks; the
+first request opens the connection, and it is kept open for the next one. `ask` sends a request and
+reads a small answer whole. `send`, `receive` and `read_into` are the same in steps, for callers
+that do something else while the server works, or that read a large answer into memory of their own.
+`HttpThread` is the way in for asyncio.
 
 | bounded         | by                                                                      |
 |-----------------|-------------------------------------------------------------------------|
@@ -32,7 +32,7 @@ from http.client import (
     RemoteDisconnected,
 )
 from socket import SHUT_RDWR
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from pumpline.core.protocol.verification import verifying_context
@@ -40,6 +40,7 @@ from pumpline.core.protocol.verification import verifying_context
 PIECE_BYTES = 64 * 1024
 
 NewTlsContext = Callable[[], ssl.SSLContext]
+T = TypeVar("T")
 
 _FAILURES = (OSError, HTTPException, ValueError)  # ValueError: a chunk's size is not a number
 
@@ -57,11 +58,18 @@ class HttpClientConnection:
     """Requests to one server, one after another. `abort` may be called from any thread."""
 
     def __init__(
-        self, origin: str, *, timeout_s: float, tls: NewTlsContext = verifying_context
+        self,
+        origin: str,
+        *,
+        timeout_s: float | None,
+        connect_timeout_s: float | None = None,
+        tls: NewTlsContext = verifying_context,
     ) -> None:
-        """`origin` is `http://host:port` or `https://host:port`; `tls` is called when needed."""
+        """`origin` is `http://host:port` or `https://host:port`; `tls` is called when needed.
+        `connect_timeout_s` is `timeout_s` unless it is given; None for both is no limit."""
         self._origin = urlsplit(origin)
         self._timeout_s = timeout_s
+        self._connect_timeout_s = timeout_s if connect_timeout_s is None else connect_timeout_s
         self._tls = tls
         self._connection: HTTPConnection | None = None
         self._response: HTTPResponse | None = None
@@ -140,6 +148,14 @@ class HttpClientConnection:
             self.close()
         return bytes(piece[:count])
 
+    def read_piece(self, bytes_max: int) -> bytes:
+        """What has arrived, or arrives next, of an answer without end; empty at its end."""
+        assert self._response is not None
+        try:
+            return self._response.read1(bytes_max)
+        except _FAILURES as error:
+            raise self._failed(error) from error
+
     def read_into(self, view: memoryview) -> None:
         """Fill `view` with the body, which must have this size."""
         filled = 0
@@ -167,12 +183,17 @@ class HttpClientConnection:
     def _opened(self) -> HTTPConnection:
         host, port = self._origin.hostname, self._origin.port
         assert host is not None
+        timeout_s = self._connect_timeout_s
         if self._origin.scheme == "http":
-            connection = HTTPConnection(host, port, timeout=self._timeout_s)
+            connection = HTTPConnection(host, port, timeout=timeout_s)
         else:
             context = self._tls()
-            connection = HTTPSConnection(host, port, timeout=self._timeout_s, context=context)
-        connection.connect()
+            connection = HTTPSConnection(host, port, timeout=timeout_s, context=context)
+        try:
+            connection.connect()
+        except TimeoutError:
+            raise OSError(f"no connection within {timeout_s:g} s") from None
+        connection.sock.settimeout(self._timeout_s)
         if self._is_aborted:
             connection.close()
             raise ConnectionAbortedError("nobody waits for the answer any more")
@@ -213,24 +234,6 @@ def _text_of(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def ask_once(
-    method: str,
-    url: str,
-    *,
-    timeout_s: float,
-    bytes_max: int,
-    body: bytes | None = None,
-) -> HttpAnswer:
-    """One request on a connection of its own."""
-    origin, target = split_url(url)
-    connection = HttpClientConnection(origin, timeout_s=timeout_s)
-    try:
-        headers = {"Connection": "close"}
-        return connection.ask(method, target, bytes_max=bytes_max, headers=headers, body=body)
-    finally:
-        connection.close()
-
-
 def split_url(url: str) -> tuple[str, str]:
     """What to connect to, and what to ask for there."""
     parts = urlsplit(url)
@@ -239,12 +242,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 class HttpThread:
-    """Asks one URL on behalf of an event loop, in a thread of its own for each request.
-
-    asyncio.to_thread would not do: its threads are waited for when the loop and the program end,
-    and a name server that does not answer can hold one up for half a minute. These are daemon
-    threads, nobody waits for them, and there is at most one at a time.
-    """
+    """Asks one URL on behalf of an event loop, at most one request at a time."""
 
     def __init__(self, url: str, *, tls: ssl.SSLContext | None = None) -> None:
         self._origin, self._target = split_url(url)
@@ -257,46 +255,61 @@ class HttpThread:
         """HttpRequestError if there is no answer in time; a cancelled request is aborted."""
         if self._is_asking:
             raise HttpRequestError("it has not answered the last request yet")
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[HttpAnswer] = loop.create_future()
         connection = HttpClientConnection(self._origin, timeout_s=timeout_s, tls=self._tls)
+        sent = {**headers, "Connection": "close"}
 
-        def settle(answer: HttpAnswer | None, error: Exception | None) -> None:
-            if answered.done():
-                return
-            if answer is not None:
-                answered.set_result(answer)
-            elif error is not None:
-                answered.set_exception(error)
-
-        def work() -> None:
-            answer: HttpAnswer | None = None
-            failure: Exception | None = None
+        def work() -> HttpAnswer:
             try:
-                answer = connection.ask(
-                    "GET",
-                    self._target,
-                    headers={**headers, "Connection": "close"},
-                    bytes_max=bytes_max,
-                )
-            except Exception as error:  # the root of a thread: the one who waits gets it
-                failure = error
-            connection.close()
-            self._is_asking = False  # before the answer is seen: another request may follow at once
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
-                loop.call_soon_threadsafe(settle, answer, failure)
+                return connection.ask("GET", self._target, headers=sent, bytes_max=bytes_max)
+            finally:
+                connection.close()
+                self._is_asking = False  # before the answer is seen: another may follow at once
 
         self._is_asking = True
         try:
-            threading.Thread(target=work, name="pumpline-http", daemon=True).start()
+            return await in_thread(work, timeout_s=timeout_s, abort=connection.abort)
         except RuntimeError:  # there are too many threads
             self._is_asking = False
             raise
+
+
+async def in_thread(
+    work: Callable[[], T], *, timeout_s: float | None, abort: Callable[[], None]
+) -> T:
+    """Do blocking work for an event loop; `abort` makes it fail when nobody waits any more.
+    HttpRequestError if it takes too long, RuntimeError if there are too many threads.
+
+    asyncio.to_thread would not do: its threads are waited for when the loop and the program end,
+    and a name server that does not answer can hold one up for half a minute. These are daemon
+    threads, and nobody waits for them.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def complete(results: list[T], error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(results[0])
+
+    def run() -> None:
+        results: list[T] = []
+        failure: BaseException | None = None
         try:
-            async with asyncio.timeout(timeout_s):
-                return await answered
-        except TimeoutError:
-            raise HttpRequestError(f"no answer within {timeout_s:g} s") from None
-        finally:
-            if not answered.done() or answered.cancelled():
-                connection.abort()
+            results.append(work())
+        except BaseException as error:  # the root of a thread: the one who waits gets it
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(complete, results, failure)
+
+    threading.Thread(target=run, name="pumpline-http", daemon=True).start()
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await done
+    except TimeoutError:
+        raise HttpRequestError(f"no answer within {timeout_s:g} s") from None
+    finally:
+        if not done.done() or done.cancelled():
+            abort()

@@ -82,6 +82,8 @@ class DirectWrites:
             log.write_accepted()
         except OSError as error:
             log.refuse(log.logged)
+            if log.state is State.STUCK:
+                self._flusher.stuck(log)
             reason = self._storage.failed(error, f"topic {log.name}", size_bytes=size_bytes)
             refused(reason)
             completion.complete(reason)

@@ -27,6 +27,7 @@ import os
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import count
 from random import randrange
 
 import msgspec
@@ -334,8 +335,12 @@ class Directory:
             os.unlink(path)
 
     def create_aside(self, name: str) -> str:
-        """A new directory in `imported`, of that name or with a number added."""
-        parent = os.path.join(self.path, "imported")
+        """A new directory in `imported`, of that name or with a number added; in `imported-2` if
+        something else has that name."""
+        parents = (
+            os.path.join(self.path, f"imported-{n}" if n > 1 else "imported") for n in count(1)
+        )
+        parent = next(each for each in parents if os.path.isdir(each) or not os.path.lexists(each))
         os.makedirs(parent, exist_ok=True)
         path = os.path.join(parent, name)
         number = 1

@@ -41,10 +41,5 @@ def _kept(directory: str, gaps: list[Span], kept: list[Span]) -> list[Span]:
     return kept
 
 
-def missing(gaps: list[Span], start: int) -> int:
-    """How many offsets from `start` on are left out."""
-    return sum(end - max(begin, start) for begin, end in gaps if end > start)
-
-
 def _path(directory: str, gap: Span) -> str:
     return os.path.join(directory, f"{gap[0]:020d}-{gap[1]:020d}.gap")

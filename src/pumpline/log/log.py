@@ -37,7 +37,7 @@ from operator import attrgetter
 from weakref import WeakSet, WeakValueDictionary
 
 from pumpline.core.messages.batches import LogBatch
-from pumpline.log.files import FilePool, lacks_room, stat_file, write_all, write_whole
+from pumpline.log.files import FilePool, lacks_room, stat_file, write_all
 from pumpline.log.gaps import read_gaps, retire_gaps, write_gaps
 from pumpline.log.point_reader import PointReader, Upcoming
 from pumpline.log.publish_order import PublishOrder
@@ -92,12 +92,11 @@ class Log(Tail):
         self.founding: list[str] = []
         self.on_written: Callable[[], None] = lambda: None  # more of the tail may be trimmed
         self.make_room: Callable[[], bool] = lambda: False  # delete history; returns whether it did
-        self._later = later
+        self.later = later
         self._segment_bytes_max = segment_bytes_max
         self.is_unsound = False  # the segments have to be cut back before more is written
         self._sound_mark: tuple[int, int, int] | None = None  # to here
         self._has_loose_gap = False  # the files do not say so yet
-        self._torn: Segment | None = None  # to be cut before it is written to
         self._readers: WeakSet[Reader] = WeakSet()
         self._blocks: WeakValueDictionary[tuple[int, int], Block] = WeakValueDictionary()
         self.dirty: set[str] = set()  # paths written since the last sync
@@ -206,7 +205,7 @@ class Log(Tail):
 
     def write_again(self, mark: tuple[int, int, int] | None) -> None:
         """What was written since `mark` was taken may not be on the disk, though an fsync would
-        succeed: the next flush writes it again."""
+        succeed, or was refused: the next flush cuts it off, and writes again what counts."""
         self.is_unsound, self._sound_mark = True, mark
         self.state = State.STUCK
 
@@ -229,9 +228,6 @@ class Log(Tail):
         self._note_gaps(batches[0].first)
         segment = self._writable(batches[0].first)
         fd = self.files.get(segment.path)
-        if segment is self._torn:
-            os.ftruncate(fd, segment.size_bytes)
-            self._torn = None
         try:
             write_all(fd, parts)
         except OSError:
@@ -342,29 +338,13 @@ class Log(Tail):
         return segment
 
     def _undo(self, fd: int, segment: Segment) -> None:
-        """After a failed write: back to the last good size, or away from this file."""
+        """After a failed write: back to the last good size, or to that before anything else is
+        written. What was refused must not come back with a later start."""
         try:
             os.ftruncate(fd, segment.size_bytes)
         except OSError as error:
-            # The torn bytes stay, out of sight of readers: what comes next goes to a new segment.
             _LOG.error("LOG: cannot cut %s after a failed write: %s", segment.path, error)
-            if segment.first < self.written:
-                self.segments.append(Segment(self.directory, self.written))
-            elif not self._replace_empty(segment):
-                self._torn = segment
-
-    def _replace_empty(self, segment: Segment) -> bool:
-        """Put an empty file in the place of one that was to get its first batch: it may be the only
-        one left to say where the log is. Returns whether no torn bytes are left."""
-        self.files.forget(segment.path)
-        try:
-            write_whole(segment.path, b"", sync=False)
-        except OSError:
-            with suppress(OSError):
-                _unlink(self.files, segment)
-                return True
-            return False
-        return True
+            self.write_again(self.mark())
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -426,7 +406,7 @@ class Log(Tail):
 
     def report_read_error(self, error: BaseException, retry: Callable[[], None]) -> None:
         _LOG.error("LOG: cannot read %s: %s (will try again)", self.directory, error)
-        self._later(_RETRY_S, retry)
+        self.later(_RETRY_S, retry)
 
     # -- the end of segments ------------------------------------------------------------------
 
@@ -484,6 +464,11 @@ class Log(Tail):
         started = time.monotonic()
         self.written, damages = recover(newest)
         newest.unchecked_bytes = 0
+        if newest.ordered_from > max(newest.first, self._order.start):
+            # A loss of power took the file that said so.
+            with suppress(OSError):
+                self.note_disorder(newest.ordered_from)
+            self._order.start = newest.ordered_from
         if newest.size_bytes in newest.holes.values():
             # There was no room to keep a copy of the tail: it stays, and had a message at least.
             self.written += 1

@@ -5,8 +5,9 @@ each of them, 5 ms if its batches hold one message each: 180 messages a second. 
 its owner which offsets come next, sorts them, and reads for each only the *region* between two
 points of the index of its segment, 16 KiB: 5 us. A kernel hops to the batch.
 
-What is not in the page cache is read in a thread, all offsets of the group in one job. Damage, and
-offsets that are gone, are left to `Reader`.
+What is not in the page cache is read in a thread, all offsets of the group in one job. A channel
+gets one group from the page cache in an iteration of the event loop: others have their turn before
+the next. Damage, and offsets that are gone, are left to `Reader`.
 """
 
 import os
@@ -51,13 +52,15 @@ Upcoming = Callable[[int], Sequence[int]]
 
 
 class PointReader(Reader):
-    __slots__ = ("_found", "_odd", "_upcoming")
+    __slots__ = ("_found", "_is_awaited", "_is_resting", "_odd", "_upcoming")
 
     def __init__(self, log: "Log", on_ready: Callable[[], None], upcoming: Upcoming) -> None:
         super().__init__(log, on_ready)
         self._upcoming = upcoming
         self._found: Found = {}
         self._odd = -1  # an offset that only a `Reader` can find
+        self._is_resting = False  # a group was read in this iteration of the event loop
+        self._is_awaited = False  # and the next is to be read in the next one
 
     def release(self) -> None:
         super().release()
@@ -78,12 +81,17 @@ class PointReader(Reader):
 
     def _read_group(self, offset: int) -> None:
         """Find `offset` and what comes after it, from the page cache or in a thread."""
+        if self._is_resting:
+            self._loading = self._is_awaited = True
+            return
         log = self._log
         self._found = {}
         group = _Group(log, offset, self._upcoming(GROUP_MESSAGES))
         if not group.parts:
             return
         if _NOWAIT and group.is_indexed:
+            self._is_resting = True
+            log.later(0, self._rested)
             try:
                 is_cold = group.read(lambda path: (log.files.get(path), False), _NOWAIT)
             except OSError:  # the thread meets the same error, if it is one, and reports it
@@ -92,6 +100,12 @@ class PointReader(Reader):
             if offset in group.found or not is_cold:
                 return
         self._load_group(group, offset)
+
+    def _rested(self) -> None:
+        self._is_resting = False
+        if self._is_awaited:
+            self._is_awaited = False
+            self._end_load()
 
     def _load_group(self, group: "_Group", offset: int) -> None:
         self._loading = True

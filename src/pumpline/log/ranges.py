@@ -3,8 +3,8 @@
 The event loop takes a `SelectedRange` of a log, from memory; the rest is for a thread: `open_range`
 finds the exact positions, with open descriptors, so that what was found can be sent
 even if the log retires it meanwhile; `find_parts` tells them to who opens the files; `find_time`,
-`begun_ns` and `published_ns` look at publish times. Bytes are not read but for headers, and for a
-segment that this process has not seen the inside of: that is checked to the last byte, once, so
+`begun_ns` and `waiting_since_ns` look at publish times. Bytes are not read but for headers, and for
+a segment that this process has not seen the inside of: that is checked to the last byte, once, so
 that damage is known and stepped over.
 
 `to` must not be beyond what was acknowledged: the file may hold more.
@@ -250,8 +250,8 @@ def begun_ns(log: Log, piece: Piece) -> int:
     return segment.begun_ns
 
 
-def published_ns(log: Log, piece: Piece, offset: int) -> int:
-    """When the message at `offset`, or the next of the segment, was published; from a thread.
+def waiting_since_ns(log: Log, piece: Piece, offset: int) -> int:
+    """Since when the message at `offset`, or the next of the segment, waits; from a thread.
 
     0 if there is none. FileNotFoundError when the segment was retired since it was selected.
     """
@@ -264,7 +264,7 @@ def published_ns(log: Log, piece: Piece, offset: int) -> int:
         if place.position >= piece.size_bytes:
             return 0
         data = os.pread(fd, place.next_position - place.position, place.position)
-        return read_batch(memoryview(data), 0).published_ns(max(offset, place.first))
+        return read_batch(memoryview(data), 0).waiting_since_ns(max(offset, place.first))
     finally:
         os.close(fd)
 

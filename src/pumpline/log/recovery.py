@@ -122,6 +122,7 @@ def _check(
     parse there, and the damage.
     """
     end = segment.first
+    newest_ns = 0
     damages: list[Damage] = []
     size_bytes = segment.size_bytes
     position = 0
@@ -135,6 +136,9 @@ def _check(
             segment.note(batch, at)
             at += batch.size_bytes
             end = batch.end
+            if batch.published_ns(batch.first) < newest_ns:
+                segment.ordered_from = batch.first
+            newest_ns = batch.published_ns(batch.end - 1)
             if batch.dues:
                 segment.deferred.append(DueTimes.of(batch))
             if batch.tokens:

@@ -48,6 +48,7 @@ class Segment:
         "deferred",
         "first",
         "holes",
+        "ordered_from",
         "path",
         "size_bytes",
         "sound_at",
@@ -63,6 +64,7 @@ class Segment:
         self.begun_ns = 0  # publish time of the first batch; 0: not known yet
         self.deferred: list[DueTimes] = []  # found by a recovery
         self.tokens: list[tuple[int, bytes]] = []  # (end of its batch, token): likewise
+        self.ordered_from = first  # publish times rise from there on: likewise
         self.holes: dict[int, int] = {}  # position of damage -> position where sense resumes
         self.sound_at: set[int] = set()  # large batches in the unchecked part that were checked
         self._index = array("Q"), array("Q")  # offsets, positions

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from pumpline.core.messages.batches import AnyBatch, Builder, LogBatch
 from pumpline.core.messages.frame import MESSAGE_OVERHEAD_BYTES
-from pumpline.core.messages.spans import Span
+from pumpline.core.messages.spans import Span, left_out
 from pumpline.log.shared_batches import SharedBatches
 
 _END = attrgetter("end")
@@ -61,6 +61,10 @@ class Tail:
             return self._body_bytes
         overhead = MESSAGE_OVERHEAD_BYTES * (end - builder.first)
         return self._body_bytes + builder.position(end) - overhead
+
+    def count(self, start: int, end: int) -> int:
+        """How many messages there are from `start` on, below `end`."""
+        return max(end - start - left_out(self.gaps, start, end), 0)
 
     def follow(self, on_visible: Callable[[], None] | None) -> None:
         """Call this whenever `end` has grown; None: nobody reads the tail."""

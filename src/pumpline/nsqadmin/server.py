@@ -6,8 +6,10 @@ Knows every room of nsqadmin and joins them.
 import logging
 import ssl
 
+from pumpline.cluster.access import AccessError, AccessNames, NodeAccess, token_in
+from pumpline.cluster.async_nodes import AsyncNodes
 from pumpline.core.protocol.verification import verifying_context
-from pumpline.core.text.access_tokens import FILE_BYTES_MAX, parse_access_tokens
+from pumpline.core.text.durations import NS_PER_S
 from pumpline.nsqadmin.access import AdminUsers, ConfigGuard
 from pumpline.nsqadmin.api.actions import ActionEndpoints
 from pumpline.nsqadmin.api.config import AdminConfigEndpoints
@@ -24,7 +26,6 @@ from pumpline.nsqadmin.api.topic_nodes import TopicNodes
 from pumpline.nsqadmin.api.views import PageViews
 from pumpline.nsqadmin.cluster.changes import Changes
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory
-from pumpline.nsqadmin.cluster.upstream import Upstream
 from pumpline.nsqadmin.http import (
     act_table,
     config_table,
@@ -50,6 +51,15 @@ from pumpline.web.server import HttpServer
 from pumpline.web.sockets import ListeningSockets, StartupError
 
 GRAPHITE_BYTES_MAX = 16 << 20
+NSQADMIN_NAMES = AccessNames(
+    nsqd="--nsqd-http-address",
+    lookupd="--lookupd-http-address",
+    token="--nsqd-token-file",
+    token_file="--nsqd-token-file",
+    ca_file="--http-client-tls-root-ca-file",
+    cert_file="--http-client-tls-cert",
+    key_file="--http-client-tls-key",
+)
 OTHERS_REQUESTS_MAX = 16  # to Graphite, and to the endpoint of notifications
 
 _LOG = logging.getLogger(__name__)
@@ -63,7 +73,8 @@ class Nsqadmin:
         self._listeners = Listeners(sockets)
         self._any_host = answers_any_host(sockets.by_name[LISTENER], options.http_host)
         self._users = AdminUsers(options)
-        self._upstream: Upstream | None = None
+        self._access: NodeAccess | None = None
+        self._upstream: AsyncNodes | None = None
         self._notifier: Notifier | None = None
         self._graphite: Asker | None = None
         self._poller: ClusterPoller | None = None
@@ -73,13 +84,12 @@ class Nsqadmin:
 
     async def start(self) -> None:
         options = self.options
-        tls = client_tls(options)
-        upstream = self._upstream = Upstream(
-            connect_timeout_ns=options.http_client_connect_timeout_ns,
-            timeout_ns=options.http_client_request_timeout_ns,
-            tls=tls,
-            access_token=access_token(options.nsqd_token_file),
-            gets_token=lambda address: address not in options.lookupd_http_address,
+        access = self._access = node_access(options)
+        tls = access.tls()
+        upstream = self._upstream = AsyncNodes(
+            access,
+            timeout_s=access.timeout_s,
+            lookupds=options.lookupd_http_address,
         )
         directory = ClusterDirectory(upstream, options)
         self._notifier = Notifier(
@@ -127,10 +137,10 @@ class Nsqadmin:
     def reload(self) -> bool:
         """SIGHUP: read the access token again; one that cannot be read leaves the one before."""
         path = self.options.nsqd_token_file
-        if not path or self._upstream is None:
+        if not path or self._access is None:
             return False
         try:
-            self._upstream.use_token(access_token(path))
+            self._access.token = access_token(path)
         except StartupError as error:
             _LOG.error("%s", error)
         return True
@@ -156,27 +166,29 @@ class Nsqadmin:
         )
 
 
-def client_tls(options: NsqadminOptions) -> ssl.SSLContext:
-    """How nsqds and nsqlookupds are talked to; StartupError if a file cannot be used."""
+def node_access(options: NsqadminOptions) -> NodeAccess:
+    """How nsqds and nsqlookupds are asked; StartupError if a file cannot be used."""
+    access = NodeAccess(
+        timeout_s=options.http_client_request_timeout_ns / NS_PER_S or None,  # 0: no limit
+        connect_timeout_s=options.http_client_connect_timeout_ns / NS_PER_S or None,
+        names=NSQADMIN_NAMES,
+        token=access_token(options.nsqd_token_file),
+        tls_ca_file=options.http_client_tls_root_ca_file,
+        tls_cert_file=options.http_client_tls_cert,
+        tls_key_file=options.http_client_tls_key,
+        tls_skip_verify=options.http_client_tls_insecure_skip_verify,
+    )
     try:
-        context = verifying_context(options.http_client_tls_root_ca_file)
-        if options.http_client_tls_insecure_skip_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if options.http_client_tls_cert:
-            context.load_cert_chain(options.http_client_tls_cert, options.http_client_tls_key)
-    except (OSError, ValueError) as error:
+        access.tls()
+    except AccessError as error:
         raise _failed(f"failed to load the TLS files of --http-client-tls-… - {error}") from None
-    return context
+    return access
 
 
 def access_token(path: str) -> str:
     """The first access token in a file; StartupError if there is none."""
-    if not path:
-        return ""
     try:
-        with open(path, "rb") as file:
-            return parse_access_tokens(file.read(FILE_BYTES_MAX + 1))[0].token
+        return token_in(path) if path else ""
     except (OSError, ValueError) as error:
         raise _failed(f"failed to read --nsqd-token-file ({path}) - {error}") from None
 

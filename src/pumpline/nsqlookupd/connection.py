@@ -17,6 +17,7 @@ from typing import cast
 from pumpline.core.protocol.errors import ProtocolError
 from pumpline.core.text.addresses import join_address
 from pumpline.core.text.lines import one_line
+from pumpline.nsqlookupd.lost_nodes import LostNodes
 from pumpline.nsqlookupd.protocol import OK, Event, Identify, Register, Unregister, V1Reader, reply
 from pumpline.nsqlookupd.registry import Node, NodeIdentity, Registry
 from pumpline.web.batched_log import LogSoon
@@ -42,8 +43,9 @@ class NodeCounters:
 class V1Connections:
     """All connections of nsqds. An instance is the protocol factory of a listener."""
 
-    def __init__(self, registry: Registry, *, connections_max: int) -> None:
+    def __init__(self, registry: Registry, lost: LostNodes, *, connections_max: int) -> None:
         self.registry = registry
+        self.lost = lost
         self.connections_max = connections_max  # 0 for no limit
         self.counters = NodeCounters()
         self.identify_reply = b""
@@ -62,7 +64,10 @@ class V1Connections:
 
     def remove_node(self, node: Node) -> int:
         """Returns how many topics it had. If they are many, others get their turn meanwhile."""
-        count = self.registry.remove_node(node, time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        dismissed = self.registry.hidden_topics(node, now_ns)
+        self.lost.left(node.identity, node.topics, time.time_ns(), dismissed=dismissed)
+        count = self.registry.remove_node(node, now_ns)
         if self._parting is None:
             self._part()
         return count
@@ -79,6 +84,7 @@ class V1Connection(asyncio.Protocol):
         self._connections = connections
         self._counters = connections.counters
         self._registry = connections.registry
+        self._lost = connections.lost
         self._reader = V1Reader()
         self._node: Node | None = None
         self._peer = ""
@@ -121,6 +127,9 @@ class V1Connection(asyncio.Protocol):
                 self._reader.end()
             except ProtocolError as error:
                 self._fail(error, [])
+            else:
+                self._ended = True
+                self._gone("")  # before the socket is closed: a node that stops waits for that
         return False
 
     def pause_writing(self) -> None:
@@ -181,20 +190,24 @@ class V1Connection(asyncio.Protocol):
         if isinstance(event, Register):
             assert self._node is not None
             if self._registry.register(self._node, event.topic, event.channel):
+                self._lost.registered(self._node.identity, event.topic)
                 self._note_key(event)
         elif isinstance(event, Unregister):
             assert self._node is not None
             now_ns = time.monotonic_ns()
             if self._registry.unregister(self._node, event.topic, event.channel, now_ns):
+                self._lost.unregistered()
                 self._note_key(event)
         elif isinstance(event, Identify):
             return self._identify(event.identity)
         elif self._node is not None:
             self._registry.heard(self._node, time.monotonic_ns())
+            self._lost.heard(self._node.identity)
         return _OK
 
     def _identify(self, identity: NodeIdentity) -> bytes:
         self._node = self._registry.add_node(self._peer, identity, time.monotonic_ns())
+        self._lost.arrived(identity)
         _LOG.info(
             "DB: client(%s) REGISTER category:client key: subkey: (%s, version %s)",
             self._peer,

@@ -5,6 +5,8 @@
 | producer | remote_address, hostname, broadcast_address, tcp_port, http_port, version,         |
 |          | topology_zone and topology_region if there are any                                 |
 | node     | the same, with topics, and tombstones: whether it is hidden there, topic by topic  |
+| lost     | a node that went away, only for those who ask with `lost=true`: as a producer, with |
+|          | lost_at (ns since 1970); in /nodes with topics, and any_topic if they were too many |
 
 Requests and replies are `http`'s affair, what is known the registry's.
 """
@@ -19,7 +21,8 @@ import msgspec
 
 from pumpline import NSQ_VERSION
 from pumpline.core.text.names import is_valid_name
-from pumpline.nsqlookupd.registry import Node, Registry
+from pumpline.nsqlookupd.lost_nodes import LostNodes
+from pumpline.nsqlookupd.registry import Node, NodeIdentity, RegisteredTopic, Registry
 from pumpline.web.endpoint import Endpoint, Handler
 from pumpline.web.pprof import command_line, pprof_index
 from pumpline.web.replies import JSON_HEADERS, NOTHING, HttpError, Reply, json_reply, plain_reply
@@ -50,6 +53,19 @@ class ListedNode(ListedProducer, omit_defaults=True, kw_only=True):
     topics: list[str]
 
 
+class LostProducer(msgspec.Struct, omit_defaults=True, kw_only=True):
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+    topology_zone: str = ""
+    topology_region: str = ""
+    lost_at: int
+    topics: list[str] | None = None
+    any_topic: bool = False
+
+
 class Registration(msgspec.Struct, omit_defaults=True, kw_only=True):
     """A node under a key of /debug."""
 
@@ -66,9 +82,9 @@ class Registration(msgspec.Struct, omit_defaults=True, kw_only=True):
     version: str
 
 
-def nsqlookupd_routes(registry: Registry, *, metrics: Handler) -> Routes[Endpoint]:
-    lookups = LookupEndpoints(registry)
-    admin = RegistrationEndpoints(registry)
+def nsqlookupd_routes(registry: Registry, lost: LostNodes, *, metrics: Handler) -> Routes[Endpoint]:
+    lookups = LookupEndpoints(registry, lost)
+    admin = RegistrationEndpoints(registry, lost)
     debug = DebugEndpoints(registry)
     gets: dict[str, Handler] = {
         "/ping": lookups.ping,
@@ -88,6 +104,7 @@ def nsqlookupd_routes(registry: Registry, *, metrics: Handler) -> Routes[Endpoin
         "/topic/tombstone": admin.tombstone,
         "/channel/create": admin.create_channel,
         "/channel/delete": admin.delete_channel,
+        "/node/forget": admin.forget_node,
     }
     table = {("GET", path): Endpoint(handler) for path, handler in gets.items()}
     table |= {("POST", path): Endpoint(handler) for path, handler in posts.items()}
@@ -97,8 +114,9 @@ def nsqlookupd_routes(registry: Registry, *, metrics: Handler) -> Routes[Endpoin
 class LookupEndpoints:
     """What consumers, nsqds and nsqadmin ask."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, lost: LostNodes) -> None:
         self._registry = registry
+        self._lost = lost
 
     def ping(self, request: Request) -> Reply:
         return plain_reply("OK")
@@ -107,14 +125,41 @@ class LookupEndpoints:
         return json_reply({"version": NSQ_VERSION})
 
     def lookup(self, request: Request) -> Reply:
-        topic = self._registry.topics.get(_argument(request.query(), "topic"))
-        if topic is None:
+        query = request.query()
+        name = _argument(query, "topic")
+        topic = self._registry.topics.get(name)
+        lost = self._lost_of(name, topic) if _wants_lost(query) else None
+        if topic is None and not lost:
             raise HttpError(404, "TOPIC_NOT_FOUND")
-        channels = msgspec.json.encode(list(topic.channels))
-        nodes = self._registry.producers(topic, time.monotonic_ns())
+        channels = msgspec.json.encode([] if topic is None else list(topic.channels))
+        nodes = [] if topic is None else self._registry.producers(topic, time.monotonic_ns())
         producers = b",".join([node.shown or _show(node) for node in nodes])
-        body = b'{"channels":%b,"producers":[%b]}' % (channels, producers)
+        more = b"" if lost is None else b',"lost":%b' % msgspec.json.encode(lost)
+        body = b'{"channels":%b,"producers":[%b]%b}' % (channels, producers, more)
         return Reply(body=body, headers=JSON_HEADERS)
+
+    def _lost_of(self, name: str, topic: RegisteredTopic | None) -> list[LostProducer]:
+        """The lost nodes of a topic; and those that are connected, but silent."""
+        found = [
+            _lost_producer(entry.identity, entry.lost_ns) for entry in self._lost.of_topic(name)
+        ]
+        if topic is not None:
+            nodes = [n for n, at in topic.nodes.items() if not self._is_hidden(at)]
+            found += self._silent(nodes)
+        return found
+
+    def _silent(self, nodes: Iterable[Node]) -> list[LostProducer]:
+        """Nodes that are connected, and have not been heard of for too long."""
+        now_ns = time.monotonic_ns()
+        wall_ahead_ns = time.time_ns() - now_ns
+        return [
+            _lost_producer(node.identity, node.heard_ns + wall_ahead_ns, list(node.topics))
+            for node in nodes
+            if node in self._registry.nodes and not self._registry.is_active(node, now_ns)
+        ]
+
+    def _is_hidden(self, tombstoned_ns: int | None) -> bool:
+        return self._registry.is_hidden(tombstoned_ns, time.monotonic_ns())
 
     def topics(self, request: Request) -> Reply:
         return json_reply({"topics": list(self._registry.topics)})
@@ -131,14 +176,22 @@ class LookupEndpoints:
             if node in self._registry.nodes:  # it may have left since
                 nodes.append(_listed(node, self._registry, now_ns))
             await pace.breathe()
-        return json_reply({"producers": nodes})
+        if not _wants_lost(request.query()):
+            return json_reply({"producers": nodes})
+        lost = self._silent(self._registry.nodes)
+        for entry in self._lost.away():
+            topics = entry.lasting_topics()
+            lost.append(_lost_producer(entry.identity, entry.lost_ns, topics, entry.any_topic))
+            await pace.breathe()
+        return json_reply({"producers": nodes, "lost": lost})
 
 
 class RegistrationEndpoints:
     """What operators and nsqadmin change."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, lost: LostNodes) -> None:
         self._registry = registry
+        self._lost = lost
 
     def create_topic(self, request: Request) -> Reply:
         topic = _name(request.query(), "topic")
@@ -148,6 +201,7 @@ class RegistrationEndpoints:
 
     def delete_topic(self, request: Request) -> Reply:
         topic = _argument(request.query(), "topic")
+        self._lost.forget_topic(topic)
         if self._registry.delete_topic(topic):
             _LOG.info("DB: removing topic(%s)", topic)
         return NOTHING
@@ -173,6 +227,14 @@ class RegistrationEndpoints:
             "DB: setting tombstone for producer@%s of topic(%s)", printable(node), printable(topic)
         )
         self._registry.tombstone(topic, node, time.monotonic_ns())
+        self._lost.forget_topic(topic, node)
+        return NOTHING
+
+    def forget_node(self, request: Request) -> Reply:
+        node = _argument(request.query(), "node")
+        if not self._lost.forget(node):
+            raise HttpError(404, "NODE_NOT_FOUND")
+        _LOG.info("DB: forgetting lost node %s", printable(node))
         return NOTHING
 
 
@@ -215,6 +277,10 @@ class DebugEndpoints:
         return Reply(body=bytes(body), headers=JSON_HEADERS)
 
 
+def _wants_lost(query: Mapping[str, str]) -> bool:
+    return query.get("lost") == "true"
+
+
 def _argument(query: Mapping[str, str], key: str) -> str:
     if key not in query:
         raise HttpError(400, f"MISSING_ARG_{key.upper()}")
@@ -233,9 +299,8 @@ def _topic_and_channel(request: Request) -> tuple[str, str]:
     return _name(query, "topic"), _name(query, "channel")
 
 
-def _told(node: Node) -> dict[str, Any]:
+def _told(identity: NodeIdentity) -> dict[str, Any]:
     """What every JSON of a node says of it."""
-    identity = node.identity
     return {
         "hostname": identity.hostname,
         "broadcast_address": identity.broadcast_address,
@@ -249,15 +314,21 @@ def _told(node: Node) -> dict[str, Any]:
 
 def _show(node: Node) -> bytes:
     """A producer's JSON. It is kept: a topic may have hundreds of them, who are asked for often."""
-    producer = ListedProducer(remote_address=node.remote_address, **_told(node))
+    producer = ListedProducer(remote_address=node.remote_address, **_told(node.identity))
     node.shown = msgspec.json.encode(producer)
     return node.shown
+
+
+def _lost_producer(
+    identity: NodeIdentity, lost_ns: int, topics: list[str] | None = None, any_topic: bool = False
+) -> LostProducer:
+    return LostProducer(**_told(identity), lost_at=lost_ns, topics=topics, any_topic=any_topic)
 
 
 def _listed(node: Node, registry: Registry, now_ns: int) -> ListedNode:
     return ListedNode(
         remote_address=node.remote_address,
-        **_told(node),
+        **_told(node.identity),
         tombstones=[
             registry.is_hidden(topic.nodes[node], now_ns) for topic in node.topics.values()
         ],
@@ -268,7 +339,7 @@ def _listed(node: Node, registry: Registry, now_ns: int) -> ListedNode:
 def _registration(node: Node, tombstoned_ns: int | None, wall_ahead_ns: int) -> Registration:
     return Registration(
         id=node.remote_address,
-        **_told(node),
+        **_told(node.identity),
         last_update=node.heard_ns + wall_ahead_ns,
         tombstoned=tombstoned_ns is not None,
         tombstoned_at=ZERO_TIME_NS if tombstoned_ns is None else tombstoned_ns + wall_ahead_ns,

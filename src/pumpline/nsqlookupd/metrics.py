@@ -9,6 +9,8 @@ import time
 from typing import Protocol
 
 from pumpline.nsqlookupd.connection import V1Connections
+from pumpline.nsqlookupd.lost_nodes import LostNodes
+from pumpline.nsqlookupd.node_memory import NodeMemory
 from pumpline.nsqlookupd.registry import Registry
 from pumpline.web.process_metrics import LoopDelay, add_build, add_http, add_process
 from pumpline.web.prometheus_text import COUNTER, GAUGE, Exposition, Family, labels
@@ -25,6 +27,16 @@ CLIENT_ERRORS = Family(
 )
 NODES = Family("nsqlookupd_nodes", GAUGE, "Nodes that have introduced themselves.")
 SILENT_NODES = Family("nsqlookupd_silent_nodes", GAUGE, "Those hidden, not being heard of.")
+LOST_NODES = Family("nsqlookupd_lost_nodes", GAUGE, "Nodes that went away and are remembered.")
+LOST_NODES_DROPPED = Family(
+    "nsqlookupd_lost_nodes_dropped",
+    COUNTER,
+    "Lost nodes that were forgotten: expired, dismissed, or too many.",
+    ("reason",),
+)
+MEMORY_FAILURES = Family(
+    "nsqlookupd_memory_failures", COUNTER, "Failed writes of the nodes to --data-path."
+)
 TOPICS = Family("nsqlookupd_topics", GAUGE, "Topics known.")
 CHANNELS = Family("nsqlookupd_channels", GAUGE, "Channels known.")
 REGISTRATIONS = Family(
@@ -44,6 +56,8 @@ class MeasuredServer(Protocol):
     """What the metrics read from nsqlookupd."""
 
     registry: Registry
+    lost: LostNodes
+    memory: NodeMemory | None
     connections: V1Connections
     expired: int
     http: HttpServer
@@ -99,6 +113,11 @@ class LookupdMetrics:
         active = len(registry.active_nodes(now_ns))
         exposition.add(NODES, len(registry.nodes))
         exposition.add(SILENT_NODES, len(registry.nodes) - active)
+        exposition.add(LOST_NODES, len(self._server.lost.away()))
+        for reason, count in sorted(self._server.lost.dropped.items()):
+            exposition.add(LOST_NODES_DROPPED, count, labels(reason=reason))
+        memory = self._server.memory
+        exposition.add(MEMORY_FAILURES, 0 if memory is None else memory.failures)
         exposition.add(TOPICS, len(registry.topics))
         exposition.add(CHANNELS, channels)
         exposition.add(REGISTRATIONS, pairs)

@@ -1,7 +1,7 @@
 """The options of nsqlookupd: one table for flags and the config file.
 
-Names, defaults and config keys are NSQ's; `http_host` and `max_connections` are ours. Knows no
-files and no sockets.
+Names, defaults and config keys are NSQ's; `lost_node_timeout_ns`, `data_path`, `http_host` and
+`max_connections` are ours. Knows no files and no sockets.
 """
 
 import socket
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pumpline.core.text import flags
-from pumpline.core.text.durations import NS_PER_MIN, NS_PER_S
+from pumpline.core.text.durations import NS_PER_HOUR, NS_PER_MIN, NS_PER_S
 from pumpline.core.text.flags import (
     DURATION,
     HOSTS,
@@ -50,6 +50,18 @@ class NsqlookupdOptions(DaemonOptions):
     tombstone_lifetime_ns: int = option(
         DURATION, 45 * NS_PER_S, "how long an nsqd is left out of lookups of a tombstoned topic"
     )
+    lost_node_timeout_ns: int = option(
+        DURATION,
+        24 * NS_PER_HOUR,
+        "how long an nsqd that went away is remembered for those who ask with lost=true; "
+        "0 to remember none",
+    )
+    data_path: str = option(
+        STRING,
+        "",
+        "directory of a file with the nsqds, so that they are remembered across a restart; "
+        "in memory alone if not given",
+    )
     http_host: list[str] = option(
         HOSTS,
         list,
@@ -66,10 +78,13 @@ class NsqlookupdOptions(DaemonOptions):
         for name, value in {
             "inactive-producer-timeout": self.inactive_producer_timeout_ns,
             "tombstone-lifetime": self.tombstone_lifetime_ns,
+            "lost-node-timeout": self.lost_node_timeout_ns,
             "max-connections": self.max_connections,
         }.items():
             if value < 0:
                 return f"--{name} must not be negative"
+        if "\0" in self.data_path:
+            return "--data-path must not have a zero byte"
         return ""
 
 

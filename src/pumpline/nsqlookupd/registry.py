@@ -56,6 +56,7 @@ class Node:
     heard_ns: int
     topics: "dict[str, RegisteredTopic]" = field(default_factory=dict)
     shown: bytes = b""  # its entry in answers, cached here by `http`
+    tombstoned: set[str] = field(default_factory=set)  # topics that were, at some time
 
     @property
     def http_address(self) -> str:
@@ -189,6 +190,7 @@ class Registry:
         meant = [node for node in topic.nodes if node.http_address == http_address] if topic else []
         for node in meant:
             node.topics[topic_name].nodes[node] = now_ns
+            node.tombstoned.add(topic_name)
         return len(meant)
 
     # What anybody asks
@@ -208,6 +210,14 @@ class Registry:
 
     def is_active(self, node: Node, now_ns: int) -> bool:
         return now_ns - node.heard_ns <= self.inactive_ns
+
+    def hidden_topics(self, node: Node, now_ns: int) -> list[str]:
+        """The topics for which the node is tombstoned now."""
+        return [
+            name
+            for name in node.tombstoned
+            if (topic := node.topics.get(name)) and self.is_hidden(topic.nodes[node], now_ns)
+        ]
 
     def is_hidden(self, tombstoned_ns: int | None, now_ns: int) -> bool:
         return tombstoned_ns is not None and now_ns - tombstoned_ns < self.tombstone_ns

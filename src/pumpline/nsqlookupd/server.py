@@ -10,10 +10,12 @@ import socket
 import time
 
 from pumpline import NSQ_VERSION
-from pumpline.core.text.lines import Lines
+from pumpline.core.text.lines import Lines, one_line
 from pumpline.nsqlookupd.connection import V1Connections
 from pumpline.nsqlookupd.http import nsqlookupd_routes
+from pumpline.nsqlookupd.lost_nodes import LostNodes
 from pumpline.nsqlookupd.metrics import LookupdMetrics
+from pumpline.nsqlookupd.node_memory import NodeMemory
 from pumpline.nsqlookupd.options import NsqlookupdOptions
 from pumpline.nsqlookupd.registry import SLICE_NAMES, Registry
 from pumpline.web.hosts import answers_any_host, own_hosts
@@ -35,12 +37,18 @@ class Nsqlookupd:
             inactive_ns=options.inactive_producer_timeout_ns,
             tombstone_ns=options.tombstone_lifetime_ns,
         )
-        self.connections = V1Connections(self.registry, connections_max=options.max_connections)
+        self.lost = LostNodes(timeout_ns=options.lost_node_timeout_ns)
+        self.memory: NodeMemory | None = None
+        if options.data_path:
+            self.memory = NodeMemory(options.data_path, self.registry, self.lost)
+        self.connections = V1Connections(
+            self.registry, self.lost, connections_max=options.max_connections
+        )
         self.expired = 0  # topics and channels, since the start
         self.tcp_port = self.http_port = 0  # once it has started
         self.metrics = LookupdMetrics(self)
         self.http = HttpServer(
-            nsqlookupd_routes(self.registry, metrics=self.metrics.get),
+            nsqlookupd_routes(self.registry, self.lost, metrics=self.metrics.get),
             own_hosts=own_hosts(options.broadcast_address, *options.http_host),
             any_host=answers_any_host(sockets.by_name["HTTP"], options.http_host),
         )
@@ -49,6 +57,9 @@ class Nsqlookupd:
 
     async def start(self) -> None:
         options = self.options
+        if self.memory is not None:
+            self.memory.load()
+            self.memory.start()
         self.tcp_port = (await self._listeners.prepare("TCP", self.connections)).port
         self.http_port = (await self._listeners.prepare("HTTP", self.http)).port
         reply = {
@@ -73,6 +84,8 @@ class Nsqlookupd:
             self._expiry.cancel()
         self.metrics.close()
         self._listeners.close()
+        if self.memory is not None:
+            await self.memory.close()
         self.connections.close()
         await self.http.close()
 
@@ -81,6 +94,8 @@ class Nsqlookupd:
         if expired:
             self.expired += len(expired)
             _LOG.info(Lines([_farewell(*key) for key in expired]))
+        for entry in self.lost.expire(time.time_ns()):
+            _LOG.info("DB: node %s was away for too long, forgotten", one_line(entry.address))
         # Many may expire at once. Others get their turn between two slices of them.
         wait_s = 0.0 if len(expired) == SLICE_NAMES else EXPIRE_S
         self._expiry = self.loop.call_later(wait_s, self._expire)

@@ -20,5 +20,6 @@ has sent or received stay with the parent.
 from pumpline.client.consuming.message import Batch, Message
 from pumpline.sync.consumer import Consumer
 from pumpline.sync.producer import Producer
+from pumpline.sync.topic_group import TopicGroup
 
-__all__ = ["Batch", "Consumer", "Message", "Producer"]
+__all__ = ["Batch", "Consumer", "Message", "Producer", "TopicGroup"]

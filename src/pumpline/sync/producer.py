@@ -8,20 +8,22 @@ from collections.abc import Iterable
 from typing import Self, TypedDict, Unpack
 
 from pumpline import client
+from pumpline.client.around import Around
 from pumpline.client.connection.address import list_of_addresses
-from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay
 from pumpline.client.errors import NotSentError, PublishError, less_certain
 from pumpline.client.publishing.bodies import Body, blocks, json_body, taken_whole
-from pumpline.client.publishing.middleware import Around
+from pumpline.client.publishing.codec import Encode, new_encode
+from pumpline.client.publishing.outgoing import Outgoing
 from pumpline.client.publishing.producer import BODY_BYTES_MAX, WhenDown
+from pumpline.client.settings import Settings
 from pumpline.sync.loop_thread import ClientClosedError, LoopCall, LoopThread, PerProcess, result_of
 
 CHUNKS_UNDER_WAY_MAX = 4  # of publish_many: enough that neither thread waits for the other
 
 
-class ProducerOptions(TypedDict, total=False):
-    """The options of `pumpline.client.Producer`."""
+class ProducerArguments(TypedDict, total=False):
+    """The arguments of `pumpline.client.Producer`, but for its addresses."""
 
     settings: Settings | None
     spread: bool
@@ -33,7 +35,8 @@ class ProducerOptions(TypedDict, total=False):
     idempotent: bool
     lazy: bool
     when_down: WhenDown
-    middleware: Iterable[Around]
+    codec: Encode | None
+    middleware: Iterable[Around[Outgoing]]
     message_bytes_max: int
     body_bytes_max: int
     pending_bytes_max: int
@@ -42,18 +45,23 @@ class ProducerOptions(TypedDict, total=False):
 class Producer:
     """As `pumpline.client.Producer`: the same options, calls and exceptions."""
 
-    def __init__(self, addresses: str | Iterable[str], **options: Unpack[ProducerOptions]) -> None:
+    def __init__(
+        self, addresses: str | Iterable[str], **arguments: Unpack[ProducerArguments]
+    ) -> None:
         given = list_of_addresses(addresses)
-        options["middleware"] = tuple(options.get("middleware", ()))  # it is used more than once
-        client.Producer(given, **options)  # raises here if an option is wrong
+        arguments["middleware"] = tuple(
+            arguments.get("middleware", ())
+        )  # it is used more than once
+        client.Producer(given, **arguments)  # raises here if an option is wrong
 
         async def start() -> client.Producer:
-            producer = client.Producer(given, **options)
+            producer = client.Producer(given, **arguments)
             await producer.start()
             return producer
 
         self._client = PerProcess(start)
-        self._body_bytes_max = options.get("body_bytes_max", BODY_BYTES_MAX)
+        self._encode = new_encode(arguments.get("codec"))
+        self._body_bytes_max = arguments.get("body_bytes_max", BODY_BYTES_MAX)
 
     def __enter__(self) -> Self:
         self.start()
@@ -85,6 +93,12 @@ class Producer:
     ) -> None:
         """Publish a value as JSON. ValueError or TypeError if it cannot be JSON."""
         self.publish(topic, json_body(value), defer=defer, token=token)
+
+    def publish_value(
+        self, topic: str, value: object, *, defer: Delay | None = None, token: str | None = None
+    ) -> None:
+        """Publish a value as the `codec` encodes it, by default as JSON by msgspec."""
+        self.publish(topic, self._encode(value), defer=defer, token=token)
 
     def publish_many(self, topic: str, bodies: Iterable[Body], *, token: str | None = None) -> None:
         """Publish messages by MPUB. The iterable runs in the calling thread. With a `token`, all of

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from pumpline.core.text.flags import Flag, table
 from pumpline.tools.arguments import CommandLine, UsageError, run_command
+from pumpline.tools.backup.command import ACTIONS as BACKUP_ACTIONS
+from pumpline.tools.context import ACTIONS as CONTEXT_ACTIONS
 from pumpline.tools.pipeline import PIPELINES
 from pumpline.tools.pumpline import COMMANDS, NSQ_NAMES, module_of
 from pumpline.tools.tool import Tool
@@ -36,7 +38,9 @@ class Completed(NamedTuple):
 
 def completed_commands() -> dict[str, Completed]:
     words = {
+        "backup": BACKUP_ACTIONS,
         "completion": tuple(SHELLS),
+        "context": CONTEXT_ACTIONS,
         "deadletters": ACTIONS,
         "holds": ("delete",),
         "pipeline": tuple(PIPELINES),

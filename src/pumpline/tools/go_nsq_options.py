@@ -4,8 +4,8 @@
     --consumer-opt=tls_v1               a name alone means true
 
 `CLIENT_OPTIONS` is the kind of such a flag: it checks names, values and limits while the flags are
-read, with go-nsq's error texts. `client_settings` and `consumer_options` turn what was given into
-the settings of pumpline.client. What is not given keeps pumpline.client's default.
+read, with go-nsq's error texts. `client_settings` turns what was given into the settings of
+pumpline.client. An option that is not given has pumpline.client's default.
 
 | not taken from here | why                                                              |
 |---------------------|------------------------------------------------------------------|
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pumpline.client import ConsumerOptions, Settings
+from pumpline.client import Settings
 from pumpline.core.protocol.verification import verifying_context
 from pumpline.core.text.durations import NS_PER_MS, NS_PER_S, format_duration, parse_duration
 from pumpline.core.text.flags import Kind
@@ -143,8 +143,6 @@ _SETTINGS = {
     "deflate_level": "deflate_level",
     "snappy": "snappy",
     "auth_secret": "auth_secret",
-}
-_CONSUMER = {
     "lookupd_poll_interval": "poll_interval_s",
     "lookupd_poll_jitter": "poll_jitter",
     "max_requeue_delay": "requeue_delay_max_s",
@@ -184,7 +182,7 @@ CLIENT_OPTIONS: Kind[list[Given]] = Kind("value", parse_option, _not_in_files, i
 
 
 def client_settings(given: Sequence[Given], *, user_agent: str) -> Settings:
-    """Of each connection; ValueError if the options contradict each other."""
+    """ValueError if the options contradict each other."""
     values = dict(given)
     chosen = {
         attribute: _in_seconds(name, values[name])
@@ -193,17 +191,6 @@ def client_settings(given: Sequence[Given], *, user_agent: str) -> Settings:
     }
     tls = _tls_context(values) if values.get("tls_v1") else False
     return replace(Settings(user_agent=user_agent), **chosen, tls=tls)
-
-
-def consumer_options(given: Sequence[Given]) -> ConsumerOptions:
-    values = dict(given)
-    return ConsumerOptions(
-        **{
-            attribute: _in_seconds(name, values[name])
-            for name, attribute in _CONSUMER.items()
-            if name in values
-        }
-    )
 
 
 def attempts_max(given: Sequence[Given], default: int) -> int:

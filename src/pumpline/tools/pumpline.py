@@ -35,6 +35,7 @@ GROUPS = {
         "channels": Command("verbs.channels", "list channels, with depth, lag and consumers"),
         "holds": Command("verbs.holds", "list the places that readers such as Spark keep"),
         "deadletters": Command("verbs.deadletters", "list, show and publish again dead letters"),
+        "bench": Command("bench.command", "measure how fast an nsqd is"),
         "tail": Command("nsq_tail.command", "print messages, of a channel or of the log"),
         "stat": Command("nsq_stat.command", "print rates and depths of channels"),
     },
@@ -44,9 +45,16 @@ GROUPS = {
         "pause": Command("verbs.pause", "stop delivering new messages of a topic or channel"),
         "unpause": Command("verbs.unpause", "deliver again after a pause"),
         "seek": Command("verbs.seek", "move a channel to another place of the log"),
+        "kick": Command("verbs.kick", "disconnect consumers of a channel"),
         "settings": Command("verbs.settings", "show or change the settings of a topic"),
         "empty": Command("verbs.empty", "drop what waits in a topic or channel"),
         "delete": Command("verbs.delete", "delete a topic or channel"),
+        "export": Command("verbs.export", "print topics, channels, settings and pauses as JSON"),
+        "import": Command("verbs.import_", "make topics and channels as `export` printed them"),
+        "forget-node": Command(
+            "verbs.forget_node", "stop expecting an nsqd that went away for good"
+        ),
+        "backup": Command("backup.command", "copy the data directory of a running nsqd"),
         "recover": Command("verbs.recover", "publish again what damaged files still hold"),
     },
     "Move": {
@@ -59,6 +67,7 @@ GROUPS = {
         "nsqd": Command("nsqd", "the broker: takes, keeps and delivers messages"),
         "nsqlookupd": Command("nsqlookupd", "the directory: which nsqd has a topic"),
         "nsqadmin": Command("nsqadmin", "the web page of a cluster"),
+        "context": Command("context", "named clusters, to be chosen by --context"),
         "completion": Command("completion", "complete commands and flags in bash, zsh and fish"),
         "pipeline": Command("pipeline", "archive, query, transform and replay topics on Spark"),
     },

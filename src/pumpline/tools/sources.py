@@ -6,7 +6,7 @@ Knows the flags and pumpline.client; must not know what a tool does with message
 from dataclasses import dataclass, replace
 
 from pumpline import __version__
-from pumpline.client import ConnectError, Consumer, PumplineError
+from pumpline.client import ConnectError, Consumer, PumplineError, Settings
 from pumpline.client.connection.connection import NsqdConnection
 from pumpline.core.text.flags import INT, STRINGS, option
 from pumpline.core.text.names import is_valid_name
@@ -15,7 +15,6 @@ from pumpline.tools.go_nsq_options import (
     Given,
     attempts_max,
     client_settings,
-    consumer_options,
 )
 from pumpline.tools.tool import ToolFailure, ToolOptions
 
@@ -68,10 +67,7 @@ class SourceOptions(ToolOptions):
                 max_attempts=attempts_max(self.consumer_opt, default_attempts_max),
                 giving_up="drop",  # as go-nsq does
                 auto_touch=auto_touch,
-                settings=client_settings(self.consumer_opt, user_agent=user_agent(self.program)),
-                options=replace(
-                    consumer_options(self.consumer_opt), reconnect_if_named=reconnect_if_named
-                ),
+                settings=replace(self._settings(), reconnect_if_named=reconnect_if_named),
             )
         except ValueError as error:
             raise ToolFailure(str(error)) from None
@@ -80,7 +76,7 @@ class SourceOptions(ToolOptions):
         """Fail, as NSQ's tools do, if an nsqd that was named does not answer as one at the start.
         Later a consumer waits for it."""
         try:
-            settings = client_settings(self.consumer_opt, user_agent=user_agent(self.program))
+            settings = self._settings()
             for address in self.nsqd_tcp_address:
                 connection = await NsqdConnection.open(address, settings)
                 await connection.close()
@@ -91,6 +87,9 @@ class SourceOptions(ToolOptions):
             raise ToolFailure(str(error)) from None
         except ValueError as error:
             raise ToolFailure(str(error)) from None
+
+    def _settings(self) -> Settings:
+        return client_settings(self.consumer_opt, user_agent=user_agent(self.program))
 
 
 def user_agent(program: str) -> str:

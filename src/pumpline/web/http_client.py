@@ -8,7 +8,7 @@ the URL, and that a secret.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -39,78 +39,35 @@ class Asker:
         requests_max: int,
         answer_bytes_max: int,
         follows: bool = True,
-        keeps: bool = False,
         tls: "ssl.SSLContext | None" = None,
     ) -> None:
         """A timeout of 0 is none. Of more than `requests_max` requests at a time, some wait.
-        `follows`: goes where it is redirected to. `keeps`: uses connections again, which is for
-        what may be asked twice."""
+        `follows`: goes where it is redirected to."""
         self._connect_timeout_ns = connect_timeout_ns
         self._timeout_ns = timeout_ns
         self._requests_max = requests_max
         self._answer_bytes_max = answer_bytes_max
         self._follows = follows
-        self._keeps = keeps
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
-    async def ask(
-        self,
-        url: str,
-        json: bytes | None = None,
-        *,
-        method: str = "",
-        headers: Mapping[str, str] | None = None,
-    ) -> tuple[int, bytes]:
+    async def ask(self, url: str, json: bytes | None = None) -> tuple[int, bytes]:
         """Status and body of the answer to a GET, or to a POST of this JSON."""
-        asking = self._asking(url, json, method=method, headers=headers)
-        async with asking as response, _told():
-            return response.status, await self._read(response)
-
-    @asynccontextmanager
-    async def listen(
-        self, url: str, *, headers: Mapping[str, str] | None = None, silence_s: float
-    ) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-        """Status and pieces of an answer without end. TimeoutError when none comes for a while."""
-        await self.ready()
-        import aiohttp
-
-        connect_s = self._connect_timeout_ns / NS_PER_S or None
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=connect_s, sock_read=silence_s)
-        async with self._asking(url, headers=headers, timeout=limits) as response:
-            yield response.status, _pieces(response)
-
-    @asynccontextmanager
-    async def _asking(
-        self,
-        url: str,
-        json: bytes | None = None,
-        *,
-        method: str = "",
-        headers: Mapping[str, str] | None = None,
-        timeout: "aiohttp.ClientTimeout | None" = None,
-    ) -> "AsyncIterator[aiohttp.ClientResponse]":
         session = await self.ready()
         from yarl import URL
 
-        sent = dict(headers or {})
-        if json is not None:
-            sent.setdefault("Content-Type", "application/json")
-        async with _told():
-            response = await session.request(
-                method or ("GET" if json is None else "POST"),
+        async with (
+            _told(),
+            session.request(
+                "GET" if json is None else "POST",
                 URL(url, encoded=True),
                 data=json,
-                headers=sent,
+                headers={} if json is None else {"Content-Type": "application/json"},
                 allow_redirects=self._follows,
-                timeout=self._limits() if timeout is None else timeout,
-            )
-        try:
-            yield response
-        except BaseException:
-            response.close()  # what is left of it is for nobody
-            raise
-        response.release()
+                timeout=self._limits(),
+            ) as response,
+        ):
+            return response.status, await self._read(response)
 
     async def ready(self) -> "aiohttp.ClientSession":
         """What asks. The first time it takes a while, which the limit of a request is not for."""
@@ -128,7 +85,7 @@ class Asker:
         import aiohttp
 
         connector = aiohttp.TCPConnector(
-            limit=self._requests_max, ssl=self._tls or True, force_close=not self._keeps
+            limit=self._requests_max, ssl=self._tls or True, force_close=True
         )
         return aiohttp.ClientSession(
             connector=connector,
@@ -175,12 +132,6 @@ def _reason(error: OSError) -> str:
     """In the system's words; asyncio's own name the address once more."""
     number = error.errno
     return os.strerror(number).lower() if number and number > 0 else error.strerror or str(error)
-
-
-async def _pieces(response: "aiohttp.ClientResponse") -> AsyncIterator[bytes]:
-    async with _told():
-        async for chunk in response.content.iter_any():
-            yield chunk
 
 
 def http_url(host: str, port: int, path: str, **query: str) -> str:

@@ -1,18 +1,78 @@
-"""Compares the nodes that answered with the nodes that are expected.
+"""Decides whether a read is complete: compares the nodes that answered with those expected.
 
-Expected are the addresses in the options, and the nodes in a checkpoint, a table or the plan of a
-replay. nsqlookupd lists fewer: it forgets a node when its connection ends, and does not list it for
-a topic that was deleted there. Knows names and positions; must not know Spark.
+| a node is expected if                             | known by                            |
+|---------------------------------------------------|-------------------------------------|
+| the option `nsqd` names it                        | its HTTP address                    |
+| nsqlookupd lists it, or has lost it               | its HTTP address and name           |
+| a checkpoint, a table or a replay's plan has it   | its name, and the ids of its logs   |
+| `expectNodes` counts it                           | nothing: so many nodes must answer  |
+
+`withoutNode` accepts that a node is missing. nsqlookupd lists no node that went away, and NSQ's
+forgets it. Knows names and positions; must not know Spark.
 """
 
 from collections.abc import Iterable, Mapping
 
-from pyspark_nsq.errors import NotAllRead
+from pyspark_nsq.errors import NotAllRead, Unreachable
 from pyspark_nsq.nodes.nodes import Survey
 from pyspark_nsq.nodes.positions import Positions
 from pyspark_nsq.options import ReadOptions
 
 TOPICS_NAMED_MAX = 3  # of a node, in an error
+
+NO_POSITIONS: Positions = {}
+
+
+def require_complete(
+    survey: Survey, options: ReadOptions, expected: Positions = NO_POSITIONS
+) -> None:
+    """Raise NotAllRead if a node is missing that `withoutNode` does not name, and Unreachable if no
+    nsqlookupd says which nodes there are."""
+    if survey.undirected:
+        raise Unreachable(f"no nsqlookupd can be asked: {survey.undirected}")
+    if missing := missing_nodes(survey, options, expected):
+        raise NotAllRead(f"not all is read: {sentence(missing)}")
+    wanted, there = options.nodes_expected, sorted(survey.names)
+    if wanted is not None and len(there) < wanted:
+        raise NotAllRead(
+            f"not all is read: expectNodes is {wanted}, but {len(there)} answer: "
+            f"{', '.join(there) or 'none'}; a smaller expectNodes continues without the others"
+        )
+
+
+def missing_nodes(
+    survey: Survey, options: ReadOptions, expected: Positions = NO_POSITIONS
+) -> dict[str, str]:
+    """The nodes that are expected and did not answer: the reason by name, or by HTTP address if the
+    name is not known."""
+    places: dict[str, list[str]] = {}
+    for (topic, node), place in sorted(absent(survey, expected, options).items()):
+        places.setdefault(node, []).append(f"topic {topic} is read up to {place.offset:,}")
+    # All its logs that are known from before are on other nodes: it has another address.
+    moved = {node for topic, node in expected if options.wants(topic)} - places.keys()
+    missing: dict[str, str] = {}
+    for address, text in survey.silent.items():
+        host = address.partition("://")[2]
+        lost = survey.lost.get(address)
+        node = lost.name if lost is not None else host
+        if node in survey.names or node in moved or options.without & {node, host}:
+            continue
+        if lost is None:
+            missing[node] = text
+        else:
+            known = f" ({_shown(places[node])})" if node in places else ""
+            missing[node] = f"{node} is away since {lost.since}{known}"
+    for node, texts in places.items():
+        if node not in options.without:
+            missing.setdefault(node, described(node, texts))
+    return missing
+
+
+def left_out_nodes(survey: Survey) -> list[str]:
+    """The nodes that did not answer, also those that may be missing; by name, if it is known."""
+    names = {address: node.name for address, node in survey.lost.items()} | survey.silent_names
+    found = {names.get(address) or address.partition("://")[2] for address in survey.silent}
+    return sorted(found - survey.names.keys())
 
 
 def absent(survey: Survey, expected: Positions, options: ReadOptions) -> Positions:
@@ -29,30 +89,9 @@ def absent(survey: Survey, expected: Positions, options: ReadOptions) -> Positio
     }
 
 
-def silent(survey: Survey, options: ReadOptions) -> dict[str, str]:
-    """The nodes of the options that do not answer and must not be missing: reason by address."""
-    found = {address.partition("://")[2]: text for address, text in survey.silent.items()}
-    return {node: text for node, text in found.items() if node not in options.without}
-
-
-def require_nodes(survey: Survey, expected: Positions, options: ReadOptions) -> None:
-    """Raise NotAllRead if a node is missing that `withoutNode` does not name."""
-    missing = silent(survey, options)
-    places: dict[str, list[str]] = {}
-    for (topic, node), place in sorted(absent(survey, expected, options).items()):
-        if node not in options.without:
-            places.setdefault(node, []).append(f"topic {topic} is read up to {place.offset:,}")
-    missing |= {node: described(node, texts) for node, texts in places.items()}
-    if missing:
-        raise NotAllRead(f"not all is read: {sentence(missing)}")
-
-
 def described(node: str, places: list[str]) -> str:
-    """Why a node is missing, and what is known of its logs."""
-    more = len(places) - TOPICS_NAMED_MAX
-    rest = [f"{more:,} more"] if more > 0 else []
-    known = ", ".join([*places[:TOPICS_NAMED_MAX], *rest])
-    return f"{node} is away, or the topic was deleted there ({known})"
+    """Why a node is missing that nsqlookupd does not know, and what is known of its logs."""
+    return f"{node} is away, or the topic was deleted there ({_shown(places)})"
 
 
 def sentence(missing: Mapping[str, str]) -> str:
@@ -62,3 +101,9 @@ def sentence(missing: Mapping[str, str]) -> str:
 
 def way_out(nodes: Iterable[str]) -> str:
     return f"--without-node {','.join(nodes)} (in Spark the option withoutNode) continues without"
+
+
+def _shown(places: list[str]) -> str:
+    more = len(places) - TOPICS_NAMED_MAX
+    rest = [f"{more:,} more"] if more > 0 else []
+    return ", ".join([*places[:TOPICS_NAMED_MAX], *rest])

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Mapping
 
 from pyspark_nsq.errors import BadOption, DataLoss, Unreachable
-from pyspark_nsq.nodes.absence import sentence, silent, way_out
+from pyspark_nsq.nodes.absence import NO_POSITIONS, require_complete, way_out
 from pyspark_nsq.nodes.nodes import LogState, Nodes, Survey
-from pyspark_nsq.nodes.positions import Key, Position
+from pyspark_nsq.nodes.positions import Key, Position, Positions
 from pyspark_nsq.options import (
     ALL_OTHERS,
     EARLIEST,
@@ -21,16 +21,24 @@ from pyspark_nsq.options import (
     ReadOptions,
 )
 
+CLOCK_MARGIN_NS = 1_000_000_000
+
 _LOG = logging.getLogger(__name__)
 
 
-def complete_survey(nodes: Nodes, options: ReadOptions, *, waits: bool = False) -> Survey:
-    """Survey the nodes; raise an error if one does not answer, or a topic exists on no node.
+def complete_survey(
+    nodes: Nodes,
+    options: ReadOptions,
+    expected: Positions = NO_POSITIONS,
+    *,
+    waits: bool = False,
+) -> Survey:
+    """Survey the nodes; raise an error if one is missing, or a topic exists on no node.
 
-    Otherwise rows would be missing without notice. A node of `withoutNode` may be missing. `waits`:
-    the topics of a pattern may all be created later.
+    Otherwise rows would be missing without notice. `expected` are positions of an earlier read.
+    `waits`: the topics of a pattern may all be created later.
     """
-    survey = answered_survey(nodes, options)
+    survey = answered_survey(nodes, options, expected)
     error = nodes.missing(survey)
     if error is not None and waits and options.pattern is not None:
         _LOG.warning("%s: waiting for one", error)
@@ -39,11 +47,12 @@ def complete_survey(nodes: Nodes, options: ReadOptions, *, waits: bool = False) 
     return survey
 
 
-def answered_survey(nodes: Nodes, options: ReadOptions) -> Survey:
+def answered_survey(
+    nodes: Nodes, options: ReadOptions, expected: Positions = NO_POSITIONS
+) -> Survey:
     """The same, but a topic may be on no node."""
     survey = nodes.survey()
-    if missing := silent(survey, options):
-        raise Unreachable(sentence(missing))
+    require_complete(survey, options, expected)
     if survey.silent:
         texts = "; ".join(survey.silent.values())
         if not survey.names:
@@ -59,11 +68,29 @@ def offsets_at(bound: Bound, survey: Survey, nodes: Nodes, options: ReadOptions)
         return {key: nodes.offset_at(state, bound.time_ns) for key, state in logs.items()}
     if isinstance(bound, AtOffsets):
         _check_named(bound.offsets, survey, options)
-        return {
-            key: _checked(_named(bound.offsets, state), state, options)
-            for key, state in logs.items()
-        }
+        return {key: _offset_at(bound, state, nodes, options) for key, state in logs.items()}
     return {key: state.first if bound == EARLIEST else state.end for key, state in logs.items()}
+
+
+def others_at(bound: Bound, survey: Survey, began_ns: int) -> int | None:
+    """When logs begin that are found later; None for their beginning.
+
+    `latest` is the time when the stream began, by the clock that is furthest behind, and a second
+    earlier: a topic that is created right after that must not lose messages because its node's
+    clock is late.
+    """
+    if isinstance(bound, AtTime):
+        return bound.time_ns
+    if isinstance(bound, AtOffsets):
+        if bound.others_ns is not None:
+            return bound.others_ns
+        is_latest = bound.offsets.get(ALL_OTHERS, {}).get(ALL_OTHERS) == OFFSET_LATEST
+    else:
+        is_latest = bound != EARLIEST
+    if not is_latest:
+        return None
+    clocks_ns = [state.now_ns for state in survey.logs.values() if state.now_ns]
+    return min([began_ns, *clocks_ns]) - CLOCK_MARGIN_NS
 
 
 def gone_back(place: Position, state: LogState, nodes: Nodes) -> bool:
@@ -86,6 +113,13 @@ def _check_named(
                 hint = "" if node in survey.names else f"; {way_out([node])}"
                 text = f"offsets name '{node}' for topic '{topic}', which is on {there}"
                 raise BadOption(f"{text}{hint}")
+
+
+def _offset_at(bound: AtOffsets, state: LogState, nodes: Nodes, options: ReadOptions) -> int:
+    is_named = state.node in bound.offsets.get(state.topic, {})
+    if bound.others_ns is not None and not is_named:
+        return nodes.offset_at(state, bound.others_ns)
+    return _checked(_named(bound.offsets, state), state, options)
 
 
 def _named(offsets: Mapping[str, Mapping[str, int]], state: LogState) -> int:

@@ -1,32 +1,36 @@
 """The nodes of a read: finds them, asks which logs they have, and places holds on them.
 
 Nodes come from the `nsqd` option, from nsqlookupd, or both. A node that was found once is kept, so
-a failing nsqlookupd does not interrupt a stream. A survey asks all nodes at the same time. Knows
-the HTTP API of nsqd and nsqlookupd; must not know Spark, or what the answers are used for.
+a failing nsqlookupd does not interrupt a stream. Nodes that nsqlookupd has lost are asked, too:
+they may be back, and if they are not, a read without them is incomplete (`absence`). A survey asks
+all nodes at the same time. Knows the HTTP API of nsqd and nsqlookupd; must not know Spark, or what
+the answers are used for.
 """
 
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from socket import gethostname
-from typing import Any, TypeVar
+from threading import Lock
+from typing import Any
 
+from pumpline.core.messages.spans import left_out
 from pyspark_nsq.errors import BadOption, NodeRefused, NsqError, UnknownTopic, Unreachable
 from pyspark_nsq.nodes.connection import NodeConnection
-from pyspark_nsq.nodes.positions import Gaps, Key, left_out
+from pyspark_nsq.nodes.directory import LOST, NamedNode, merged, named_nodes
+from pyspark_nsq.nodes.positions import Gaps, Key
+from pyspark_nsq.nodes.workers import NodeWorkers
 from pyspark_nsq.options import ReadOptions
 
-THREADS_MAX = 16
 TOPICS_ASKED_ONE_BY_ONE_MAX = 8  # for more, a node lists all its topics instead
 SERVER_ERROR = 500  # and above
 DESCRIPTION_CHARS_MAX = 500  # of a hold
 DISCOVERY_S = 1.0  # between two questions to nsqlookupd
+PATIENCE_S = 2.0  # for the answers to a survey; a node that is late is away for now
 
-T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 
@@ -62,6 +66,9 @@ class Survey:
     logs: dict[Key, LogState] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)  # address by node
     silent: dict[str, str] = field(default_factory=dict)  # reason by address
+    silent_names: dict[str, str] = field(default_factory=dict)  # by address, if it answered before
+    lost: dict[str, NamedNode] = field(default_factory=dict)  # by address, if nsqlookupd says so
+    undirected: str = ""  # why no nsqlookupd can be asked
 
 
 class Nodes:
@@ -72,21 +79,29 @@ class Nodes:
         self._pattern = None if options.pattern is None else re.compile(options.pattern)
         self._known: dict[str, NodeConnection] = {}
         self._names: dict[str, str] = {}  # node by address
+        self._locks: dict[str, Lock] = {}  # a late question may still use the connection
+        self._lost: dict[str, NamedNode] = {}  # by address
+        self._undirected = ""
         self._discovered_s: float | None = None
-        self._threads = ThreadPoolExecutor(THREADS_MAX, "nsq-nodes")
+        self._workers = NodeWorkers()
 
     def close(self) -> None:
-        self._threads.shutdown()
+        self._workers.close()
         for connection in self._known.values():
             connection.close()
 
-    def survey(self) -> Survey:
-        self._discover()
-        survey = Survey()
-        answers = self._at_once(self._known, self._describe)
+    def survey(self, *, patience_s: float | None = None) -> Survey:
+        """Ask all nodes; those that take longer than `patience_s` are silent for now."""
+        self._discover(patience_s)
+        survey = Survey(lost=self._lost, undirected=self._undirected)
+        answers = self._workers.at_once(
+            [*self._known], self._describe, kind="survey", patience_s=patience_s
+        )
         for address, answer in answers.items():
             if isinstance(answer, Unreachable):
                 survey.silent[address] = str(answer)
+                if address in self._names:
+                    survey.silent_names[address] = self._names[address]
                 continue
             node, states = answer
             survey.names.setdefault(node, self._known[address].address)
@@ -144,7 +159,13 @@ class Nodes:
         place = answer.get("offset")
         return place if isinstance(place, int) else offset
 
-    def commit_holds(self, offsets: Mapping[Key, int], addresses: Mapping[str, str]) -> list[Key]:
+    def commit_holds(
+        self,
+        offsets: Mapping[Key, int],
+        addresses: Mapping[str, str],
+        *,
+        patience_s: float | None = None,
+    ) -> list[Key]:
         """Move holds forward, on all nodes at once; return those that could not be moved."""
         by_address: dict[str, list[Key]] = {}
         failed: list[Key] = []
@@ -158,7 +179,8 @@ class Nodes:
         def commit(address: str) -> list[Key]:
             return [key for key in by_address[address] if not self._commit(address, key, offsets)]
 
-        for address, outcome in self._at_once(by_address, commit).items():
+        outcomes = self._workers.at_once(by_address, commit, kind="commit", patience_s=patience_s)
+        for address, outcome in outcomes.items():
             failed += by_address[address] if isinstance(outcome, Unreachable) else outcome
         return failed
 
@@ -215,45 +237,61 @@ class Nodes:
             return [str(entry.get("topic")) for entry in self._list(address)[1]]
 
         reachable = dict.fromkeys(survey.names.values())
-        lists = self._at_once(reachable, names).values()
+        lists = self._workers.at_once(reachable, names, kind="topics").values()
         return {name for found in lists if not isinstance(found, Unreachable) for name in found}
 
     def _all(self, survey: Survey) -> str:
         return ", ".join(sorted(survey.names)) or "any node"
 
-    def _discover(self) -> None:
-        """Add nodes from the options, and at most every DISCOVERY_S those that nsqlookupds know."""
+    def _discover(self, patience_s: float | None) -> None:
+        """Add nodes from the options, and at most every DISCOVERY_S those that nsqlookupds name."""
         for address in self._options.nsqd:
-            if address not in self._known:
-                self._known[address] = NodeConnection(address, self._options.connecting)
+            self._add(address)
         now_s = time.monotonic()
         recently = self._discovered_s is not None and now_s - self._discovered_s < DISCOVERY_S
         if not self._options.lookupd or recently:
             return
-        answers = self._at_once(dict.fromkeys(self._options.lookupd), self._look_up)
+        answers = self._workers.at_once(
+            self._options.lookupd, self._look_up, kind="lookup", patience_s=patience_s
+        )
         silent = [str(answer) for answer in answers.values() if isinstance(answer, Unreachable)]
-        if len(silent) == len(answers) and not self._known:
-            raise Unreachable("no nsqlookupd can be asked: " + "; ".join(silent))
+        self._undirected = "; ".join(silent) if len(silent) == len(answers) else ""
+        if self._undirected and not self._known:
+            raise Unreachable(f"no nsqlookupd can be asked: {self._undirected}")
         for text in silent:
             _LOG.warning("nsqlookupd: %s", text)
-        for answer in answers.values():
-            for address in () if isinstance(answer, Unreachable) else answer:
-                if address not in self._known:
-                    self._known[address] = NodeConnection(address, self._options.connecting)
+        if not self._undirected:
+            lists = [answer for answer in answers.values() if not isinstance(answer, Unreachable)]
+            self._name(merged(lists))
         self._discovered_s = now_s
 
-    def _look_up(self, address: str) -> list[str]:
-        """The addresses of the nodes that one nsqlookupd knows."""
+    def _name(self, named: Mapping[str, NamedNode]) -> None:
+        """Add the nodes that nsqlookupds name. A lost node that never answered and was dismissed
+        is expected no more."""
+        for address in self._lost.keys() - named.keys():
+            if address not in self._names and address not in self._options.nsqd:
+                self._known.pop(address).close()
+        self._lost = {address: node for address, node in named.items() if node.lost_ns}
+        for address in named:
+            self._add(address)
+
+    def _add(self, address: str) -> None:
+        if address not in self._known:
+            self._known[address] = NodeConnection(address, self._options.connecting)
+
+    def _look_up(self, address: str) -> list[NamedNode]:
+        """The nodes that one nsqlookupd names."""
         # Without the access token: it is for nsqds.
         connecting = replace(self._options.connecting, access_token="", access_token_file="")
         connection = NodeConnection(address, connecting)
+        wants = self._options.wants
         try:
             if self._pattern is not None:
-                return _producers(self._look_up_at(connection, "/nodes", {}))
-            found: list[str] = []
+                return named_nodes(self._look_up_at(connection, "/nodes", LOST), wants)
+            found: list[NamedNode] = []
             for topic in self._options.topics:
-                query = {"topic": topic}
-                found += _producers(self._look_up_at(connection, "/lookup", query))
+                query = {"topic": topic, **LOST}
+                found += named_nodes(self._look_up_at(connection, "/lookup", query), wants)
             return found
         finally:
             connection.close()
@@ -274,7 +312,8 @@ class Nodes:
     def _ask(
         self, address: str, path: str, query: Mapping[str, object], *, method: str = "GET"
     ) -> dict[str, object]:
-        answer = self._at(address).ask(path, query, method=method)
+        with self._locks.setdefault(address, Lock()):
+            answer = self._at(address).ask(path, query, method=method)
         return answer if isinstance(answer, dict) else {}
 
     def _at(self, address: str) -> NodeConnection:
@@ -283,19 +322,6 @@ class Nodes:
         if found is None:
             found = next(c for c in self._known.values() if c.address == address)
         return found
-
-    def _at_once(
-        self, addresses: Mapping[str, object], work: Callable[[str], T]
-    ) -> dict[str, T | Unreachable]:
-        """Do the work for all addresses at once, each in one thread."""
-
-        def outcome(address: str) -> T | Unreachable:
-            try:
-                return work(address)
-            except Unreachable as error:
-                return error
-
-        return dict(zip(addresses, self._threads.map(outcome, addresses), strict=True))
 
 
 def _explained(error: NodeRefused) -> NsqError:
@@ -337,16 +363,3 @@ def _integer(answer: Mapping[str, object], name: str, address: str) -> int:
     if not isinstance(value, int):
         raise Unreachable(f"{address} answers /log/offsets without '{name}'")
     return value
-
-
-def _producers(answer: object) -> list[str]:
-    """The HTTP addresses in an answer of /lookup or /nodes."""
-    producers = answer.get("producers") if isinstance(answer, dict) else None
-    found: list[str] = []
-    for producer in producers if isinstance(producers, list) else ():
-        if not isinstance(producer, dict):
-            continue
-        host, port = producer.get("broadcast_address"), producer.get("http_port")
-        if isinstance(host, str) and isinstance(port, int) and 0 < port < 1 << 16:
-            found.append(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    return found

@@ -11,13 +11,12 @@ import json
 import re
 import sys
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from socket import gethostname
 from typing import Protocol, Self
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DataType, StructType
 from rich.console import Console
@@ -33,6 +32,7 @@ from pyspark_nsq.pipelines.lake.formats import DELTA, ICEBERG, require
 from pyspark_nsq.pipelines.lake.tables import add_catalog, delta_table, iceberg_table
 from pyspark_nsq.pipelines.running import command
 from pyspark_nsq.pipelines.running.batch_range import fixed_start
+from pyspark_nsq.pipelines.running.last_hold import commit_last_batch
 from pyspark_nsq.pipelines.running.watch import Stop, Watch
 from pyspark_nsq.pipelines.table.compaction import FILE_BYTES
 from pyspark_nsq.pipelines.table.layout import (
@@ -103,12 +103,12 @@ class Archive:
             clash = events.clash(self.table.event_schema(), self.schema, self.table.takes)
             if clash is not None:
                 raise BadOption(f"--schema: {clash}: a column keeps its type; name another table")
-        self.table.keep_settings(json.dumps(asdict(self._settings())))
+        settings = self._settings()
+        self.table.keep_settings(json.dumps(asdict(settings)))
+        self.quarantine.keep_settings(json.dumps(asdict(replace(settings, is_quarantine=True))))
         if self.hold is None:
             self.hold = kept_hold(Storage(self.spark, self.checkpoint))
-        if self.hold:
-            shown = {} if "holddescription" in map(str.lower, options) else self._description()
-            options = {**options, "hold": self.hold, **shown}
+        options = {**options, **self._description(options), **self.holding()}
         begin = fixed_start(options, Storage(self.spark, self.checkpoint))
         begin.keep(Storage(self.spark, self.checkpoint))
         messages = command.stream(self.spark, begin.options)
@@ -117,8 +117,14 @@ class Archive:
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)
         return writer.start()
 
-    def _description(self) -> dict[str, str]:
+    def holding(self) -> dict[str, str]:
+        """The option that names the hold, unless there is none, or another option names it."""
+        return {"hold": self.hold} if self.hold else {}
+
+    def _description(self, options: dict[str, str]) -> dict[str, str]:
         """Of the hold: whose it is, for people who see that it pins a disk."""
+        if not self.hold or "holddescription" in map(str.lower, options):
+            return {}
         return {"holdDescription": f"pumpline pipeline archive, checkpoint {self.checkpoint}"}
 
     def add(self, messages: DataFrame, batch: int) -> None:
@@ -175,7 +181,7 @@ class Archive:
         count = rows.count()
         self.repeats += count - fresh.count()
         if not self.has_key:
-            self.has_key = not rows.where(F.col(KEY).isNotNull()).isEmpty()
+            self.has_key = not rows.where(f"{KEY} IS NOT NULL").isEmpty()
             self.keyless += 0 if self.has_key else count
         return fresh
 
@@ -257,7 +263,10 @@ def arguments(parser: ArgumentParser) -> None:
     group.add_argument("--drop-body", action="store_true", help="keep the event alone")
     group.add_argument("--dedupe", metavar="KEY", help="JSON path of the key: order_id, $.meta.id")
     group.add_argument(
-        "--watermark", type=command.duration, default="1 hour", help="a key is known for so long"
+        "--watermark",
+        type=command.duration,
+        default="1 hour",
+        help="a key is known until a message was published so much later (default: %(default)s)",
     )
     group.add_argument(
         "--hold", help="its name among the channels; '' for none (default: one of this table's own)"
@@ -285,6 +294,7 @@ def run(arguments: Namespace, console: Console) -> int:
         path_of(arguments.dedupe)
     options = command.streaming(arguments)
     spark = command.session(arguments, "archive")
+    options = command.with_cores(spark, options)
     has_hold = any(name.lower() == "hold" for name in options)
     archive = Archive(
         spark=spark,
@@ -307,6 +317,7 @@ def run(arguments: Namespace, console: Console) -> int:
             console.print(f"archive: hold {archive.hold}", highlight=False, soft_wrap=True)
         watch = Watch("archive", console, note=archive.note, without=arguments.without_node)
         watch.follow(query, stop)
+        commit_last_batch({**options, **archive.holding()}, Storage(spark, archive.checkpoint))
     return command.EXIT_OK
 
 

@@ -133,6 +133,7 @@ def run(arguments: Namespace, console: Console) -> int:
     options = command.streaming(arguments)
     target = command.writing(arguments, options) if arguments.to else {}
     spark = command.session(arguments, "metrics")
+    options = command.with_cores(spark, options)
     state = Storage(spark, arguments.checkpoint).root if keeps else ""
     if target:
         require_same(Storage(spark, state), outbox_cut(spark, target))

@@ -286,7 +286,7 @@ def run(arguments: Namespace, console: Console) -> int:
     name = _name(arguments)
     path = Path(arguments.state or f"replay-{name}.json")
     spark = command.session(arguments, "replay")
-    source = _source(spark, arguments, options)
+    source = _source(spark, arguments, command.with_cores(spark, options))
     if path.exists():
         plan = ReplayPlan.load(path, name)
         if next(plan.steps(), None) is None:

@@ -15,7 +15,6 @@ import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +26,7 @@ from rich.text import Text
 
 from pumpline.core.text.durations import parse_duration
 from pyspark_nsq.errors import BadOption, NsqError
-from pyspark_nsq.options import parse_time_ns
+from pyspark_nsq.options import parse_time_ns, time_text
 from pyspark_nsq.pipelines.json_events.events import sampled_schema, with_event
 from pyspark_nsq.pipelines.lake.history import any_history
 from pyspark_nsq.pipelines.lake.tables import add_catalog
@@ -50,7 +49,6 @@ ROWS_MAX = 1000
 QUARANTINE = "_quarantine"
 NS_PER_US = 1000
 OFFSET_BOUNDS = ("startingoffsets", "endingoffsets")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def view_name(topic: str) -> str:
@@ -70,6 +68,8 @@ def views(
     made = Views()
     kept = [(path, any_history(spark, path, catalog)) for path in tables]
     for path, table in kept:
+        if is_live and table.settings.is_quarantine:
+            raise BadOption(f"{path} is a quarantine: name its table, which has a view of both")
         for topic in table.topics:
             made.add(view_name(topic), _of_table(table, options, topic, is_live=is_live), path)
     wanted = [name.strip() for name in options.get("subscribe", "").split(",") if name.strip()]
@@ -161,7 +161,8 @@ def run(arguments: Namespace, console: Console) -> int:
 
     def current_views() -> list[str]:
         """Views with what has been published until now."""
-        return views(spark, reading(arguments), arguments.table, arguments.catalog)
+        options = command.with_cores(spark, reading(arguments))
+        return views(spark, options, arguments.table, arguments.catalog)
 
     names = current_views()
     if arguments.sql:
@@ -217,10 +218,6 @@ def at_time(text: str, *, now_ns: int) -> str:
             raise ValueError(f"{text} is after now") from None
         return time_text(max(now_ns - ago_ns, 0))
     return text
-
-
-def time_text(time_ns: int) -> str:
-    return (_EPOCH + timedelta(microseconds=time_ns // NS_PER_US)).isoformat()
 
 
 def statements(lines: Iterator[str]) -> Iterator[str]:

@@ -36,6 +36,7 @@ from pyspark_nsq.pipelines.running.batch_range import (
     fixed_start,
     messages_of,
 )
+from pyspark_nsq.pipelines.running.last_hold import commit_last_batch
 from pyspark_nsq.pipelines.running.watch import Stop, Watch, first_sentence
 from pyspark_nsq.pipelines.table.storage import Storage, checkpoint_id
 
@@ -91,6 +92,7 @@ def run(arguments: Namespace, console: Console) -> int:
     if loop := _loop(options, target):
         raise BadOption(f"topic {loop} is read and written: it would read its own results for ever")
     spark = command.session(arguments, "transform")
+    options = command.with_cores(spark, options)
     state = Storage(spark, arguments.checkpoint)
     begin = fixed_start(options, state)
     options = begin.options
@@ -117,6 +119,7 @@ def run(arguments: Namespace, console: Console) -> int:
     with Stop() as stop:
         note = aside.note if aside is not None else lambda: ""
         Watch("transform", console, note=note, without=arguments.without_node).follow(query, stop)
+    commit_last_batch(options, state)
     return command.EXIT_OK
 
 

@@ -37,7 +37,13 @@ class BatchReader(DataSourceReader):
             for part in without_gaps(_range(state, starts[key], ends[key]), state.gaps)
         ]
         rows_max = options.partition_rows_max
-        return [*split(ranges, partitions_min=options.partitions_min, rows_max=rows_max)]
+        parts = split(
+            ranges,
+            partitions_min=options.partitions_min,
+            rows_max=rows_max,
+            cores=options.cores,
+        )
+        return [*parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark passes a partition of its own if there is none to read.

@@ -62,15 +62,20 @@ class RangePartition(InputPartition):
 
 
 def split(
-    ranges: Sequence[LogRange], *, partitions_min: int | None, rows_max: int | None
+    ranges: Sequence[LogRange],
+    *,
+    partitions_min: int | None,
+    rows_max: int | None,
+    cores: int | None = None,
 ) -> list[RangePartition]:
-    """Cut the ranges into partitions: as many as this machine has cores, or `partitions_min`; more
-    if they would be large, fewer if they would be tiny."""
+    """Cut the ranges into partitions: as many as there are cores, by default those of this machine,
+    or `partitions_min`; more if they would be large, fewer if they would be tiny."""
     todo = sorted((r for r in ranges if r.rows > 0), key=lambda r: (r.topic, r.node, r.start))
     total_bytes = sum(r.weight_bytes for r in todo)
     wanted = partitions_min
     if wanted is None:
-        wanted = max(1, min(os.cpu_count() or 1, int(total_bytes / PARTITION_BYTES_MIN)))
+        cores = cores or os.cpu_count() or 1
+        wanted = max(1, min(cores, int(total_bytes / PARTITION_BYTES_MIN)))
     wanted = max(wanted, -int(-total_bytes // PARTITION_BYTES))
     parts = _by_weight(todo, total_bytes, min(wanted, sum(r.rows for r in todo), PARTITIONS_MAX))
     if rows_max is not None:

@@ -20,11 +20,11 @@ import random
 import time
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from typing import Protocol
 
 from pumpline.client import (
     Consumer,
-    ConsumerOptions,
     Message,
     NotSentError,
     Producer,
@@ -38,9 +38,6 @@ from tests.kit.proxy import Proxy
 
 MAX_IN_FLIGHT = 7
 SETTLE_S = 60.0  # nobody waits so long when all is well
-OPTIONS = ConsumerOptions(
-    requeue_delay_s=0, backoff_multiplier_s=0.01, backoff_max_s=0.05, stop_timeout_s=1
-)
 
 
 class LedgerNode(Protocol):
@@ -89,7 +86,13 @@ class Ledger:
         self._topic = topic
         self._dice = random.Random(f"{seed}")
         self._nodes = nodes
-        self._settings = settings or Settings(connect_timeout_s=2)
+        self._settings = replace(
+            settings or Settings(connect_timeout_s=2),
+            requeue_delay_s=0,
+            backoff_multiplier_s=0.01,
+            backoff_max_s=0.05,
+            stop_timeout_s=1,
+        )
         self._is_over = False
 
     async def run(self, troubles: int) -> None:
@@ -186,7 +189,6 @@ class Ledger:
             max_in_flight=self._dice.choice([1, 2, MAX_IN_FLIGHT]),
             max_attempts=0,
             settings=self._settings,
-            options=OPTIONS,
         )
 
     async def _handle(self, message: Message) -> None:

@@ -3,8 +3,8 @@
 import asyncio
 
 from pumpline.client.connection.connection import NsqdConnection
-from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import ServerError
+from pumpline.client.settings import Settings
 from pumpline.core.protocol import commands
 from pumpline.core.protocol.incoming import Message
 

@@ -10,7 +10,7 @@ import multiprocessing
 import sys
 from pathlib import Path
 
-from pumpline.client import ConsumerOptions, NotSentError, PublishError, RefusedError
+from pumpline.client import NotSentError, PublishError, RefusedError, Settings
 from pumpline.sync import Consumer, Producer
 from tests.kit.client.consuming import CHANNEL
 
@@ -25,9 +25,9 @@ def new_producer(addresses: list[str]) -> Producer:
 
 
 def new_consumer(addresses: list[str], topic: str) -> Consumer:
-    options = ConsumerOptions(requeue_delay_s=0, backoff_max_s=0)
+    settings = Settings(requeue_delay_s=0, backoff_max_s=0)
     return Consumer(
-        topic, CHANNEL, nsqd=addresses, max_in_flight=5, max_attempts=0, options=options
+        topic, CHANNEL, nsqd=addresses, max_in_flight=5, max_attempts=0, settings=settings
     )
 
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.crash.killable_nsqd import KillableNsqd
-from tests.kit.daemons import wait_until
+from tests.kit.daemons import RUN_MARK, wait_until
 
-RUN_MARK = "running"  # says that the machine has started again since
 CURSOR_GLOB = "topics/*/*.cursor"
 RENAMED_GLOBS = ("topics/*/tokens*", "topics/*/holds.json")
 _SMALL = ("topic.json", "nsqd.dat")  # replaced by renaming: there as they were, old or new

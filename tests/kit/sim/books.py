@@ -59,6 +59,7 @@ class Message:
     due_wall_ns: int = 0
     is_loose: bool = False  # it met a delete or an empty on its way: it may be anywhere or nowhere
     may_be_given: bool = False  # to the channels there were when its topic was paused, or not
+    refused_at: int = 0
     may_return: bool = False  # if nsqd is killed before the disk works: it could not be cut off
     may_return_with_power: bool = False  # if power is lost: that it was cut off was not synced
     may_be_damaged: bool = False  # a loss of power may have left its place in the log, and not it

@@ -21,7 +21,7 @@ TELL_S = 60.0
 def report(history: History, played: Played) -> str:
     """What a failing seed prints."""
     before = len(history.actions)
-    history, played = shrink(history, played)
+    history, played = shrink(history, played, run=play)
     return "\n".join(
         [
             f"seed {history.seed}: {before} actions, of which {len(history.actions)} are enough:",

@@ -76,6 +76,7 @@ class Deliveries(Operations):
         gone = "exiting" in reason.lower()
         for message in messages:
             message.outcome = Outcome.DELETED if gone else Outcome.REFUSED
+            message.refused_at = self.now
             message.may_return = self.cannot_cut
             message.may_return_with_power = self.cannot_sync
             for channel in self._channels(message.topic):
@@ -307,6 +308,9 @@ class Deliveries(Operations):
             if not late:
                 self._line_up(channel, copy)
         channel.consumers.discard(owner)
+        if not channel.consumers:  # what it waits for may leave the memory from now on
+            for copy in channel.copies.values():
+                copy.waits_for = []
         is_there = channel.topic.channels.get(channel.name) is channel
         if channel.is_ephemeral and not channel.consumers and is_there:
             self.deleted_channel(channel.topic.name, channel.name, self.now, certain=True)

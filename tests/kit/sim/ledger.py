@@ -45,7 +45,7 @@ class Ledger(Deliveries):
                 continue
             found = there[name]
             may_go = name in self._may_go or any(
-                m.topic == name and self._is_pending(m) for m in messages
+                m.topic == name and (self._is_pending(m) or m.refused_at > since) for m in messages
             )
             topic.is_certain = topic.is_certain or not may_go
             if found["paused"] and not topic.paused:

@@ -8,12 +8,23 @@ way: the first fault, without its numbers, is the same.
 import re
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from tests.kit.sim.actions import Action, History
-from tests.kit.sim.simulation import Played, play
 
 SECONDS_MAX = 120.0
+
+
+class Outcome(Protocol):
+    """What a simulator says of a history."""
+
+    @property
+    def faults(self) -> list[str]: ...
+    @property
+    def at(self) -> int: ...
+
+
+P = TypeVar("P", bound=Outcome)
 # What an argument becomes if that changes nothing.
 PLAIN: dict[str, Any] = {
     "count": 1,
@@ -33,7 +44,7 @@ PLAIN: dict[str, Any] = {
 }
 
 
-def kind_of(played: Played) -> str:
+def kind_of(played: Outcome) -> str:
     """The first fault without what differs from run to run; empty if there is none."""
     if not played.faults:
         return ""
@@ -44,11 +55,11 @@ def kind_of(played: Played) -> str:
 
 def shrink(
     history: History,
-    played: Played,
+    played: P,
     *,
-    run: Callable[[History], Played] = play,
+    run: Callable[[History], P],
     seconds_max: float = SECONDS_MAX,
-) -> tuple[History, Played]:
+) -> tuple[History, P]:
     """A history that cannot be made shorter, in the time there is, and its outcome."""
     kind = kind_of(played)
     until_s = time.monotonic() + seconds_max

@@ -14,6 +14,8 @@ import pytest
 from pumpline.sync import Consumer
 from pumpline.testing import LocalNsqd, LocalNsqlookupd
 from pumpline.tools import pumpline
+from tests.kit.daemons import wait_until
+from tests.kit.nsqlookupd.peer import Peer
 
 SHELL_TIMEOUT_S = 120.0
 EXAMPLE = re.compile(r"^Examples:\n((?:  .*\n?)+)", re.M)
@@ -73,6 +75,14 @@ def examples_of(usage: str) -> list[str]:
     found = EXAMPLE.search(usage)
     assert found is not None, usage
     return [line.strip() for line in found[1].splitlines()]
+
+
+def lose_node(lookupd: LocalNsqlookupd, host: str) -> None:
+    """An nsqd of that host, at port 4150, registers a topic and goes away."""
+    with Peer(int(lookupd.tcp_address.rpartition(":")[2])) as peer:
+        peer.identify(broadcast_address=host)
+        peer.register("lost")
+    wait_until(lambda: host.encode() in lookupd.get("/nodes?lost=true").partition(b'"lost"')[2])
 
 
 def give_up(nsqd: LocalNsqd, topic: str, *bodies: bytes) -> None:

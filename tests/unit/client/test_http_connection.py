@@ -14,8 +14,8 @@ from pumpline.client.http_connection import (
     HttpClientConnection,
     HttpRequestError,
     HttpThread,
-    ask_once,
 )
+from tests.kit.asking import ask_once
 
 OK = b"HTTP/1.1 200 OK\r\n"
 LIMITS = {"timeout_s": 10.0, "bytes_max": 1000}
@@ -201,7 +201,7 @@ async def test_a_request_that_is_given_up_is_aborted_and_its_thread_ends() -> No
 
 HANGING = """
 import asyncio, socket, threading
-from pumpline.client import Consumer, ConsumerOptions
+from pumpline.client import Consumer, Settings
 
 asked = threading.Event()
 
@@ -213,7 +213,7 @@ socket.getaddrinfo = hang
 
 async def main():
     consumer = Consumer(
-        "orders", "billing", lookupd="lookup:4161", options=ConsumerOptions(poll_timeout_s=600)
+        "orders", "billing", lookupd="lookup:4161", settings=Settings(poll_timeout_s=600)
     )
     async with consumer:
         await asyncio.to_thread(asked.wait, 30)

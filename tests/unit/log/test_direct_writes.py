@@ -3,28 +3,20 @@ an fsync of it: all of a log's messages that wait are there, or all in the write
 
 import errno
 import os
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from pumpline.log import flusher as flusher_module
 from pumpline.log.direct_writes import SYNCED_DIRECT_BYTES, SYNCED_LOGS_MAX
 from pumpline.log.flusher import RETRY_S, SYNCED_FLUSH_S
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.topic import Topic
-from tests.kit.fake_broker import FakeBroker, KnownIds, log_of
-from tests.kit.logs import BASE_ID
+from tests.kit.fake_broker import FakeBroker, log_of
+from tests.kit.logs import failing_writev
+from tests.kit.wal import wal_bytes
 
 LARGE = b"x" * SYNCED_DIRECT_BYTES
 EIO = "input/output error"
-
-
-@pytest.fixture(autouse=True)
-def ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    bases = count(BASE_ID, 1 << 40)
-    monkeypatch.setattr(KnownIds, "_new_base_id", lambda topics: next(bases))
-    monkeypatch.setattr(flusher_module, "PAUSE_RATIO", 0)
 
 
 @pytest.fixture
@@ -36,10 +28,6 @@ def topic_of(broker: FakeBroker, name: str = "t") -> Topic:
     topic = broker.founded(name)
     topic.ensure_channel("c")
     return topic
-
-
-def wal_bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.glob("wal-*"))
 
 
 def received(broker: FakeBroker, name: str = "t") -> list[bytes]:
@@ -206,6 +194,26 @@ def test_a_full_disk_refuses_a_direct_write_and_not_those_before(
     broker.settle()
     assert waiting.succeeded and refused.error == "no space left on device"
     assert received(broker) == [LARGE]
+
+
+def test_what_was_refused_and_could_not_be_cut_off_is_cut_off_when_the_disk_works(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topic_of(broker)
+    broker.publish(topic, b"first")
+    broker.settle()
+    log_of(topic).flush()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "writev", failing_writev(len(LARGE) + 150, errno.EIO))
+        patch.setattr(os, "write", failing_writev(0, errno.EIO))
+        patch.setattr(os, "ftruncate", failing_writev(0, errno.EIO))
+        bodies = [LARGE, LARGE]
+        refused = [topic.publishing.add(body, 0, len(body), alone=True) for body in bodies]
+        broker.run()
+    assert [each.error for each in refused] == [EIO, EIO]
+    broker.advance(RETRY_S)
+    broker.settle()
+    assert received(broker) == [b"first"]
 
 
 def test_a_topic_is_deleted_while_a_direct_write_waits(broker: FakeBroker) -> None:

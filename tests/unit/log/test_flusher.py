@@ -4,31 +4,20 @@ there: whatever the disk refuses, what was acknowledged stays readable and is ne
 import errno
 import os
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from pumpline.log import flusher as flusher_module
 from pumpline.log import group_commit as group_commit_module
 from pumpline.log.completion import Completion
 from pumpline.log.flusher import FLUSH_S, LOGS_AT_ONCE, RETRY_S, SYNCED_FLUSH_S
 from pumpline.log.log import State
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.topic import Topic
-from tests.kit.fake_broker import FakeBroker, KnownIds, log_of
-from tests.kit.logs import BASE_ID
+from tests.kit.fake_broker import FakeBroker, log_of
+from tests.kit.wal import raising, wal_bytes
 
 EIO, ENOSPC = "input/output error", "no space left on device"
-
-
-@pytest.fixture(autouse=True)
-def ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each topic its own: after a kill, they say to which topic a message belongs. And a flush
-    that takes long on a busy machine delays none."""
-    bases = count(BASE_ID, 1 << 40)
-    monkeypatch.setattr(KnownIds, "_new_base_id", lambda topics: next(bases))
-    monkeypatch.setattr(flusher_module, "PAUSE_RATIO", 0)
 
 
 @pytest.fixture
@@ -54,19 +43,6 @@ def outcome(broker: FakeBroker, completion: Completion) -> str | None:
     broker.settle()
     assert completion.done
     return completion.error
-
-
-def wal_bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.glob("wal-*"))
-
-
-def raising(number: int) -> Callable[..., int]:
-    """A system call that always fails."""
-
-    def call(*_: object) -> int:
-        raise OSError(number, os.strerror(number))
-
-    return call
 
 
 def failing_on(call: str, path: str, number: int = errno.EIO) -> Callable[..., object]:

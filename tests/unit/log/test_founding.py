@@ -3,7 +3,6 @@ that are there do not wait for that."""
 
 import errno
 import os
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,11 @@ import pytest
 from pumpline.log import founding as founding_module
 from pumpline.log.flusher import SYNCED_FLUSH_S
 from pumpline.nsqd.options import Options
-from tests.kit.fake_broker import FakeBroker, KnownIds
-from tests.kit.logs import BASE_ID
+from tests.kit.fake_broker import FakeBroker
 
 
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
-    bases = count(BASE_ID, 1 << 40)
-    monkeypatch.setattr(KnownIds, "_new_base_id", lambda topics: next(bases))
     return FakeBroker(tmp_path, Options(sync_every=1))
 
 

@@ -2,7 +2,6 @@
 next fsync, with its own publish time."""
 
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,11 @@ from pumpline.log.flusher import SYNCED_FLUSH_S
 from pumpline.log.wal import WriteAheadLog
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.topic import Topic
-from tests.kit.fake_broker import NS_PER_S, FakeBroker, KnownIds, log_of
-from tests.kit.logs import BASE_ID
+from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
 
 
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
-    bases = count(BASE_ID, 1 << 40)
-    monkeypatch.setattr(KnownIds, "_new_base_id", lambda topics: next(bases))
-    monkeypatch.setattr(flusher_module, "PAUSE_RATIO", 0)
     return FakeBroker(tmp_path, Options(sync_every=1))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pumpline.core.messages.spans import back_from, left_out
 from pumpline.log.log import Log, State
 from tests.kit.logs import Disk, batch_of
 
@@ -107,3 +108,15 @@ def test_the_directory_is_synced_after_a_gap_has_made_a_new_file(disk: Disk) -> 
     log.skip_to(10)
     append(log, b"b")
     assert log.take_dirty() == sorted([str(disk.path), str(disk.path / f"{10:020d}.log")])
+
+
+@pytest.mark.parametrize("gaps", [[], [(3, 5)], [(0, 2), (4, 9)], [(1, 3), (3, 4), (8, 10)]])
+def test_messages_are_counted_without_what_was_left_out(gaps: list[tuple[int, int]]) -> None:
+    there = [at for at in range(12) if not any(start <= at < end for start, end in gaps)]
+    for end in range(13):
+        below = [at for at in there if at < end]
+        for start in range(end + 1):
+            count = len([at for at in below if at >= start])
+            assert end - start - left_out(gaps, start, end) == count
+        for count in range(1, len(below) + 1):
+            assert back_from(gaps, end, count) == below[-count]

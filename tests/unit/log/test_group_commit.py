@@ -3,8 +3,6 @@ tick. They are acknowledged together, or refused together. What was refused neve
 
 import errno
 import os
-from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,19 +14,10 @@ from pumpline.log.flusher import FLUSH_S, RETRY_S, SYNCED_FLUSH_S
 from pumpline.log.group_commit import DIRECT_BYTES
 from pumpline.nsqd.options import Options
 from pumpline.nsqd.queue.topic import Topic
-from tests.kit.fake_broker import NS_PER_S, FakeBroker, KnownIds, log_of
-from tests.kit.logs import BASE_ID
+from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
+from tests.kit.wal import raising, wal_bytes
 
 EIO, ENOSPC = "input/output error", "no space left on device"
-
-
-@pytest.fixture(autouse=True)
-def ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each topic its own: after a kill, they say to which topic a message belongs. And a flush
-    that takes long on a busy machine delays none."""
-    bases = count(BASE_ID, 1 << 40)
-    monkeypatch.setattr(KnownIds, "_new_base_id", lambda topics: next(bases))
-    monkeypatch.setattr(flusher_module, "PAUSE_RATIO", 0)
 
 
 @pytest.fixture
@@ -50,19 +39,6 @@ def quiet_topic(broker: FakeBroker, name: str = "t") -> Topic:
     assert completion.succeeded
     assert log_of(topic).is_shared
     return topic
-
-
-def wal_bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.glob("wal-*"))
-
-
-def raising(number: int) -> Callable[..., int]:
-    """A system call that always fails."""
-
-    def call(*_: object) -> int:
-        raise OSError(number, os.strerror(number))
-
-    return call
 
 
 def received(broker: FakeBroker, name: str = "t") -> list[bytes]:

@@ -256,7 +256,7 @@ def test_a_time_leads_into_a_batch_of_many_ticks(
         assert ranges.find_time(selection, at_ns[offset] + 1) == following
     for offset in range(60):
         [piece] = ranges.select(log, offset, offset + 1).pieces
-        assert ranges.published_ns(log, piece, offset) == at_ns[offset]
+        assert ranges.waiting_since_ns(log, piece, offset) == at_ns[offset]
 
 
 def test_a_time_is_not_looked_for_before_the_start_also_in_the_middle_of_a_batch(
@@ -329,6 +329,17 @@ def test_a_kill_leaves_no_more_than_one_note_of_a_clock_that_was_set_back(disk: 
     log = reopened(disk, log)
     assert log.ordered_from == 4
     assert disk.names(".unordered") == [f"{4:020d}.unordered"]
+
+
+def test_a_loss_of_power_may_take_the_note_of_a_clock_that_was_set_back(disk: Disk) -> None:
+    """Its name was not synced, and the messages are there."""
+    log = disk.open()
+    for offset, time_ns in enumerate([5, 3, 4]):
+        log.append([timed(2 * offset, TIMESTAMP_NS + time_ns)])
+    (disk.path / f"{2:020d}.unordered").unlink()
+    log = disk.open()
+    assert log.ordered_from == 2
+    assert disk.names(".unordered") == [f"{2:020d}.unordered"]
 
 
 def test_a_clock_that_was_set_back_while_nobody_wrote_is_noticed(disk: Disk) -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,8 @@ from pumpline.core.messages.batches import HEADER_BYTES, LogBatch
 from pumpline.log.flusher import SYNCED_FLUSH_S
 from pumpline.log.wal import MIXED
 from pumpline.nsqd.options import Options
-from tests.kit.fake_broker import FakeBroker, KnownIds
-from tests.kit.logs import BASE_ID
+from tests.kit.fake_broker import FakeBroker
 from tests.kit.wal import bodies_of, publish, raising, records_in, topic_of, wal_files
-
-
-@pytest.fixture(autouse=True)
-def ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each topic its own."""
-    bases = count(BASE_ID, 1 << 40)
-    monkeypatch.setattr(KnownIds, "_new_base_id", lambda topics: next(bases))
 
 
 @pytest.fixture(params=[2500, 1], ids=["written", "synced"])

@@ -4,31 +4,21 @@ that is cut by hand here; the simulator plays real ones."""
 
 import errno
 import os
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from pumpline.core.messages.batches import HEADER_BYTES
 from pumpline.core.messages.publish_tokens import digest_of
-from pumpline.log import flusher as flusher_module
 from pumpline.log.files import FilePool
 from pumpline.log.flusher import FLUSH_S, SYNCED_FLUSH_S
 from pumpline.log.wal import MIXED, WriteAheadLog
 from pumpline.nsqd.options import Options
-from tests.kit.fake_broker import NS_PER_S, FakeBroker, KnownIds, log_of
+from tests.kit.fake_broker import NS_PER_S, FakeBroker, log_of
 from tests.kit.logs import BASE_ID, batch_of, bytes_of
 from tests.kit.wal import bodies_of, publish, raising, records_in, succeed, topic_of, wal_files
 
 MINUTE_NS = 60 * NS_PER_S
-
-
-@pytest.fixture(autouse=True)
-def ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each topic its own, and a flush that takes long delays none."""
-    bases = count(BASE_ID, 1 << 40)
-    monkeypatch.setattr(KnownIds, "_new_base_id", lambda topics: next(bases))
-    monkeypatch.setattr(flusher_module, "PAUSE_RATIO", 0)
 
 
 @pytest.fixture(params=[2500, 1], ids=["written", "synced"])

@@ -1,10 +1,11 @@
 """Sums over nodes where NSQ's are wrong: each node keeps its figures, and minima are minima."""
 
+import msgspec
+
+from pumpline.cluster.stats import SeenChannel, SeenTopic
 from pumpline.nsqadmin.cluster.figures import (
-    ToldChannel,
     ToldLatency,
     ToldPercentile,
-    ToldTopic,
     TopicFigures,
     sum_topic,
     topic_figures,
@@ -12,9 +13,10 @@ from pumpline.nsqadmin.cluster.figures import (
 
 
 def part(node: str, depth: int, *percentiles: tuple[float, float], count: int = 0) -> TopicFigures:
-    latency = ToldLatency(count, [ToldPercentile(*each) for each in percentiles])
-    channel = ToldChannel(channel_name="c", depth=depth, e2e_processing_latency=latency)
-    told = ToldTopic(topic_name="t", channels=[channel], e2e_processing_latency=latency)
+    told_latency = ToldLatency(count, [ToldPercentile(*each) for each in percentiles])
+    latency = msgspec.Raw(msgspec.json.encode(told_latency))
+    channel = SeenChannel(channel_name="c", depth=depth, e2e_processing_latency=latency)
+    told = SeenTopic(topic_name="t", channels=[channel], e2e_processing_latency=latency)
     return topic_figures(told, node=node, hostname="h", now_s=0)
 
 

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from pumpline.nsqadmin.api.messages import LogMessage, PeekedPage, merge, read_next, write_next
+from pumpline.cluster.log import LogMessage, LogPage
+from pumpline.nsqadmin.api.messages import merge, read_next, write_next
 from pumpline.web.replies import HttpError
 
 
@@ -17,7 +18,7 @@ def log(node: int, count: int) -> list[LogMessage]:
     ]
 
 
-def peek(messages: list[LogMessage], start: int, limit: int, *, newest: bool) -> PeekedPage:
+def peek(messages: list[LogMessage], start: int, limit: int, *, newest: bool) -> LogPage:
     """As nsqd does it."""
     if newest:
         below = [each for each in messages if each.offset < start]
@@ -26,7 +27,7 @@ def peek(messages: list[LogMessage], start: int, limit: int, *, newest: bool) ->
     else:
         own = [each for each in messages if each.offset >= start][:limit]
         after = own[-1].offset + 1 if own else len(messages)
-    return PeekedPage(first=0, end=len(messages), messages=own, next=after)
+    return LogPage(first=0, end=len(messages), messages=own, next=after)
 
 
 @pytest.mark.parametrize("newest", [False, True])

@@ -1,6 +1,6 @@
 """Rows of topics and channels: sums, rates, lag."""
 
-from pumpline.nsqadmin.live.polled import PolledChannel, PolledTopic
+from pumpline.cluster.stats import SeenChannel, SeenTopic
 from pumpline.nsqadmin.live.rows import TopicRow
 from pumpline.nsqadmin.live.state import (
     CHANNEL_HISTORIES_MAX,
@@ -12,20 +12,20 @@ from pumpline.nsqadmin.live.sums import PolledTopicSum
 NOW_S = 1_700_000_000.0
 
 
-def row_after(*readings: tuple[float, list[PolledChannel]]) -> TopicRow:
+def row_after(*readings: tuple[float, list[SeenChannel]]) -> TopicRow:
     row = TopicRow("t")
     for at_s, channels in readings:
         total = PolledTopicSum()
         came = max((each.message_count for each in channels), default=0)
-        told = PolledTopic(topic_name="t", channels=channels, message_count=came)
+        told = SeenTopic(topic_name="t", channels=channels, message_count=came)
         total.add(told, "n", 1)
         row.settle(total, at_s)
     return row
 
 
 def test_what_comes_goes_and_fails() -> None:
-    before = PolledChannel(channel_name="c", message_count=100, depth=50, in_flight_count=10)
-    after = PolledChannel(
+    before = SeenChannel(channel_name="c", message_count=100, depth=50, in_flight_count=10)
+    after = SeenChannel(
         channel_name="c",
         message_count=200,
         depth=70,
@@ -41,23 +41,23 @@ def test_what_comes_goes_and_fails() -> None:
 
 
 def test_an_emptied_channel_has_no_negative_rates() -> None:
-    before = PolledChannel(channel_name="c", message_count=100, depth=0)
-    after = PolledChannel(channel_name="c", message_count=100, depth=100)  # rewound
+    before = SeenChannel(channel_name="c", message_count=100, depth=0)
+    after = SeenChannel(channel_name="c", message_count=100, depth=100)  # rewound
     row = row_after((NOW_S, [before]), (NOW_S + 2, [after])).by_channel["c"]
     assert (row.in_rate, row.finish_rate, row.out_rate) == (0, 0, 0)
 
 
 def test_holds_are_no_channels() -> None:
-    hold = PolledChannel(channel_name="h", depth=1000, hold=True)
-    row = row_after((NOW_S, [hold, PolledChannel(channel_name="c", depth=1, client_count=2)]))
+    hold = SeenChannel(channel_name="h", depth=1000, hold=True)
+    row = row_after((NOW_S, [hold, SeenChannel(channel_name="c", depth=1, client_count=2)]))
     assert (row.channels, row.waiting, row.consumers) == (1, 1, 2)
 
 
 def test_lag_is_that_of_what_is_not_finished() -> None:
     oldest_ns = int((NOW_S - 5) * 1e9)
-    behind = PolledChannel(channel_name="a", depth=1, oldest_timestamp=oldest_ns)
-    done = PolledChannel(channel_name="b", oldest_timestamp=oldest_ns)
-    stock = PolledChannel(channel_name="c", depth=9)
+    behind = SeenChannel(channel_name="a", depth=1, oldest_timestamp=oldest_ns)
+    done = SeenChannel(channel_name="b", oldest_timestamp=oldest_ns)
+    stock = SeenChannel(channel_name="c", depth=9)
     row = row_after((NOW_S, [behind, done, stock]))
     assert row.lag_ms == row.by_channel["a"].lag_ms == 5000
     assert row.by_channel["b"].lag_ms is None
@@ -65,12 +65,12 @@ def test_lag_is_that_of_what_is_not_finished() -> None:
 
 
 def test_channels_that_are_gone_go() -> None:
-    row = row_after((NOW_S, [PolledChannel(channel_name="c")]), (NOW_S + 2, []))
+    row = row_after((NOW_S, [SeenChannel(channel_name="c")]), (NOW_S + 2, []))
     assert row.by_channel == {}
 
 
 def test_histories_are_bounded() -> None:
-    channels = [PolledChannel(channel_name=f"c{n}") for n in range(CHANNEL_HISTORIES_MAX + 1000)]
+    channels = [SeenChannel(channel_name=f"c{n}") for n in range(CHANNEL_HISTORIES_MAX + 1000)]
     state = ClusterState()
     state.topics["t"] = row_after((NOW_S, channels))
     state.give_histories()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pumpline.nsqadmin.live.polled import PolledChannel, PolledTopic
+from pumpline.cluster.stats import SeenChannel, SeenTopic
 from pumpline.nsqadmin.live.rows import NodeRow, TopicRow
 from pumpline.nsqadmin.live.state import ClusterState
 from pumpline.nsqadmin.live.sums import PolledTopicSum
@@ -12,12 +12,10 @@ NOW_S = 1_700_000_000.0
 
 
 async def settle(
-    state: ClusterState, now_s: float, *channels: PolledChannel, paused: int = 0
+    state: ClusterState, now_s: float, *channels: SeenChannel, paused: int = 0
 ) -> None:
     """What one node says of topic t."""
-    told = PolledTopic(
-        topic_name="t", channels=list(channels), depth=7 * paused, paused=bool(paused)
-    )
+    told = SeenTopic(topic_name="t", channels=list(channels), depth=7 * paused, paused=bool(paused))
     total = PolledTopicSum()
     total.add(told, "n", 1)
     row = state.topics.setdefault("t", TopicRow("t"))
@@ -27,8 +25,8 @@ async def settle(
     state.troubles = await find_troubles(state)
 
 
-def channel(**figures: int) -> PolledChannel:
-    return PolledChannel(channel_name="c", **figures)
+def channel(**figures: int) -> SeenChannel:
+    return SeenChannel(channel_name="c", **figures)
 
 
 def words(state: ClusterState) -> list[tuple[str, str, str]]:

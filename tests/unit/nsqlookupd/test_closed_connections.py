@@ -6,6 +6,7 @@ import asyncio
 import pytest
 
 from pumpline.nsqlookupd.connection import V1Connection, V1Connections
+from pumpline.nsqlookupd.lost_nodes import LostNodes
 from pumpline.nsqlookupd.protocol import V1Reader
 from pumpline.nsqlookupd.registry import Node, Registry
 from tests.kit.leftovers import Leftovers
@@ -31,7 +32,7 @@ SAID = {
 @pytest.mark.parametrize("said", SAID.values(), ids=SAID)
 async def test_connection(said: bytes) -> None:
     registry = Registry(inactive_ns=10**12, tombstone_ns=10**12)
-    connections = V1Connections(registry, connections_max=0)
+    connections = V1Connections(registry, LostNodes(timeout_ns=1), connections_max=0)
     loop = asyncio.get_running_loop()
     listener = await loop.create_server(connections, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]

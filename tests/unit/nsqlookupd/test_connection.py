@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from pumpline.nsqlookupd.connection import TURN_COMMANDS, V1Connection, V1Connections
+from pumpline.nsqlookupd.lost_nodes import LostNodes
 from pumpline.nsqlookupd.protocol import OK, reply
 from pumpline.nsqlookupd.registry import Registry
 
@@ -47,7 +48,7 @@ class Notes(asyncio.Transport):
 @pytest.fixture
 async def connection() -> V1Connection:
     registry = Registry(inactive_ns=1, tombstone_ns=1)
-    return V1Connections(registry, connections_max=0)()
+    return V1Connections(registry, LostNodes(timeout_ns=1), connections_max=0)()
 
 
 async def test_commands_are_carried_out_in_turns_and_nothing_is_read_meanwhile(

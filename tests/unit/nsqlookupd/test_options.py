@@ -22,7 +22,7 @@ NSQ_FLAGS = {
 
 
 def test_all_of_nsqs_flags_are_there_and_ours() -> None:
-    ours = {"log-format", "http-host", "max-connections"}
+    ours = {"log-format", "http-host", "max-connections", "data-path", "lost-node-timeout"}
     assert {flag.name for flag in FLAGS} == NSQ_FLAGS | ours
 
 

@@ -94,6 +94,16 @@ def test_topics_are_a_list_without_repeats() -> None:
         ({"minPartitions": "0"}, "'minPartitions' must be from 1 to 100,000, not 0"),
         ({"minPartitions": "many"}, "must be a whole number, not 'many'"),
         ({"maxOffsetsPerTrigger": "-5"}, "must be at least 1, not -5"),
+        ({"maxBytesPerTrigger": "0"}, "must be at least 1, not 0"),
+        ({"maxTriggerDelay": "1h"}, "'maxTriggerDelay' needs 'minOffsetsPerTrigger'"),
+        (
+            {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"},
+            "must be a time like 30s, 15m or 1h, not 'soon'",
+        ),
+        (
+            {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+            "'minOffsetsPerTrigger' must be at most 4",
+        ),
         ({"failOnDataLoss": "maybe"}, "must be true or false, not 'maybe'"),
         ({"withoutNode": "10.0.0.5"}, "'10.0.0.5' is not a node like 127.0.0.1:4150"),
         ({"hold": "bad hold"}, "not a valid channel name"),

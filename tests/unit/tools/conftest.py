@@ -8,7 +8,7 @@ from pumpline.testing import LocalNsqd, LocalNsqlookupd
 from tests.kit.daemons import wait_until
 from tests.kit.tools.verbs import Fleet, Pumpline
 
-VARIABLES = ("PUMPLINE_NSQD", "PUMPLINE_LOOKUPD", "PUMPLINE_TOKEN_FILE")
+VARIABLES = ("PUMPLINE_NSQD", "PUMPLINE_LOOKUPD", "PUMPLINE_TOKEN_FILE", "PUMPLINE_CONTEXT")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pumpline.tools.go_nsq_options import (
     Given,
     attempts_max,
     client_settings,
-    consumer_options,
     parse_option,
 )
 
@@ -55,7 +54,7 @@ def test_settings_of_connections(option: str, setting: str, value: object) -> No
     ],
 )
 def test_options_of_the_consumer(option: str, name: str, value: float) -> None:
-    assert getattr(consumer_options(given(option)), name) == value
+    assert getattr(client_settings(given(option), user_agent="tool"), name) == value
 
 
 def test_attempts_are_the_tools_unless_they_are_given() -> None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from pumpline.client.http_connection import ask_once
 from pumpline.tools.up import COMMAND
+from tests.kit.asking import ask_once
 from tests.kit.daemons import wait_until
 from tests.kit.tools.verbs import examples_of, in_shell
 

@@ -5,7 +5,8 @@ import pytest
 from pumpline.testing import LocalNsqd, LocalNsqlookupd
 from tests.kit.tools.verbs import Pumpline
 
-TCP_PORT = "this is a TCP port of NSQ; the HTTP port is needed"
+NSQD_TCP = "this is the TCP port of an nsqd: use its HTTP port, often 4151"
+LOOKUPD_TCP = "this is the TCP port of an nsqlookupd: use its HTTP port, often 4161"
 
 
 @pytest.mark.parametrize("command", [["topics"], ["channels", "orders"], ["pub", "orders", "hi"]])
@@ -13,11 +14,11 @@ def test_a_port_of_the_wrong_kind_is_named(pumpline: Pumpline, command: list[str
     with LocalNsqlookupd() as lookupd, LocalNsqd() as nsqd:
         mistakes = [
             ("--lookupd", nsqd.http_address, "this is an nsqd: use --nsqd"),
-            ("--lookupd", nsqd.tcp_address, TCP_PORT),
-            ("--lookupd", lookupd.tcp_address, TCP_PORT),
+            ("--lookupd", nsqd.tcp_address, NSQD_TCP),
+            ("--lookupd", lookupd.tcp_address, LOOKUPD_TCP),
             ("--nsqd", lookupd.http_address, "this is an nsqlookupd: use --lookupd"),
-            ("--nsqd", nsqd.tcp_address, TCP_PORT),
-            ("--nsqd", lookupd.tcp_address, TCP_PORT),
+            ("--nsqd", nsqd.tcp_address, NSQD_TCP),
+            ("--nsqd", lookupd.tcp_address, LOOKUPD_TCP),
         ]
         for flag, address, said in mistakes:
             done = pumpline(*command, flag, address)

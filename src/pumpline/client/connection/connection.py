@@ -23,9 +23,8 @@ from weakref import WeakSet
 from pumpline.client.connection.address import parse_address
 from pumpline.client.connection.answer_queue import AnswerQueue, OnAnswer
 from pumpline.client.connection.handshake import Handshake
-from pumpline.client.connection.settings import Negotiated, Settings
+from pumpline.client.connection.negotiation import Negotiated
 from pumpline.client.connection.stall_timers import StallTimers
-from pumpline.client.connection.unread import read_unread
 from pumpline.client.errors import (
     ConnectError,
     ConnectionClosedError,
@@ -33,10 +32,12 @@ from pumpline.client.errors import (
     ServerError,
     StalledError,
 )
+from pumpline.client.settings import Settings
 from pumpline.core.protocol import commands
 from pumpline.core.protocol.frames import ERROR, MAGIC_V2
 from pumpline.core.protocol.incoming import Frame, FrameError, Incoming, Message
 from pumpline.core.protocol.layers import EndOfStream, Layers, UpgradeError
+from pumpline.unread import read_unread
 
 WATER_MARK_BYTES = 1 << 20  # unsent output above which it is not writable
 READ_BYTES = 256 * 1024  # decoded at a time
@@ -352,7 +353,7 @@ class NsqdConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         may_be_answered = exc is not None and not self._closing and self._answers.are_expected
         if may_be_answered and (unread := read_unread(self._transport)):
-            self.data_received(unread)
+            self.data_received(bytes(unread))
         was_closing, self._closing, self.is_closed = self._closing, True, True
         self.is_writable = False
         _open.discard(self)

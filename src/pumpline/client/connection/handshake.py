@@ -9,7 +9,12 @@ write with.
 import asyncio
 from collections.abc import Callable
 
-from pumpline.client.connection.settings import Negotiated, Settings
+from pumpline.client.connection.negotiation import (
+    Negotiated,
+    auth_secret,
+    identify_body,
+    tls_context,
+)
 from pumpline.client.errors import (
     AuthRequiredError,
     ConnectError,
@@ -17,6 +22,7 @@ from pumpline.client.errors import (
     MissingExtraError,
     ServerError,
 )
+from pumpline.client.settings import Settings
 from pumpline.core.protocol import commands
 from pumpline.core.protocol.errors import E_BAD_PROTOCOL
 from pumpline.core.protocol.frames import ERROR, RESPONSE
@@ -58,12 +64,12 @@ class Handshake:
     async def run(self, host: str) -> None:
         settings = self._settings
         compression = new_compression(settings)
-        self._send(commands.identify(settings.identify_body()))
+        self._send(commands.identify(identify_body(settings)))
         try:
             granted = self.negotiated = Negotiated.parse(await self._answer())
         except ValueError as error:
             raise self._odd(str(error)) from None
-        context = settings.tls_context()
+        context = tls_context(settings)
         if context is not None:
             if not granted.tls_v1:
                 # The user asked for TLS: do not go on without it.
@@ -74,7 +80,7 @@ class Handshake:
             self.layers.compression = compression
             await self._expect_ok()
         if granted.auth_required:
-            await self._authenticate(settings.secret())
+            await self._authenticate(auth_secret(settings))
 
     async def _authenticate(self, secret: bytes) -> None:
         if not secret:

@@ -8,7 +8,7 @@ event loop's clock; must not know sockets.
 import asyncio
 from collections.abc import Callable
 
-from pumpline.client.connection.settings import Settings
+from pumpline.client.settings import Settings
 
 
 class StallTimers:

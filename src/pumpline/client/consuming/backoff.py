@@ -26,8 +26,8 @@ from enum import Enum
 from itertools import repeat
 from math import inf
 
-MULTIPLIER_S = 1.0
-WAIT_MAX_S = 120.0
+from pumpline.client.settings import BACKOFF_MAX_S, BACKOFF_MULTIPLIER_S
+
 RECENT = 10  # answers that the rule looks at
 FAILED_MIN = 2  # different messages
 LEVEL_MAX = 62  # 2^62 seconds is long enough
@@ -43,8 +43,8 @@ class Backoff:
     def __init__(
         self,
         *,
-        multiplier_s: float = MULTIPLIER_S,
-        wait_max_s: float = WAIT_MAX_S,
+        multiplier_s: float = BACKOFF_MULTIPLIER_S,
+        wait_max_s: float = BACKOFF_MAX_S,
         jitter: Callable[[], float] | None = None,
     ) -> None:
         """`jitter` gives numbers in [0, 1): full jitter; without it waits are exact."""

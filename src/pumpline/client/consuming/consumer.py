@@ -8,45 +8,39 @@ Four ways to use it, all with the same guarantees:
     await consumer.run_batches(handler)           # the same, many at a time
 
 Joins its parts: `subscriptions` receive messages from nsqds, `inbox` keeps those that nobody has
-taken yet, `rdy_sender` says how many more may come, `handling` runs handlers. This file is what
-users call, and the order of a start and a stop. Touches no socket itself.
+taken yet, `rdy_sender` says how many more may come, `worker` runs handlers. This file has the order
+of a start and a stop. Touches no socket itself.
 """
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import nullcontext
-from typing import Any, NamedTuple, Self, TypeVar
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, NamedTuple
 
+from pumpline.client.around import Around
 from pumpline.client.connection.address import list_of_addresses, parse_address
 from pumpline.client.connection.handshake import new_compression
-from pumpline.client.connection.settings import Settings
+from pumpline.client.consuming.arguments import DEAD_LETTER, GivingUp
 from pumpline.client.consuming.backoff import Backoff
-from pumpline.client.consuming.batch_handling import BatchHandler, BatchHandling
+from pumpline.client.consuming.batch_handling import TakeBatch
 from pumpline.client.consuming.codec import Decode, new_decode
 from pumpline.client.consuming.giving_up import GiverUp
-from pumpline.client.consuming.handling import Handler, HandlerTurns, Handling, give_back
-from pumpline.client.consuming.hooks import Hook, RunHooks
+from pumpline.client.consuming.handling import HandlerTurns, Take, give_back
 from pumpline.client.consuming.inbox import Inbox
-from pumpline.client.consuming.message import Batch, Message, ThreadMessage
-from pumpline.client.consuming.middleware import Around
-from pumpline.client.consuming.options import DEAD_LETTER, ConsumerOptions, GivingUp
+from pumpline.client.consuming.message import Message
 from pumpline.client.consuming.rdy import RdyPool
 from pumpline.client.consuming.rdy_sender import RdySender
-from pumpline.client.consuming.signals import stopping_on_signals
 from pumpline.client.consuming.subscription import Counters, SubscriptionTerms
 from pumpline.client.consuming.subscriptions import Subscriptions
+from pumpline.client.consuming.worker import Worker
 from pumpline.client.discovery import Discovery
 from pumpline.client.errors import wrong_name
+from pumpline.client.settings import Settings
 from pumpline.core.text.names import is_valid_name
 
 MAX_IN_FLIGHT = 25
 MAX_ATTEMPTS = 5
 ATTEMPTS_WRAP = 65_536  # attempts are 16 bits: no message has so many
-BATCH_SIZE = 100
-
-H = TypeVar("H", bound=Handler)
-K = TypeVar("K", bound=Hook)
 
 
 class _Running(NamedTuple):
@@ -57,13 +51,12 @@ class _Running(NamedTuple):
     task: asyncio.Task[None]
 
 
-class Consumer:
+class Consumer(Worker):
     """Consumes a channel of a topic. Use it as a context manager (`async with`), iterate over it,
     or call `run` or `run_batches`; an iteration starts the consumer, and stops it at its end."""
 
     _handled: asyncio.Task[None] | None = None  # the handlers
     _stopping: asyncio.Task[None] | None = None
-    _is_owned = False  # an iteration started it, and stops it at its end
 
     def __init__(
         self,
@@ -78,9 +71,8 @@ class Consumer:
         auto_touch: bool = True,
         type: Any = None,
         codec: Decode | None = None,
-        middleware: Iterable[Around] = (),
+        middleware: Iterable[Around[Message]] = (),
         settings: Settings | None = None,
-        options: ConsumerOptions | None = None,
     ) -> None:
         """
         nsqd            addresses of nsqds to consume from, besides those that are discovered
@@ -95,10 +87,10 @@ class Consumer:
                         another type that msgspec validates; `message.value` is the object. A body
                         that is not valid is given up at once, as `giving_up` says, with the reason
         codec           a function of bytes instead, for `message.value`; ValueError: not valid
-        middleware      functions around each call of the handler of `run`
-        settings        of each connection: TLS, compression, AUTH, timeouts
-        options         delays, backoff, discovery, and the timeout of a stop
+        middleware      coroutine functions around each call of the handler of `run`
+        settings        TLS, compression, AUTH, timeouts, delays, backoff, discovery
         """
+        super().__init__(middleware)
         _check_names(topic, channel)
         _check_count("max_in_flight", max_in_flight)
         _check_count("max_attempts", max_attempts)
@@ -107,7 +99,6 @@ class Consumer:
         self.settings = settings or Settings()
         if self.settings.heartbeat_interval_s < 0:
             raise ValueError("a consumer must have heartbeats: nsqd lets nobody subscribe without")
-        self.options = options or ConsumerOptions()
         self.auto_touch = auto_touch
         self.counters = Counters()
         """Numbers of messages since the start."""
@@ -115,12 +106,8 @@ class Consumer:
         self._discovery = self._new_discovery(list_of_addresses(lookupd))
         if not self._nsqds and self._discovery is None:
             raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
-        self._pool = RdyPool(max_in_flight, interval_s=self.options.redistribute_interval_s)
+        self._pool = RdyPool(max_in_flight, interval_s=self.settings.redistribute_interval_s)
         self._giver_up = GiverUp(topic, channel, self.settings, giving_up, self.counters)
-        self._declared: Handling | None = None  # by the decorator `handler`
-        self._handling: Handling | BatchHandling | None = None  # from `run` on
-        self._hooks = RunHooks()
-        self._middleware = tuple(middleware)
         self._inbox = self._new_inbox(max_attempts, new_decode(type, codec))
         self._running: _Running | None = None  # from its start on
 
@@ -136,24 +123,16 @@ class Consumer:
     def _new_discovery(self, lookupds: list[str]) -> Discovery | None:
         if not lookupds:
             return None
-        options = self.options
+        settings = self.settings
         return Discovery(
             self.topic,
             lookupds,
-            interval_s=options.poll_interval_s,
-            jitter=options.poll_jitter,
-            timeout_s=options.poll_timeout_s,
-            tls=options.lookupd_tls,
+            interval_s=settings.poll_interval_s,
+            jitter=settings.poll_jitter,
+            timeout_s=settings.poll_timeout_s,
+            tls=settings.lookupd_tls,
             random=random.random,
         )
-
-    async def __aenter__(self) -> Self:
-        self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for messages in hand, unless an exception ended the block that had them."""
-        await self.stop(timeout_s=None if kind is None else 0)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self._iterate()
@@ -180,126 +159,26 @@ class Consumer:
             if owns:
                 await self.stop(timeout_s=0)
 
-    async def batches(
-        self, size_max: int = BATCH_SIZE, *, wait_s: float = 0.0
-    ) -> AsyncGenerator[Batch, None]:
-        """Iterate over batches of up to `size_max` messages. A batch has the messages that have
-        arrived; `wait_s` is how long it may wait for more."""
-        if size_max < 1:
-            raise ValueError("a batch has at least 1 message")
-        owns = self._own()
-        try:
-            while (batch := await self._inbox.take_batch(size_max, wait_s)) is not None:
-                yield batch
-                if self._inbox.ready:
-                    await asyncio.sleep(0)
-        finally:
-            if owns:
-                await self.stop(timeout_s=0)
+    @property
+    def _is_started(self) -> bool:
+        return self._running is not None
 
-    def _own(self) -> bool:
-        """Start the consumer if need be; return whether this iteration is to stop it at its end."""
-        if self._running is not None:
-            if self._is_owned and self._stopping is not None:
-                self.start()  # raises: it was stopped
-            return False
-        self.start()
-        self._is_owned = True
-        return True
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stopping is not None
 
-    def handler(self, *, concurrency: int = 1, threads: bool | None = None) -> Callable[[H], H]:
-        """Decorator: the handler that `run` calls. Arguments as in `run`."""
+    def _takers(self) -> tuple[Take, TakeBatch]:
+        return self._inbox.take, self._inbox.take_batch
 
-        def keep(function: H) -> H:
-            self._declared = self._new_handling(function, concurrency, threads)
-            return function
+    @property
+    def _has_more(self) -> bool:
+        return bool(self._inbox.ready)
 
-        return keep
+    def _use(self, message_type: type[Message]) -> None:
+        self._inbox.message_type = message_type
 
-    def _new_handling(self, handler: Handler, concurrency: int, threads: bool | None) -> Handling:
-        middleware = self._middleware
-        return Handling(handler, concurrency=concurrency, threads=threads, middleware=middleware)
-
-    def on_start(self, function: K) -> K:
-        """Decorator: `run` calls the function, or coroutine function, before it connects."""
-        self._hooks.on_start.append(function)
-        return function
-
-    def on_stop(self, function: K) -> K:
-        """Decorator: `run` calls the function at its end, after the connections are closed."""
-        self._hooks.on_stop.append(function)
-        return function
-
-    async def run(
-        self,
-        handler: Handler | None = None,
-        *,
-        concurrency: int = 1,
-        threads: bool | None = None,
-        signals: bool = True,
-    ) -> None:
-        """Handle messages until `stop`, SIGINT or SIGTERM: finish each when the handler returns;
-        requeue it when the handler raises. A message that the handler has answered is left alone.
-
-        At most `concurrency` messages are handled at a time. A handler that is no coroutine
-        function runs in that many threads; `threads=False` calls it on the event loop instead,
-        which is for handlers that never wait. Signals are watched in the main thread, unless
-        `signals` is False or the program has handlers for them.
-        """
-        handling = self._declared
-        if handler is not None:
-            handling = self._new_handling(handler, concurrency, threads)
-        if handling is None:
-            raise ValueError("a handler is needed")
-        self._handling = handling
-        self._inbox.message_type = handling.message_type
-        await self._run_handlers(lambda: handling.run(self._inbox.take), signals=signals)
-
-    async def run_batches(
-        self,
-        handler: BatchHandler,
-        *,
-        size_max: int = BATCH_SIZE,
-        wait_s: float = 0.0,
-        concurrency: int = 1,
-        signals: bool = True,
-    ) -> None:
-        """As `run`, with a coroutine function that is called with a batch of up to `size_max`
-        messages; `wait_s` is how long a batch may wait to become full. When the handler returns,
-        all are finished; when it raises, all are requeued; but for those that it has answered.
-        """
-        if self._middleware:
-            raise ValueError("middleware is for handlers of single messages")
-        handling = self._handling = BatchHandling(
-            handler, size_max=size_max, wait_s=wait_s, concurrency=concurrency
-        )
-        await self._run_handlers(lambda: handling.run(self._inbox.take_batch), signals=signals)
-
-    async def _run_handlers(
-        self, work: Callable[[], Coroutine[None, None, None]], *, signals: bool
-    ) -> None:
-        wake = asyncio.get_running_loop().call_soon_threadsafe
-        async with self._hooks.around():
-            with stopping_on_signals(lambda: wake(self.stop_soon)) if signals else nullcontext():
-                await self._handle(work)
-
-    async def _handle(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        self.start()
-        try:
-            # A cancellation stops the consumer gracefully before it stops the handlers.
-            self._handled = asyncio.create_task(work())
-            await asyncio.shield(self._handled)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # Not this call but the handlers were cancelled, by a stop that waits no longer.
-        finally:
-            await self.stop()
-
-    def answer_from_threads(self) -> None:
-        """Allow messages to be answered from any thread; call it before the start."""
-        self._inbox.message_type = ThreadMessage
+    def _await_at_stop(self, handled: "asyncio.Task[None]") -> None:
+        self._handled = handled
 
     def start(self) -> None:
         """Connect in the background; needs a running event loop."""
@@ -308,19 +187,18 @@ class Consumer:
         if self._running is not None:
             return
         new_compression(self.settings)  # raises here if its library is not installed
-        options = self.options
+        settings = self.settings
         backoff = Backoff(
-            multiplier_s=options.backoff_multiplier_s,
-            wait_max_s=options.backoff_max_s,
-            jitter=random.random if options.backoff_jitter else None,
+            multiplier_s=settings.backoff_multiplier_s,
+            wait_max_s=settings.backoff_max_s,
+            jitter=random.random if settings.backoff_jitter else None,
         )
         rdy_sender = RdySender(self._pool, backoff)
         subscriptions = Subscriptions(
             SubscriptionTerms(
                 topic=self.topic,
                 channel=self.channel,
-                settings=self.settings,
-                options=options,
+                settings=settings,
                 auto_touch=self.auto_touch,
                 counters=self.counters,
                 on_messages=self._inbox.receive,
@@ -336,19 +214,18 @@ class Consumer:
     def stop_soon(self) -> None:
         """Begin a stop, and return at once. Handlers and signal handlers may call it."""
         if self._running is not None:
-            self._begin_stop(self._running, self.options.stop_timeout_s)
+            self._begin_stop(self._running, self.settings.stop_timeout_s)
 
     async def stop(self, *, timeout_s: float | None = None) -> None:
         """Take no more messages, put back those that nobody has taken, wait until those in hand
-        are answered (for options.stop_timeout_s if no time is given), and close. Handlers call
+        are answered (for settings.stop_timeout_s if no time is given), and close. Handlers call
         `stop_soon` instead: this would wait for them."""
         running = self._running
         if running is None:
             return
-        if self.is_in_handler:
-            raise RuntimeError("a handler cannot wait for its own end: call stop_soon")
+        self._check_caller()
         if timeout_s is None:
-            timeout_s = self.options.stop_timeout_s
+            timeout_s = self.settings.stop_timeout_s
         await asyncio.shield(self._begin_stop(running, timeout_s))
         if not running.task.cancelled() and (error := running.task.exception()) is not None:
             raise error
@@ -376,11 +253,6 @@ class Consumer:
     def connections(self) -> list[str]:
         """The addresses of the nsqds it is subscribed to now."""
         return [] if self._running is None else self._running.subscriptions.connected
-
-    @property
-    def is_in_handler(self) -> bool:
-        """Whether the caller is a handler of this consumer."""
-        return self._handling is not None and self._handling.is_here
 
     @property
     def is_backing_off(self) -> bool:

@@ -13,9 +13,9 @@ import asyncio
 from collections import defaultdict
 
 from pumpline.client.connection.connection import NsqdConnection
-from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.message import Message
 from pumpline.client.errors import ServerError
+from pumpline.client.settings import Settings
 from pumpline.core.messages.dead_letter import dead_letter
 from pumpline.core.protocol import commands
 from pumpline.core.text.names import dead_letter_topic_of, is_dead_letter_topic, is_valid_name

@@ -9,14 +9,14 @@ import inspect
 import logging
 from functools import partial
 
-from pumpline.client.connection.settings import Settings
+from pumpline.client.consuming.arguments import DEAD_LETTER, DROP, GivingUp, OnGivingUp
 from pumpline.client.consuming.codec import InvalidBodyError
 from pumpline.client.consuming.dead_letters import DeadLetterPublisher, has_dead_letters
 from pumpline.client.consuming.handling import log_body
 from pumpline.client.consuming.message import Message
-from pumpline.client.consuming.options import DEAD_LETTER, DROP, GivingUp, OnGivingUp
 from pumpline.client.consuming.subscription import Counters
 from pumpline.client.errors import PumplineError
+from pumpline.client.settings import Settings
 
 logger = logging.getLogger("pumpline.client")
 

@@ -19,10 +19,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from pumpline.client.around import Around, in_thread, is_coroutine_function, surrounded
 from pumpline.client.consuming.message import Message, ThreadMessage
-from pumpline.client.consuming.middleware import Around, is_coroutine_function, wrapped
 from pumpline.client.consuming.outcomes import Drop, Retry
-from pumpline.client.consuming.threads import WAITING_MAX, Threads
+from pumpline.client.consuming.threads import WAITING_MAX, Threads, not_awaited
 
 TURN_MAX = 256  # messages handled in a row before other tasks of the event loop run
 TURN_S = 0.01
@@ -83,7 +83,7 @@ class Handling:
         *,
         concurrency: int,
         threads: bool | None,
-        middleware: Sequence[Around] = (),
+        middleware: Sequence[Around[Message]] = (),
         waiting_max: int = WAITING_MAX,
     ) -> None:
         """`waiting_max`: messages that may wait for a thread."""
@@ -94,13 +94,13 @@ class Handling:
             raise ValueError("a coroutine function cannot run in threads")
         self._uses_threads = not is_async if threads is None else threads
         if middleware:
-            handler = wrapped(handler, middleware, in_threads=self._uses_threads)
+            handler = _surrounded(handler, middleware, in_threads=self._uses_threads)
         self._handler = handler
         self._concurrency = concurrency
         self._waiting_max = waiting_max
         self._is_async = is_async
         self._tasks: list[asyncio.Task[None]] = []
-        self._threads: Threads | None = None
+        self._threads: Threads[Message] | None = None
 
     @property
     def is_here(self) -> bool:
@@ -142,9 +142,9 @@ class Handling:
                 if task is not None and task.cancelling():
                     message.requeue(0, backoff=False)
                     raise
-                settle(message, error)  # something the handler waited for was cancelled
+                answer(message, error)  # something the handler waited for was cancelled
             except Exception as error:
-                settle(message, error)
+                answer(message, error)
             except BaseException:  # SystemExit, for example: it ends the run
                 message.requeue(0, backoff=False)
                 raise
@@ -162,7 +162,7 @@ class Handling:
             self._handler,
             count=self._concurrency,
             waiting_max=self._waiting_max,
-            on_outcome=settle,
+            on_outcome=answer,
         )
         self._threads = threads
         try:
@@ -178,7 +178,7 @@ class Handling:
             give_back(threads.stop())
 
 
-def settle(message: Message, error: BaseException | None) -> None:
+def answer(message: Message, error: BaseException | None) -> None:
     """Finish or requeue a message after its handler has ended."""
     if error is None:
         is_answered = message.is_passed_on if isinstance(message, ThreadMessage) else False
@@ -195,6 +195,20 @@ def settle(message: Message, error: BaseException | None) -> None:
         logger.error("the handler failed on %r", message, exc_info=error)
         log_body(message)
         message.requeue()
+
+
+def _surrounded(
+    handler: Handler, middleware: Sequence[Around[Message]], *, in_threads: bool
+) -> Handler:
+    async def innermost(message: Message) -> None:
+        outcome = handler(message)
+        if inspect.isawaitable(outcome):
+            if in_threads:
+                raise not_awaited(outcome)
+            await outcome
+
+    call = surrounded(innermost, middleware)
+    return in_thread(call) if in_threads else call
 
 
 def log_body(message: Message) -> None:

@@ -1,8 +1,8 @@
 """Functions that `run` calls before the first message and after the last one."""
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 
 Hook = Callable[[], Awaitable[object] | object]
 
@@ -21,6 +21,16 @@ class RunHooks:
                 stack.push_async_callback(_call, hook)
             for hook in self.on_start:
                 await _call(hook)
+            yield
+
+    @contextmanager
+    def around_in_thread(self) -> Iterator[None]:
+        """The same for plain functions, without an event loop."""
+        with ExitStack() as stack:
+            for hook in self.on_stop:
+                stack.callback(hook)
+            for hook in self.on_start:
+                hook()
             yield
 
 

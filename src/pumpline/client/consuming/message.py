@@ -228,6 +228,11 @@ class ThreadMessage(Message):
 class Batch(list[Message]):
     """A list of messages that are handled together."""
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether all have waited so long that nobody should begin to handle them."""
+        return all(message.is_stale for message in self)
+
     def finish(self) -> None:
         """Finish each message."""
         for message in self:
@@ -237,6 +242,11 @@ class Batch(list[Message]):
         """Requeue each message."""
         for message in self:
             message.requeue(delay_s, backoff=backoff)
+
+    def give_back(self) -> None:
+        """Give back each message: nobody has begun to handle the batch."""
+        for message in self:
+            message.give_back()
 
     def touch(self) -> None:
         """Touch each message."""

@@ -24,7 +24,8 @@ Sans-IO: connections are `Credit`s, time is an argument, and `changes` says whic
 from collections.abc import Iterable
 from math import ceil, inf
 
-INTERVAL_S = 0.05
+from pumpline.client.settings import REDISTRIBUTE_INTERVAL_S
+
 RDY_MAX = 2500  # nsqd's default of --max-rdy-count
 PROBE_SLOTS = 5  # of so many slots one goes to idle connections while others are busy
 IDLE_ROUND_S = 1.0  # for RDY to go round all connections when no message comes
@@ -71,7 +72,7 @@ class Credit:
 class RdyPool:
     """All connections of a consumer. After any event, ask `changes` once `due_at` has come."""
 
-    def __init__(self, max_in_flight: int, *, interval_s: float = INTERVAL_S) -> None:
+    def __init__(self, max_in_flight: int, *, interval_s: float = REDISTRIBUTE_INTERVAL_S) -> None:
         self.max_in_flight = max_in_flight
         self.interval_s = interval_s
         self.credits: list[Credit] = []

@@ -12,15 +12,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from pumpline.client.connection.connection import NsqdConnection
-from pumpline.client.connection.settings import Settings
 from pumpline.client.consuming.leases import ConsumerLeases
 from pumpline.client.consuming.message import Arrival, Message, Record
-from pumpline.client.consuming.options import ConsumerOptions
 from pumpline.client.consuming.rdy import RDY_MAX, Credit
 from pumpline.client.consuming.rdy_sender import RdySender
 from pumpline.client.delay import milliseconds
 from pumpline.client.errors import ConnectionClosedError, PumplineError, ServerError
 from pumpline.client.repeated_warnings import RepeatedWarnings
+from pumpline.client.settings import Settings
 from pumpline.core.protocol import commands
 
 RECONNECT_MIN_S = 0.25  # doubles up to RECONNECT_MAX_S with each connection that did not last
@@ -65,7 +64,6 @@ class SubscriptionTerms:
     topic: str
     channel: str
     settings: Settings
-    options: ConsumerOptions
     auto_touch: bool
     counters: Counters
     on_messages: Callable[[Arrival, list[Record]], None]
@@ -265,7 +263,7 @@ class Subscription:
             return
         now = self._loop.time()
         if delay_ms is None:
-            delay_ms = milliseconds(self._terms.options.requeue_delay_of(record[1]))
+            delay_ms = milliseconds(requeue_delay_s(self._terms.settings, record[1]))
         self._counters.requeued += 1
         if backoff:
             self._rdy_sender.failed(record[2], now)
@@ -337,3 +335,8 @@ class Subscription:
         text = "%s: %d messages were not answered within %g s, and will be delivered again"
         logger.warning(text, self.address, count, self._leases.timeout_s)
         self._count_answered(count, now)
+
+
+def requeue_delay_s(settings: Settings, attempts: int) -> float:
+    """The delay of a requeue that names none."""
+    return min(settings.requeue_delay_s * attempts, settings.requeue_delay_max_s)

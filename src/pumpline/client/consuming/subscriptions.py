@@ -101,7 +101,7 @@ class Subscriptions:
 
     def _before_reconnect(self, address: str) -> Callable[[], Awaitable[None]] | None:
         discovery = self._discovery
-        is_asked = self._terms.options.reconnect_if_named and address not in self._nsqds
+        is_asked = self._terms.settings.reconnect_if_named and address not in self._nsqds
         return partial(self._named, address, discovery) if is_asked and discovery else None
 
     async def _named(self, address: str, discovery: Discovery) -> None:
@@ -114,7 +114,7 @@ class Subscriptions:
 
     async def _retire(self, subscription: Subscription) -> None:
         subscription.leave()
-        await subscription.drain(self._terms.options.stop_timeout_s)
+        await subscription.drain(self._terms.settings.stop_timeout_s)
         await subscription.close()
         subscription.task.cancel()
         self._retiring.discard(subscription)

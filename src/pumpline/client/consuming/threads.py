@@ -9,31 +9,33 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
 
-from pumpline.client.consuming.message import Message
+from pumpline.client.consuming.message import Batch, Message
 
 WAITING_MAX = 256  # messages queued in advance, so that threads and loop seldom wait for each other
 
-Outcome = tuple[Message, BaseException | None]
+W = TypeVar("W", Message, Batch)
+"""What a handler is called with."""
 
 
-class Threads:
+class Threads(Generic[W]):
     def __init__(
         self,
-        handler: Callable[[Message], object],
+        handler: Callable[[W], object],
         *,
         count: int,
         waiting_max: int = WAITING_MAX,
-        on_outcome: Callable[[Message, BaseException | None], None],
+        on_outcome: Callable[[W, BaseException | None], None],
     ) -> None:
         self.backlog_max = count + waiting_max
         self.backlog = 0
-        self._handler = handler
-        self._on_outcome = on_outcome
+        self._handler: Callable[[W], object] = handler
+        self._on_outcome: Callable[[W, BaseException | None], None] = on_outcome
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
-        self._queue: SimpleQueue[Message | None] = SimpleQueue()
-        self._outcomes: deque[Outcome] = deque()
+        self._queue: SimpleQueue[W | None] = SimpleQueue()
+        self._outcomes: deque[tuple[W, BaseException | None]] = deque()
         self._is_collecting = False
         self._is_stopped = False
         self._threads = [
@@ -60,11 +62,11 @@ class Threads:
             self._room.clear()
             await self._room.wait()
 
-    def put(self, message: Message) -> None:
+    def put(self, message: W) -> None:
         self.backlog += 1
         self._queue.put(message)
 
-    def stop(self) -> list[Message]:
+    def stop(self) -> list[W]:
         """Threads end after the message they are at; returns those that were not begun."""
         self._is_stopped = True
         unbegun = self._take_queued()
@@ -73,7 +75,7 @@ class Threads:
             self._queue.put(None)
         return unbegun
 
-    def withdraw_stale(self) -> list[Message]:
+    def withdraw_stale(self) -> list[W]:
         """Stale messages that no thread has begun; none will begin them."""
         if self._is_stopped:
             return []
@@ -86,8 +88,8 @@ class Threads:
         self._room.set()
         return stale
 
-    def _take_queued(self) -> list[Message]:
-        queued: list[Message] = []
+    def _take_queued(self) -> list[W]:
+        queued: list[W] = []
         while True:
             try:
                 message = self._queue.get_nowait()
@@ -105,7 +107,7 @@ class Threads:
                 else:
                     outcome = self._handler(message)
                     if outcome is not None and inspect.isawaitable(outcome):
-                        raise _not_awaited(outcome)
+                        raise not_awaited(outcome)
             except BaseException as raised:  # the root of a thread: the loop gets it
                 error = raised
             self._outcomes.append((message, error))
@@ -125,7 +127,7 @@ class Threads:
         self._room.set()
 
 
-def _not_awaited(outcome: object) -> TypeError:
+def not_awaited(outcome: object) -> TypeError:
     """Nobody would run it, and the message would be finished without being handled."""
     if inspect.iscoroutine(outcome):
         outcome.close()

@@ -10,14 +10,16 @@ Knows consumers and their inboxes; must not know connections.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import nullcontext
-from typing import Self, Unpack
+from contextlib import suppress
+from typing import Unpack
 
+from pumpline.client.connection.address import list_of_addresses
+from pumpline.client.consuming.arguments import ConsumerArguments
+from pumpline.client.consuming.batch_handling import TakeBatch
 from pumpline.client.consuming.consumer import MAX_IN_FLIGHT, Consumer
-from pumpline.client.consuming.handling import Handler, Handling
-from pumpline.client.consuming.message import Message
-from pumpline.client.consuming.options import ConsumerArguments
-from pumpline.client.consuming.signals import stopping_on_signals
+from pumpline.client.consuming.handling import Take
+from pumpline.client.consuming.message import Batch, Message
+from pumpline.client.consuming.worker import Worker
 
 SHARE_INTERVAL_S = 1.0  # a topic that has run dry lends its share after so long
 SETTLE_S = 0.1  # messages that nsqd sent before it was told of a smaller share arrive within this
@@ -41,10 +43,14 @@ class _Member:
         return max(self.consumer.max_in_flight, self.consumer.in_flight, self.share_before)
 
 
-class TopicGroup:
+class TopicGroup(Worker):
     """Consumes a channel of several topics with one handler. Use it as a context manager
-    (`async with`), iterate over it, or call `run`; an iteration starts the group, and stops it at
-    its end."""
+    (`async with`), iterate over it, or call `run` or `run_batches`; an iteration starts the group,
+    and stops it at its end. A batch may have messages of several topics."""
+
+    _waiting_max = 0  # what waits in a queue of threads cannot be overtaken
+    _is_started = False
+    _is_stopping = False
 
     def __init__(
         self,
@@ -63,11 +69,10 @@ class TopicGroup:
         options         as in `Consumer`; max_in_flight and middleware are those of the whole group
         """
         weights = _checked_weights(topics)
-        self._middleware = tuple(options.get("middleware", ()))
+        super().__init__(options.get("middleware", ()))
         options["middleware"] = ()
         self._max_in_flight = options.get("max_in_flight", MAX_IN_FLIGHT)
-        nsqds = [nsqd] if isinstance(nsqd, str) else list(nsqd)
-        lookupds = [lookupd] if isinstance(lookupd, str) else list(lookupd)
+        nsqds, lookupds = list_of_addresses(nsqd), list_of_addresses(lookupd)
         self._members = [
             _Member(
                 Consumer(
@@ -85,24 +90,13 @@ class TopicGroup:
         for member in self._members:
             member.inbox.on_change = self._wake
         self._changed = asyncio.Event()
-        self._handling: Handling | None = None  # from `run` on
         self._timer: asyncio.TimerHandle | None = None
-        self._is_started = False
-        self._is_stopping = False
-
-    async def __aenter__(self) -> Self:
-        self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await self.stop(timeout_s=None if kind is None else 0)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self._iterate()
 
     async def _iterate(self) -> AsyncIterator[Message]:
-        owns = not self._is_started
-        self.start()
+        owns = self._own()
         try:
             while (message := await self._take()) is not None:
                 yield message
@@ -110,44 +104,20 @@ class TopicGroup:
             if owns:
                 await self.stop(timeout_s=0)
 
-    async def run(
-        self,
-        handler: Handler,
-        *,
-        concurrency: int = 1,
-        threads: bool | None = None,
-        signals: bool = True,
-    ) -> None:
-        """Handle messages of all topics, as `Consumer.run` does. `message.topic` says which topic
-        a message is of. At most `concurrency` messages are handled at a time, over all topics."""
-        handling = self._handling = Handling(
-            handler,
-            concurrency=concurrency,
-            threads=threads,
-            middleware=self._middleware,
-            waiting_max=0,  # what waits in a queue of threads cannot be overtaken
-        )
-        for member in self._members:
-            member.inbox.message_type = handling.message_type
-        wake = asyncio.get_running_loop().call_soon_threadsafe
-        with stopping_on_signals(lambda: wake(self.stop_soon)) if signals else nullcontext():
-            await self._handle(handling)
+    def _takers(self) -> tuple[Take, TakeBatch]:
+        return self._take, self._take_batch
 
-    async def _handle(self, handling: Handling) -> None:
-        self.start()
-        try:
-            # A cancellation stops the consumers gracefully before it stops the handlers.
-            handled = asyncio.create_task(handling.run(self._take))
-            for member in self._members:
-                member.consumer._handled = handled
-            await asyncio.shield(handled)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # Not this call but the handlers were cancelled, by a stop that waits no longer.
-        finally:
-            await self.stop()
+    @property
+    def _has_more(self) -> bool:
+        return any(member.inbox.ready for member in self._members)
+
+    def _use(self, message_type: type[Message]) -> None:
+        for member in self._members:
+            member.inbox.message_type = message_type
+
+    def _await_at_stop(self, handled: "asyncio.Task[None]") -> None:
+        for member in self._members:
+            member.consumer._await_at_stop(handled)
 
     def start(self) -> None:
         """Connect in the background; needs a running event loop."""
@@ -165,8 +135,7 @@ class TopicGroup:
 
     async def stop(self, *, timeout_s: float | None = None) -> None:
         """Stop all topics together, as `Consumer.stop` does. Handlers call `stop_soon` instead."""
-        if self._handling is not None and self._handling.is_here:
-            raise RuntimeError("a handler cannot wait for its own end: call stop_soon")
+        self._check_caller()
         self._is_stopping = self._is_started
         if self._timer is not None:
             self._timer.cancel()
@@ -208,6 +177,29 @@ class TopicGroup:
                 self._changed.clear()
                 await self._changed.wait()
         return None
+
+    async def _take_batch(self, size_max: int, wait_s: float) -> Batch | None:
+        """Messages at hand, by weight, up to size_max; wait_s is how long it may wait to become
+        full."""
+        message = await self._take()
+        if message is None:
+            return None
+        batch = Batch([message])
+        while len(batch) < size_max and (message := self._take_now()) is not None:
+            batch.append(message)
+        if wait_s and len(batch) < size_max:
+            await self._fill_up(batch, size_max, wait_s)
+        return batch
+
+    async def _fill_up(self, batch: Batch, size_max: int, wait_s: float) -> None:
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    while len(batch) < size_max and (message := await self._take()) is not None:
+                        batch.append(message)
+        except asyncio.CancelledError:
+            batch.give_back()  # nobody will get this batch
+            raise
 
     def _take_now(self) -> Message | None:
         ready = [member for member in self._members if member.inbox.ready]

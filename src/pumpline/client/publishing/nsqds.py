@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Callable
 from hashlib import blake2b
 
-from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import ConnectError
 from pumpline.client.publishing.limits import check_positive
 from pumpline.client.publishing.producer_connection import OnPublicationAnswer, ProducerConnection
+from pumpline.client.settings import Settings
 
 
 class Nsqds:

@@ -25,8 +25,8 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Literal, Self, cast
 
+from pumpline.client.around import Around, surrounded
 from pumpline.client.connection.address import list_of_addresses, parse_address
-from pumpline.client.connection.settings import Settings
 from pumpline.client.delay import Delay, milliseconds
 from pumpline.client.errors import NotSentError, PublishError, less_certain, wrong_name
 from pumpline.client.publishing.bodies import (
@@ -39,11 +39,13 @@ from pumpline.client.publishing.bodies import (
     portions,
     taken_whole,
 )
+from pumpline.client.publishing.codec import Encode, new_encode
 from pumpline.client.publishing.limits import check_positive
-from pumpline.client.publishing.middleware import Around, Outgoing, wrapped
 from pumpline.client.publishing.nsqds import Nsqds
+from pumpline.client.publishing.outgoing import Outgoing
 from pumpline.client.publishing.publication import MESSAGE_COST_BYTES, Waiter
 from pumpline.client.publishing.publish_queue import PublishQueue
+from pumpline.client.settings import Settings
 from pumpline.core.messages.kernels import body_bytes
 from pumpline.core.protocol.commands import MPUB_MESSAGE_OVERHEAD_BYTES, MPUB_OVERHEAD_BYTES
 
@@ -76,14 +78,15 @@ class Producer:
         idempotent: bool = False,
         lazy: bool = False,
         when_down: WhenDown = "wait",
-        middleware: Iterable[Around] = (),
+        codec: Encode | None = None,
+        middleware: Iterable[Around[Outgoing]] = (),
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         body_bytes_max: int = BODY_BYTES_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
     ) -> None:
         """
         addresses           one nsqd or several: the first that is up is used, the others stand by
-        settings            of each connection: TLS, compression, AUTH, timeouts
+        settings            TLS, compression, AUTH, timeouts of connections
         spread              use all that are up, in turn
         batching            send concurrent publishes to a topic as one MPUB
         batch_delay_s       how long to wait for more of them; 0 takes those of a loop iteration
@@ -93,18 +96,17 @@ class Producer:
         idempotent          give each publish a token, so that sending it again stores it once
         lazy                start without waiting for a connection: nsqd may come up later
         when_down           "wait" for an nsqd, or "raise" NotSentError, while none can be reached
+        codec               a function from values to bytes, for publish_value; JSON by default
         middleware          coroutine functions around each call of publish and publish_many
         message_bytes_max   nsqd's --max-msg-size
         body_bytes_max      nsqd's --max-body-size
         pending_bytes_max   of messages not confirmed yet; beyond it publish waits
         """
         check_positive(message_bytes_max=message_bytes_max)
-        self._batching = batching
-        self._lazy = lazy
+        self._encode = new_encode(codec)
         self._surround(tuple(middleware))
-        self._timeout_s = timeout_s
-        self._message_bytes_max = message_bytes_max
-        self._body_bytes_max = body_bytes_max
+        self._batching, self._lazy, self._timeout_s = batching, lazy, timeout_s
+        self._message_bytes_max, self._body_bytes_max = message_bytes_max, body_bytes_max
         self._nsqds = Nsqds(
             _checked_addresses(addresses),
             settings or Settings(),
@@ -202,6 +204,14 @@ class Producer:
         """Publish a value as JSON. ValueError or TypeError if it cannot be JSON; NaN cannot."""
         await self.publish(topic, json_body(value), defer=defer, token=token)
 
+    async def publish_value(
+        self, topic: str, value: object, *, defer: Delay | None = None, token: str | None = None
+    ) -> None:
+        """Publish a value as the `codec` encodes it, by default as JSON: a dataclass, a
+        msgspec.Struct, or what else msgspec encodes. A consumer with `type` gets it as
+        `message.value`. What the codec raises is raised here, and nothing is published."""
+        await self.publish(topic, self._encode(value), defer=defer, token=token)
+
     async def publish_many(
         self, topic: str, bodies: Iterable[Body], *, token: str | None = None
     ) -> None:
@@ -242,7 +252,7 @@ class Producer:
                 waiter.cancel()
             raise
 
-    def _surround(self, middleware: tuple[Around, ...]) -> None:
+    def _surround(self, middleware: tuple[Around[Outgoing], ...]) -> None:
         """Replace the methods of this producer. Without middleware they are as fast as before; one
         more coroutine for each publish would cost 6 %."""
         if not middleware:
@@ -259,7 +269,7 @@ class Producer:
             else:
                 await plain_publish_many(outgoing.topic, bodies, token=token)
 
-        call = wrapped(innermost, middleware)
+        call = surrounded(innermost, middleware)
 
         async def publish(
             topic: str, body: Body, *, defer: Delay | None = None, token: str | None = None

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from math import inf
 
 from pumpline.client.connection.connection import NsqdConnection
-from pumpline.client.connection.settings import Settings
 from pumpline.client.errors import ConnectError, ConnectionClosedError, ServerError, StalledError
 from pumpline.client.publishing.message_limit import limit_told
 from pumpline.client.publishing.publication import Publication
 from pumpline.client.repeated_warnings import RepeatedWarnings
+from pumpline.client.settings import Settings
 
 RECONNECT_MIN_S = 0.1
 RECONNECT_MAX_S = 5.0

@@ -96,7 +96,12 @@ class AnyBatch:
     def due_ns(self, offset: int) -> int:
         """Before when the message at `offset` is not to be delivered, ns since 1970; 0: at once."""
         at = DUE_BYTES * (offset - self.first)
-        return int(_I64.unpack_from(self.dues, at)[0]) if self.dues else 0
+        return int(_I64.unpack_from(self.dues, at)[0]) if at < len(self.dues) else 0
+
+    def waiting_since_ns(self, offset: int) -> int:
+        """When the message at `offset` came to this nsqd or, if it was delayed, when it was due.
+        Imported messages are older than their batch."""
+        return max(self.published_ns(offset), self.timestamp_ns, self.due_ns(offset))
 
     def first_at(self, time_ns: int, start: int, end: int) -> int:
         """The first offset of [start, end) that was published at `time_ns` or later, or `end`."""

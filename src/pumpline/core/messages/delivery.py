@@ -28,8 +28,8 @@ gives what changed since it was last called, which is all a checkpoint has to wr
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
-from itertools import chain, islice
-from typing import NamedTuple
+from itertools import chain, filterfalse, islice
+from typing import NamedTuple, TypeVar
 
 from pumpline.core.messages.deferred import Deferred, Pending, Pendings, flat_of
 from pumpline.core.messages.finished import Finished
@@ -37,6 +37,9 @@ from pumpline.core.messages.leases import NEVER_NS
 from pumpline.core.messages.spans import Span, gaps, joined, length, outside
 
 WAKE_MAX = 5000  # messages at once: 3 ms
+SCAN_MAX = 50_000  # messages that came back, to find the oldest: 2 ms
+
+T = TypeVar("T")
 
 
 class DeliveryDelta(NamedTuple):
@@ -59,6 +62,7 @@ class Delivery:
         "attempts",
         "behind",
         "behind_count",
+        "delayed",
         "next",
         "on_settled",
         "ready",
@@ -76,6 +80,8 @@ class Delivery:
         self.behind_count = 0
         self.skips: deque[Span] = deque()  # spans above `next` to step over, in order, apart
         self.attempts: dict[int, int] = {}
+        # Published with a delay that is over, and unfinished, in the order of their due times.
+        self.delayed: dict[int, None] = {}
         self._deferred = Deferred()
         # Since the last delta. What is in `_changed` was deferred before, if it is in both.
         self._deferred_since = array("q")
@@ -186,6 +192,27 @@ class Delivery:
             if end > finished.low:
                 self._finished_since.append((start, end))
 
+    def oldest(self, leased: Iterable[Collection[int]], limit: int) -> tuple[int, int]:
+        """The lowest offset below `limit` that is neither finished nor deferred nor in `delayed`,
+        and the first one in `delayed`; `limit` for none. The message that waits longest is one of
+        the two. `leased`: the offsets that each consumer has in flight.
+
+        If there are deferred messages, only the first SCAN_MAX that came back are looked at.
+        """
+        low = min(self.low, limit)
+        delayed = self.delayed
+        if not self._deferred.count and not delayed:
+            return low, limit
+        returned = chain(self.ready, *(offsets for _, offsets in self.behind))
+        touched = chain(islice(returned, SCAN_MAX), *leased)
+        oldest = min(filterfalse(delayed.__contains__, touched), default=limit)
+        fresh = self.next
+        for start, end in self.skips:
+            if start > fresh:
+                break
+            fresh = end
+        return min(oldest, fresh, limit), next(iter(delayed), limit)
+
     def requeue(self, offsets: Sequence[int], after: int = 0) -> None:
         """Leased offsets are to go out again, once what is fresh below `after` has. There is
         nothing to note: to a restart they are what they were, leased."""
@@ -201,6 +228,9 @@ class Delivery:
         """Leased offsets are to go out again at `due_ns`."""
         span = range(start, end)
         attempts = [self.attempts.pop(offset, 1) for offset in span]
+        if self.delayed:
+            for offset in span:
+                self.delayed.pop(offset, None)
         if self._changed:
             for offset in span:
                 self._changed.pop(offset, None)
@@ -238,6 +268,9 @@ class Delivery:
         fresh below `after` has; returns how many."""
         offsets, attempts = self._deferred.take(now_ns, WAKE_MAX)
         self.attempts.update(zip(offsets, attempts, strict=True))
+        if 0 in attempts:  # published with a delay, and never delivered
+            tried = zip(offsets, attempts, strict=True)
+            self.delayed.update((offset, None) for offset, count in tried if not count)
         if offsets:
             self._line_up(offsets, after)
         return len(offsets)
@@ -298,6 +331,7 @@ class Delivery:
         self.skips.clear()
         self._deferred = Deferred()
         self.attempts.clear()
+        self.delayed.clear()
         self.forget_changes()
         self.answered.clear()
         self._finished = Finished(offset)
@@ -357,12 +391,18 @@ class Delivery:
         self.fresh_until(self.next)
 
     def _forget(self, start: int, end: int) -> None:
-        if end - start <= len(self.attempts):
-            for offset in range(start, end):
-                self.attempts.pop(offset, None)
-        else:
-            for offset in [o for o in self.attempts if start <= o < end]:
-                del self.attempts[offset]
+        _forget_span(self.attempts, start, end)
+        if self.delayed:  # each of them is in `attempts` as well
+            _forget_span(self.delayed, start, end)
+
+
+def _forget_span(by_offset: dict[int, T], start: int, end: int) -> None:
+    if end - start <= len(by_offset):
+        for offset in range(start, end):
+            by_offset.pop(offset, None)
+    else:
+        for offset in [o for o in by_offset if start <= o < end]:
+            del by_offset[offset]
 
 
 def restore(deltas: Iterable[DeliveryDelta], gone: Iterable[Span] = ()) -> Delivery:
@@ -395,6 +435,8 @@ def restore(deltas: Iterable[DeliveryDelta], gone: Iterable[Span] = ()) -> Deliv
             deferred.extend(pending[at : at + 3])
         else:
             state.attempts[offset] = pending[at + 2]
+            if not pending[at + 2]:
+                state.delayed[offset] = None
             state.ready.append(offset)
     state._deferred.add_each(deferred)
     return state

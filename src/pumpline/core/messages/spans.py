@@ -1,6 +1,6 @@
 """Spans of offsets, half open: what they have in common, and what lies between them. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 Span = tuple[int, int]
 
@@ -46,3 +46,19 @@ def outside(offsets: Iterable[int], spans: list[Span]) -> list[int]:
 def length(spans: Iterable[Span]) -> int:
     """Of all spans together, which are apart."""
     return sum(end - start for start, end in spans)
+
+
+def left_out(gaps: Sequence[Span], start: int, end: int) -> int:
+    """How many offsets of [start, end) a log with these gaps has left out."""
+    return sum(max(min(after, end) - max(before, start), 0) for before, after in gaps)
+
+
+def back_from(gaps: Sequence[Span], end: int, count: int) -> int:
+    """The offset of the first of the last `count` messages below `end`."""
+    for before, after in reversed(gaps):
+        if after < end:
+            if end - after >= count:
+                break
+            count -= end - after
+        end = min(end, before)
+    return end - count

@@ -13,7 +13,6 @@ from pumpline.nsqadmin.api.bodies import check_channel, check_topic, json_body
 from pumpline.nsqadmin.api.topic_nodes import TopicNodes, change_reply, failures
 from pumpline.nsqadmin.cluster.changes import Change, Changes
 from pumpline.nsqadmin.cluster.directory import Failed, warning_message
-from pumpline.nsqadmin.cluster.upstream import decoded
 from pumpline.nsqadmin.notifications import Notifier
 from pumpline.web.replies import HttpError, Reply, json_reply
 from pumpline.web.request import Request
@@ -153,8 +152,7 @@ class ActionEndpoints:
         }
 
         async def seek(node: str) -> SeekAnswer:
-            answer = await self._nodes.upstream.post(node, "/channel/seek", query)
-            return decoded(answer, SeekAnswer)
+            return await self._nodes.upstream.post_as(SeekAnswer, node, "/channel/seek", query)
 
         found = await self._nodes.ask(nodes, seek)
         answers = found.answers.values()

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from pumpline.cluster.node import ClusterNode, decoded
+from pumpline.cluster.stats import read_stats
 from pumpline.nsqadmin.api.bodies import check_channel, check_topic
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory, Failed, warning_message
 from pumpline.nsqadmin.live.rates import CounterReading, RateWindow, positive
@@ -52,20 +54,6 @@ class PolledClient(msgspec.Struct, kw_only=True):
     topology_region: str = ""
     longest_held_offset: int | None = None  # of our nsqds
     longest_held_since: int = 0  # ns
-
-
-class ClientsOfChannel(msgspec.Struct):
-    channel_name: str
-    clients: list[PolledClient] | None = None
-
-
-class ClientsOfTopic(msgspec.Struct):
-    topic_name: str
-    channels: list[ClientsOfChannel] | None = None
-
-
-class ClientsOfNode(msgspec.Struct):
-    topics: list[ClientsOfTopic] | None = None
 
 
 class ConsumerRow:
@@ -185,18 +173,21 @@ class ConsumerTable:
                 found.settle([], [str(error)])
                 return
             nodes = [node.address for node in told.nodes]
-        query = {"format": "json", "topic": topic, "channel": channel, "include_mem": "false"}
 
-        async def ask(node: str) -> list[ConsumerRow]:
-            stats = await self._directory.upstream.get_as(ClientsOfNode, node, "/stats", query)
+        def consumers(node: ClusterNode) -> list[PolledClient]:
+            stats = read_stats(node, topic, channel=channel, include_clients="true")
             return [
-                ConsumerRow(node, client)
+                decoded(client, PolledClient, node.address)
                 for each in stats.topics or ()
-                for own in each.channels or ()
+                for own in each.channels
                 if each.topic_name == topic and own.channel_name == channel
                 for client in own.clients or ()
             ]
 
+        async def ask(node: str) -> list[ConsumerRow]:
+            told = await self._directory.upstream.run(node, consumers)
+            return [ConsumerRow(node, client) for client in told]
+
         asked = await self._directory.upstream.each(nodes, ask)
         rows = [row for each in asked.answers.values() for row in each]
-        found.settle(rows, asked.texts())
+        found.settle(rows, asked.in_nsq_words())

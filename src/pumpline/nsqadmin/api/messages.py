@@ -7,16 +7,16 @@ keep.
 """
 
 import re
-from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from pumpline.cluster.log import LogMessage, LogPage
+from pumpline.cluster.node import NodeFailure
+from pumpline.cluster.stats import read_stats
 from pumpline.nsqadmin.api.bodies import check_channel, check_topic
 from pumpline.nsqadmin.api.topic_nodes import TopicNodes, failures, in_words, warning_of
-from pumpline.nsqadmin.cluster.upstream import UpstreamError
-from pumpline.nsqadmin.live.polled import STATS_QUERY, PolledNode
 from pumpline.nsqadmin.live.tables import number
 from pumpline.web.replies import HttpError, Reply, json_reply
 from pumpline.web.request import Request
@@ -30,52 +30,6 @@ NS_PER_MS = 1_000_000
 STATES = ("waiting", "in_flight", "deferred", "requeued")
 
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]")
-
-
-class LogMessage(msgspec.Struct, kw_only=True):
-    """A message in the answer of /log/peek."""
-
-    offset: int
-    id: str
-    timestamp: int  # ns
-    attempts: int = 0
-    size_bytes: int = msgspec.field(name="bytes", default=0)
-    state: str = ""
-    deferred_until: int = 0  # ns
-    body: str | None = None
-    body_base64: str | None = None
-    truncated: bool = False
-
-    def shown(self, node: str) -> dict[str, Any]:
-        told: dict[str, Any] = {
-            "key": f"{node}/{self.offset}",
-            "node": node,
-            "offset": self.offset,
-            "id": self.id,
-            "timestamp_ms": self.timestamp / NS_PER_MS,
-            "attempts": self.attempts,
-            "bytes": self.size_bytes,
-            "state": self.state or None,
-            "deferred_until_ms": self.deferred_until // NS_PER_MS or None,
-            "truncated": self.truncated,
-        }
-        if self.body_base64 is not None:
-            told["body_base64"] = self.body_base64
-        else:
-            told["body"] = self.body or ""
-        return told
-
-    def raw(self) -> bytes:
-        """UpstreamError if it was sent as what it is not."""
-        return raw_body(self.body, self.body_base64)
-
-
-class PeekedPage(msgspec.Struct, kw_only=True):
-    log: str = ""
-    first: int
-    end: int
-    messages: list[LogMessage]
-    next: int
 
 
 class PlacedHold(msgspec.Struct):
@@ -109,11 +63,11 @@ class MessageEndpoints:
             raise HttpError(400, "NODE_REQUIRED")
         shared = peek_query(query, topic, limit)
 
-        async def peek(node: str) -> PeekedPage:
+        async def peek(node: str) -> LogPage:
             asked = dict(shared)
             if node in starts:
                 asked |= {"from": starts[node], "time": None}
-            return await self._nodes.upstream.get_as(PeekedPage, node, "/log/peek", asked)
+            return await self._nodes.upstream.get_as(LogPage, node, "/log/peek", asked)
 
         found = await self._nodes.ask(nodes, peek)
         newest = query.get("newest") == "true"
@@ -148,7 +102,7 @@ class MessageEndpoints:
         return json_reply(
             {
                 "topic": topic,
-                "message": message.shown(node),
+                "message": shown(message, node),
                 "channels": list(found.answers.values()),
                 "warning": warning_of(found.errors),
             }
@@ -156,10 +110,9 @@ class MessageEndpoints:
 
     async def _channels(self, topic: str, node: str) -> dict[str, bool]:
         """The channels of a topic there, and whether each is a hold."""
-        query = {**STATS_QUERY, "topic": topic}
         try:
-            stats = await self._nodes.upstream.get_as(PolledNode, node, "/stats", query)
-        except UpstreamError as error:
+            stats = await self._nodes.upstream.run(node, lambda asked: read_stats(asked, topic))
+        except NodeFailure as error:
             raise HttpError(502, f"UPSTREAM_ERROR: {in_words(error)}") from None
         return {
             own.channel_name: own.hold
@@ -181,8 +134,8 @@ class MessageEndpoints:
         }
         try:
             return Reply(body=message.raw(), headers=headers)
-        except UpstreamError as error:
-            raise HttpError(502, f"UPSTREAM_ERROR: {error}") from None
+        except NodeFailure as error:
+            raise HttpError(502, f"UPSTREAM_ERROR: {error.in_nsq_words()}") from None
 
     def _place(self, query: Mapping[str, str]) -> tuple[str, str, int]:
         topic = check_topic(query.get("topic", ""))
@@ -196,13 +149,13 @@ class MessageEndpoints:
     ) -> LogMessage:
         query = {"topic": topic, "from": offset, "limit": 1, "body_max": body_max}
         try:
-            page = await self._nodes.upstream.get_as(PeekedPage, node, "/log/peek", query)
-        except UpstreamError as error:
+            page = await self._nodes.upstream.get_as(LogPage, node, "/log/peek", query)
+        except NodeFailure as error:
             if error.status in (404, 410, 416):
                 raise HttpError(
                     404, "MESSAGE_NOT_FOUND", details={"detail": in_words(error)}
                 ) from None
-            raise HttpError(502, f"UPSTREAM_ERROR: {error}") from None
+            raise HttpError(502, f"UPSTREAM_ERROR: {error.in_nsq_words()}") from None
         if not page.messages or page.messages[0].offset != offset:
             raise HttpError(404, "MESSAGE_NOT_FOUND")
         return page.messages[0]
@@ -220,7 +173,7 @@ class MessageEndpoints:
         if hold:
             return {**told, "state": await self._held(topic, node, offset, channel)}
         query = {"topic": topic, "channel": channel, "from": offset, "limit": 1, "body_max": 0}
-        page = await self._nodes.upstream.get_as(PeekedPage, node, "/log/peek", query)
+        page = await self._nodes.upstream.get_as(LogPage, node, "/log/peek", query)
         if page.messages and page.messages[0].offset == offset:
             own = page.messages[0]
             told |= {
@@ -239,11 +192,24 @@ class MessageEndpoints:
         )
 
 
-def raw_body(text: str | None, in_base64: str | None) -> bytes:
-    try:
-        return (text or "").encode() if in_base64 is None else b64decode(in_base64)
-    except ValueError as error:
-        raise UpstreamError(f"failed to parse the answer: {error}") from None
+def shown(message: LogMessage, node: str) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "key": f"{node}/{message.offset}",
+        "node": node,
+        "offset": message.offset,
+        "id": message.id,
+        "timestamp_ms": message.timestamp / NS_PER_MS,
+        "attempts": message.attempts,
+        "bytes": message.size_bytes,
+        "state": message.state or None,
+        "deferred_until_ms": message.deferred_until // NS_PER_MS or None,
+        "truncated": message.truncated,
+    }
+    if message.body_base64 is not None:
+        told["body_base64"] = message.body_base64
+    else:
+        told["body"] = message.body or ""
+    return told
 
 
 def peek_query(query: Mapping[str, str], topic: str, limit: int) -> dict[str, object]:
@@ -263,7 +229,7 @@ def peek_query(query: Mapping[str, str], topic: str, limit: int) -> dict[str, ob
 
 
 def merge(
-    pages: Mapping[str, PeekedPage], limit: int, *, newest: bool, state: str = ""
+    pages: Mapping[str, LogPage], limit: int, *, newest: bool, state: str = ""
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """The first `limit` messages of all pages by time, and where each node goes on."""
     every = [(each, node) for node, page in pages.items() for each in page.messages]
@@ -276,8 +242,8 @@ def merge(
         is_over = at <= page.first if newest else at >= page.end
         if left or not is_over:
             after[node] = at
-    shown = [each.shown(node) for each, node in taken if state in ("", each.state)]
-    return shown, after
+    messages = [shown(each, node) for each, node in taken if state in ("", each.state)]
+    return messages, after
 
 
 def write_next(after: Mapping[str, int]) -> str:

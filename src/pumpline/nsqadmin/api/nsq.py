@@ -3,13 +3,14 @@
 What some nodes failed at is a warning in `message`; when all failed it is a 502.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from pumpline.cluster.node import ClusterNode
+from pumpline.cluster.stats import read_stats
 from pumpline.nsqadmin.cluster.directory import (
     ClusterDirectory,
     Failed,
@@ -20,7 +21,6 @@ from pumpline.nsqadmin.cluster.directory import (
 )
 from pumpline.nsqadmin.cluster.figures import (
     ChannelFigures,
-    ToldStats,
     TopicFigures,
     sum_channel,
     sum_topic,
@@ -139,25 +139,21 @@ class NsqEndpoints:
         self, nodes: Sequence[KnownNode], *, topic: str = "", channel: str = "", clients: bool
     ) -> tuple[list[TopicFigures], list[str]]:
         """Of all these nodes, by name and host; and warnings."""
-        query = {
-            "format": "json",
-            "topic": topic or None,
-            "channel": channel or None,
-            "include_clients": "true" if clients else "false",
-            "include_mem": "false",
-        }
+        more = {"channel": channel} if channel else {}
+        more["include_clients"] = "true" if clients else "false"
         hostnames = {node.address: node.hostname for node in nodes}
 
-        async def stats(address: str) -> list[TopicFigures]:
-            told = await self._directory.upstream.get_as(ToldStats, address, "/stats", query)
-            now_s = int(time.time())
-            await asyncio.sleep(0)  # a large answer takes a while: others have their turn
+        def figures(node: ClusterNode) -> list[TopicFigures]:
+            told = read_stats(node, topic or None, **more)
+            host, now_s = hostnames[node.address], int(time.time())
             return [
-                topic_figures(each, node=address, hostname=hostnames[address], now_s=now_s)
+                topic_figures(each, node=node.address, hostname=host, now_s=now_s)
                 for each in told.topics or ()
             ]
 
-        found = await self._directory.ask_nsqds(hostnames, stats)
+        found = await self._directory.ask_nsqds(
+            hostnames, lambda address: self._directory.upstream.run(address, figures)
+        )
         parts = [part for each in found.answers.values() for part in each]
         parts.sort(key=lambda part: (part.topic_name, part.hostname, part.node))
         return parts, warnings(found)

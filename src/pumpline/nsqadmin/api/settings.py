@@ -5,11 +5,12 @@ from typing import Any
 
 import msgspec
 
+from pumpline.cluster.log import LogOffsets, in_ms
+from pumpline.cluster.node import NodeFailure
+from pumpline.cluster.stats import read_stats
 from pumpline.core.text.durations import format_duration, parse_duration
 from pumpline.nsqadmin.api.bodies import check_topic, json_body
 from pumpline.nsqadmin.api.topic_nodes import TopicNodes, change_reply, failures, warning_of
-from pumpline.nsqadmin.cluster.upstream import UpstreamError, decoded
-from pumpline.nsqadmin.live.polled import STATS_QUERY, PolledNode, ToldExtent, in_ms
 from pumpline.nsqadmin.live.state import ClusterState
 from pumpline.nsqadmin.notifications import Notifier
 from pumpline.web.replies import HttpError, Reply, json_reply
@@ -96,15 +97,14 @@ class TopicSettingsEndpoints:
         body = msgspec.json.encode(asked.settings)
 
         async def change(node: str) -> NodeSettings:
-            answer = await self._nodes.upstream.post(
-                node, "/topic/settings", {"topic": topic}, body
+            return await self._nodes.upstream.post_as(
+                NodeSettings, node, "/topic/settings", {"topic": topic}, body
             )
-            return decoded(answer, NodeSettings)
 
         found = await self._nodes.ask(nodes, change)
         for error in found.errors.values():
             if error.code == "INVALID_SETTINGS" and not found.answers:
-                raise HttpError(400, error.code, details={"detail": error.details().get("detail")})
+                raise HttpError(400, error.code, details={"detail": error.details.get("detail")})
         if found.answers:
             self._notifier.tell(request, "change_settings", topic=topic, node=asked.node)
         shown = {
@@ -124,13 +124,11 @@ class TopicSettingsEndpoints:
         """What will be deleted, and what keeps it; None if nobody knows."""
         upstream = self._nodes.upstream
         try:
-            extent = await upstream.get_as(ToldExtent, node, "/log/offsets", {"topic": topic})
-            stats = await upstream.get_as(
-                PolledNode, node, "/stats", {**STATS_QUERY, "topic": topic}
-            )
+            extent = await upstream.get_as(LogOffsets, node, "/log/offsets", {"topic": topic})
+            stats = await upstream.run(node, lambda asked: read_stats(asked, topic))
             time_ns = await self._limit(node, "retention_time", settings)
             size_bytes = await self._limit(node, "retention_bytes", settings)
-        except UpstreamError:
+        except NodeFailure:
             return None
         first_ms = in_ms(extent.first_timestamp)
         kept_by = [
@@ -143,7 +141,7 @@ class TopicSettingsEndpoints:
             "time": None if time_ns is None else format_duration(time_ns),
             "bytes": size_bytes,
             "log_bytes": extent.bytes,
-            "messages": extent.end - extent.first,
+            "messages": extent.messages,
             "first_timestamp_ms": first_ms,
             "deletes_at_ms": (
                 first_ms + time_ns // NS_PER_MS if first_ms and time_ns is not None else None
@@ -160,7 +158,7 @@ class TopicSettingsEndpoints:
             if isinstance(own, str):
                 return parse_duration(own)
             return await self._nodes.upstream.get_as(int, node, f"/config/{name}", {})
-        except (ValueError, UpstreamError):
+        except (ValueError, NodeFailure):
             return None
 
     # -- holds --------------------------------------------------------------------------------

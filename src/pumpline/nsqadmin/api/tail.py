@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from pumpline.cluster.log import LogMessage
+from pumpline.cluster.node import NodeFailure
 from pumpline.nsqadmin.api.bodies import check_topic
 from pumpline.nsqadmin.api.events import EVENT_HEADERS, event
-from pumpline.nsqadmin.api.messages import BODY_MAX, LogMessage
+from pumpline.nsqadmin.api.messages import BODY_MAX, shown
 from pumpline.nsqadmin.api.topic_nodes import TopicNodes, in_words
 from pumpline.nsqadmin.cluster.changes import STOCK_NSQD
-from pumpline.nsqadmin.cluster.upstream import UpstreamError
 from pumpline.web.event_stream import EventStream
 from pumpline.web.replies import HttpError, Reply, stream_reply
 from pumpline.web.request import Request
@@ -88,7 +89,7 @@ class MergedTail:
                     async for name, data in parse_events(pieces):
                         at = await self._pass_on(node, stream, name, data, at)
                 error = "it ended the tail"
-            except UpstreamError as failure:
+            except NodeFailure as failure:
                 error = in_words(failure)
                 if failure.status in (410, 416):
                     at = None  # the log is another one
@@ -104,7 +105,7 @@ class MergedTail:
     ) -> int | None:
         if name == "message":
             message = msgspec.json.decode(data, type=LogMessage)
-            await self._put(stream, "message", cut(message).shown(node))
+            await self._put(stream, "message", shown(cut(message), node))
             return message.offset + 1
         if name == "gone":
             gone = msgspec.json.decode(data, type=GoneMessages)

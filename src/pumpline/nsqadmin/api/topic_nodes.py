@@ -6,10 +6,11 @@ Only nodes of the cluster are ever asked: an address from a request is looked up
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from pumpline.cluster.client import Outcome
+from pumpline.cluster.node import ClusterNode, NodeFailure
 from pumpline.nsqadmin.api.nsq import upstream_error
-from pumpline.nsqadmin.cluster.changes import STOCK_NSQD, is_unknown_path
+from pumpline.nsqadmin.cluster.changes import STOCK_NSQD
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory, Failed, warning_message
-from pumpline.nsqadmin.cluster.upstream import Outcome, UpstreamError
 from pumpline.nsqadmin.live.state import ClusterState
 from pumpline.web.replies import HttpError, Reply, json_reply
 
@@ -49,21 +50,29 @@ class TopicNodes:
     ) -> Outcome[str, T]:
         return await self.upstream.each(nodes, ask)
 
+    async def ask_in_threads(
+        self, nodes: Iterable[str], work: Callable[[ClusterNode], T]
+    ) -> Outcome[str, T]:
+        """Work of many requests to each node."""
+        return await self.upstream.each(
+            nodes, lambda address: self.upstream.run(address, work, is_long=True)
+        )
 
-def in_words(error: UpstreamError) -> str:
-    return STOCK_NSQD if is_unknown_path(error) else error.words()
+
+def in_words(error: NodeFailure) -> str:
+    return STOCK_NSQD if error.is_unknown_path else str(error)
 
 
-def failures(errors: Mapping[str, UpstreamError]) -> list[dict[str, Any]]:
+def failures(errors: Mapping[str, NodeFailure]) -> list[dict[str, Any]]:
     return [{"node": node, "ok": False, "error": in_words(error)} for node, error in errors.items()]
 
 
-def warning_of(errors: Mapping[str, UpstreamError]) -> str:
+def warning_of(errors: Mapping[str, NodeFailure]) -> str:
     texts = [f"{node}: {in_words(error)}" for node, error in errors.items()]
     return warning_message(["\n".join(texts)] if texts else [])
 
 
-def change_reply(shown: dict[str, Any], errors: Mapping[str, UpstreamError], *, ok: int) -> Reply:
+def change_reply(shown: dict[str, Any], errors: Mapping[str, NodeFailure], *, ok: int) -> Reply:
     """Of a change: 502 if it worked nowhere, though it was tried."""
     failed = len(errors)
     message = warning_of(errors)

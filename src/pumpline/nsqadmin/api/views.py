@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pumpline.cluster.node import NodeFailure
 from pumpline.core.text.names import is_dead_letter_topic
 from pumpline.nsqadmin.api.bodies import check_channel, check_topic
 from pumpline.nsqadmin.api.consumers import ConsumerTable
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory, Failed, warning_message
-from pumpline.nsqadmin.cluster.upstream import UpstreamError
 from pumpline.nsqadmin.live.closeups import Closeup, Closeups
 from pumpline.nsqadmin.live.history import STEP_MS, STEPS, HourHistory, step_of
 from pumpline.nsqadmin.live.poller import ClusterPoller
@@ -282,7 +282,7 @@ class PageViews:
                 stats = await upstream.get_as(
                     dict[str, Any], row.node, "/stats", {"format": "json"}
                 )
-        except UpstreamError as error:
+        except NodeFailure as error:
             message = warning_message([str(error)])
         return {
             **self._stamp(),
@@ -426,11 +426,11 @@ def without_sparks(page: Shown) -> Shown:
     return page
 
 
-def _silent(node: str, error: UpstreamError) -> Shown:
-    return {"key": node, "node": node, "ok": False, "error": error.words()}
+def _silent(node: str, error: NodeFailure) -> Shown:
+    return {"key": node, "node": node, "ok": False, "error": str(error)}
 
 
-def _told(error: str, errors: Iterable[UpstreamError]) -> str:
+def _told(error: str, errors: Iterable[NodeFailure]) -> str:
     texts = [str(each) for each in errors]
     return warning_message([error] if error else texts and ["\n".join(texts)])
 

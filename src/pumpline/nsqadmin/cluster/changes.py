@@ -9,8 +9,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from pumpline.cluster.client import Outcome
+from pumpline.cluster.node import NodeFailure
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory, Failed
-from pumpline.nsqadmin.cluster.upstream import Outcome, UpstreamError, decoded
 
 STOCK_NSQD = "a Go nsqd cannot do this"
 
@@ -116,11 +117,12 @@ class Changes:
         """Send a consumer away from a node; `client` is its address there."""
         query = {**_names(topic, channel), "client": client}
         try:
-            answer = await self._directory.upstream.post(node, "/channel/disconnect", query)
-            in_flight = decoded(answer, DisconnectAnswer).in_flight
-        except UpstreamError as error:
+            told = await self._directory.upstream.post_as(
+                DisconnectAnswer, node, "/channel/disconnect", query
+            )
+        except NodeFailure as error:
             return Change(told=[_told_of_ours(error, node)])
-        return Change(told=[ChangeResult(node=node, ok=True, error="", in_flight=in_flight)])
+        return Change(told=[ChangeResult(node=node, ok=True, error="", in_flight=told.in_flight)])
 
     async def _having(self, change: Change, topic: str, *, required: bool = True) -> list[str]:
         """The nodes with the topic; Failed if nobody knows."""
@@ -159,23 +161,20 @@ class Changes:
         return await upstream.each(addresses, post)
 
 
-def _told(error: UpstreamError | None, *, node: str = "", lookupd: str = "") -> ChangeResult:
+def _told(error: NodeFailure | None, *, node: str = "", lookupd: str = "") -> ChangeResult:
     if error is None:
         return ChangeResult(node=node, lookupd=lookupd, ok=True, error="")
-    return ChangeResult(node=node, lookupd=lookupd, ok=False, error=error.words(), text=str(error))
+    return ChangeResult(
+        node=node, lookupd=lookupd, ok=False, error=str(error), text=error.in_nsq_words()
+    )
 
 
-def _told_of_ours(error: UpstreamError | None, node: str) -> ChangeResult:
+def _told_of_ours(error: NodeFailure | None, node: str) -> ChangeResult:
     """Of a change that only our nsqds know."""
-    if error is not None and is_unknown_path(error):
+    if error is not None and error.is_unknown_path:
         text = f"{node}: {STOCK_NSQD}"
         return ChangeResult(node=node, ok=False, error=STOCK_NSQD, text=text)
     return _told(error, node=node)
-
-
-def is_unknown_path(error: UpstreamError) -> bool:
-    """Whether the node knows no such path: all of ours do, so it is a Go nsqd."""
-    return error.status == 404 and error.code in ("NOT_FOUND", "")
 
 
 def _path(action: str, channel: str) -> str:

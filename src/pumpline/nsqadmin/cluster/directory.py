@@ -12,7 +12,16 @@ from typing import TypeVar
 
 import msgspec
 
-from pumpline.nsqadmin.cluster.upstream import Outcome, Upstream, UpstreamError, is_address
+from pumpline.cluster.async_nodes import AsyncNodes
+from pumpline.cluster.client import Outcome
+from pumpline.cluster.directory import (
+    Registered,
+    RegisteredNode,
+    host_and_port,
+    is_host_and_port,
+)
+from pumpline.cluster.node import NodeFailure
+from pumpline.cluster.stats import read_stats
 from pumpline.nsqadmin.options import NsqadminOptions
 
 T = TypeVar("T")
@@ -41,31 +50,7 @@ class KnownNode(msgspec.Struct, kw_only=True):
     @property
     def address(self) -> str:
         """Where it is asked."""
-        host = self.broadcast_address
-        return f"[{host}]:{self.http_port}" if ":" in host else f"{host}:{self.http_port}"
-
-
-class RegisteredNode(msgspec.Struct, kw_only=True):
-    """An nsqd in the answer of an nsqlookupd, or of itself."""
-
-    remote_address: str = ""
-    hostname: str = ""
-    broadcast_address: str
-    tcp_port: int = 0
-    http_port: int
-    version: str = ""
-    topics: list[str] | None = None
-    tombstones: list[bool] | None = None
-
-    def known(self) -> KnownNode:
-        return KnownNode(
-            remote_address=self.remote_address,
-            hostname=self.hostname,
-            broadcast_address=self.broadcast_address,
-            tcp_port=self.tcp_port,
-            http_port=self.http_port,
-            version=self.version,
-        )
+        return host_and_port(self.broadcast_address, self.http_port)
 
 
 class TopicNames(msgspec.Struct):
@@ -74,20 +59,6 @@ class TopicNames(msgspec.Struct):
 
 class ChannelNames(msgspec.Struct):
     channels: list[str] | None = None
-
-
-class Registered(msgspec.Struct):
-    producers: list[RegisteredNode] | None = None
-
-
-class NamedTopic(msgspec.Struct):
-    topic_name: str
-
-
-class NamedTopics(msgspec.Struct):
-    """The answer of /stats, of which only names count."""
-
-    topics: list[NamedTopic] | None = None
 
 
 class Failed(Exception):
@@ -102,7 +73,7 @@ class Gathered(msgspec.Struct):
 
 
 class ClusterDirectory:
-    def __init__(self, upstream: Upstream, options: NsqadminOptions) -> None:
+    def __init__(self, upstream: AsyncNodes, options: NsqadminOptions) -> None:
         self.upstream = upstream
         self._options = options
 
@@ -144,15 +115,14 @@ class ClusterDirectory:
         nodes: dict[str, KnownNode] = {}
         for each in found.answers.values():
             for node in each:
-                known = node.known()
-                if is_address(known.address):
+                known = known_node(node)
+                if is_host_and_port(known.address):
                     nodes.setdefault(known.address, known)
         return Gathered(list(nodes.values()), warnings(found))
 
     async def _topic_nsqds(self, topic: str) -> Gathered:
         async def portrait(nsqd: str) -> KnownNode | None:
-            query = {"format": "json", "topic": topic, "include_clients": "false"}
-            stats = await self.upstream.get_as(NamedTopics, nsqd, "/stats", query)
+            stats = await self.upstream.run(nsqd, lambda node: read_stats(node, topic))
             has = any(each.topic_name == topic for each in stats.topics or ())
             return await self._info(nsqd) if has else None
 
@@ -189,7 +159,7 @@ class ClusterDirectory:
 
     async def node_at(self, address: str) -> KnownNode:
         """An nsqd that is asked who it is, or Failed."""
-        if not is_address(address):
+        if not is_host_and_port(address):
             raise Failed(f"failed to query any nsqd: {address} is no address")
         found = await self.ask_nsqds([address], self._info)
         return found.answers[address]
@@ -198,7 +168,7 @@ class ClusterDirectory:
         """All of them; Failed if none answered."""
         found = await self.upstream.each(self.lookupds, ask)
         if not found.answers:
-            raise Failed(f"failed to query any nsqlookupd: {join(found.texts())}")
+            raise Failed(f"failed to query any nsqlookupd: {join(found.in_nsq_words())}")
         return found
 
     async def ask_nsqds(
@@ -207,7 +177,7 @@ class ClusterDirectory:
         """All of these; Failed if none answered, or there are none."""
         found = await self.upstream.each(nsqds, ask)
         if not found.answers:
-            raise Failed(f"failed to query any nsqd: {join(found.texts())}")
+            raise Failed(f"failed to query any nsqd: {join(found.in_nsq_words())}")
         return found
 
     async def _lookup(self, lookupd: str, topic: str) -> list[RegisteredNode]:
@@ -219,8 +189,7 @@ class ClusterDirectory:
         return (await self.upstream.get_as(TopicNames, lookupd, "/topics", {})).topics or []
 
     async def _nsqd_topics(self, nsqd: str) -> list[str]:
-        query = {"format": "json", "include_clients": "false", "include_mem": "false"}
-        stats = await self.upstream.get_as(NamedTopics, nsqd, "/stats", query)
+        stats = await self.upstream.run(nsqd, read_stats)
         return [topic.topic_name for topic in stats.topics or ()]
 
     async def _self_portrait(self, nsqd: str) -> KnownNode:
@@ -229,10 +198,21 @@ class ClusterDirectory:
         return node
 
     async def _info(self, nsqd: str) -> KnownNode:
-        node = (await self.upstream.get_as(RegisteredNode, nsqd, "/info", {})).known()
-        if not is_address(node.address):
-            raise UpstreamError(f"{nsqd} says that its address is {node.address!r}")
+        node = known_node(await self.upstream.get_as(RegisteredNode, nsqd, "/info"))
+        if not is_host_and_port(node.address):
+            raise NodeFailure(f"{nsqd} says that its address is {node.address!r}")
         return node
+
+
+def known_node(told: RegisteredNode) -> KnownNode:
+    return KnownNode(
+        remote_address=told.remote_address,
+        hostname=told.hostname,
+        broadcast_address=told.broadcast_address,
+        tcp_port=told.tcp_port,
+        http_port=told.http_port,
+        version=told.version,
+    )
 
 
 def merged(registered: dict[str, list[RegisteredNode]]) -> list[KnownNode]:
@@ -242,8 +222,8 @@ def merged(registered: dict[str, list[RegisteredNode]]) -> list[KnownNode]:
         for one in each:
             key = one.broadcast_address, one.tcp_port
             if key not in nodes:
-                node = one.known()
-                if not is_address(node.address):
+                node = known_node(one)
+                if not is_host_and_port(node.address):
                     continue
                 pairs = zip_longest(one.topics or (), one.tombstones or ())
                 node.topics = sorted(
@@ -267,7 +247,7 @@ def mark_out_of_date(nodes: Sequence[KnownNode]) -> None:
 
 def warnings(found: Outcome[str, T]) -> list[str]:
     """One warning for all that failed."""
-    return [join(found.texts())] if found.errors else []
+    return [join(found.in_nsq_words())] if found.errors else []
 
 
 def join(texts: Iterable[str]) -> str:

@@ -13,6 +13,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from pumpline.cluster.node import decoded
+from pumpline.cluster.stats import SeenChannel, SeenTopic
+
 Number = int | float
 
 
@@ -106,38 +109,7 @@ class ToldLatency(msgspec.Struct):
     percentiles: list[ToldPercentile] | None = None
 
 
-class ToldChannel(msgspec.Struct, kw_only=True):
-    """A channel in /stats of an nsqd."""
-
-    channel_name: str
-    depth: int = 0
-    backend_depth: int = 0
-    in_flight_count: int = 0
-    deferred_count: int = 0
-    requeue_count: int = 0
-    timeout_count: int = 0
-    message_count: int = 0
-    client_count: int | None = None  # NSQ before 1.0.1 has only the list
-    clients: list[ChannelClient] | None = None
-    paused: bool = False
-    e2e_processing_latency: ToldLatency | None = None
-
-
-class ToldTopic(msgspec.Struct, kw_only=True):
-    topic_name: str
-    depth: int = 0
-    backend_depth: int = 0
-    message_count: int = 0
-    paused: bool = False
-    channels: list[ToldChannel] | None = None
-    e2e_processing_latency: ToldLatency | None = None
-
-
-class ToldStats(msgspec.Struct):
-    topics: list[ToldTopic] | None = None
-
-
-def topic_figures(told: ToldTopic, *, node: str, hostname: str, now_s: int) -> TopicFigures:
+def topic_figures(told: SeenTopic, *, node: str, hostname: str, now_s: int) -> TopicFigures:
     """Of one node."""
     return TopicFigures(
         node=node,
@@ -148,21 +120,22 @@ def topic_figures(told: ToldTopic, *, node: str, hostname: str, now_s: int) -> T
         backend_depth=told.backend_depth,
         message_count=told.message_count,
         channels=[
-            _channel_figures(each, told.topic_name, node, hostname, now_s)
-            for each in told.channels or ()
+            _channel_figures(each, told.topic_name, node, hostname, now_s) for each in told.channels
         ],
         paused=told.paused,
-        e2e_processing_latency=_latency(told.e2e_processing_latency),
+        e2e_processing_latency=_latency(told.e2e_processing_latency, node),
     )
 
 
 def _channel_figures(
-    told: ToldChannel, topic: str, node: str, hostname: str, now_s: int
+    told: SeenChannel, topic: str, node: str, hostname: str, now_s: int
 ) -> ChannelFigures:
-    for client in told.clients or ():
-        client.node = node
-        client.connected = max(now_s - client.connect_ts, 0) * 1_000_000_000
-    count = told.client_count
+    clients = None
+    if told.clients is not None:
+        clients = [decoded(each, ChannelClient, node) for each in told.clients]
+        for client in clients:
+            client.node = node
+            client.connected = max(now_s - client.connect_ts, 0) * 1_000_000_000
     return ChannelFigures(
         node=node,
         hostname=hostname,
@@ -176,16 +149,15 @@ def _channel_figures(
         requeue_count=told.requeue_count,
         timeout_count=told.timeout_count,
         message_count=told.message_count,
-        client_count=len(told.clients or ()) if count is None else count,
-        clients=told.clients,
+        client_count=max(told.client_count, len(clients or ())),  # NSQ before 1.0.1: only a list
+        clients=clients,
         paused=told.paused,
-        e2e_processing_latency=_latency(told.e2e_processing_latency),
+        e2e_processing_latency=_latency(told.e2e_processing_latency, node),
     )
 
 
-def _latency(told: ToldLatency | None) -> LatencySum:
-    if told is None:
-        return LatencySum()
+def _latency(raw: msgspec.Raw, node: str) -> LatencySum:
+    told = ToldLatency() if bytes(raw) == b"null" else decoded(raw, ToldLatency, node)
     parts = None
     if told.percentiles is not None:
         parts = [

@@ -10,16 +10,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
+from pumpline.cluster.client import Outcome
+from pumpline.cluster.log import LogOffsets, in_ms
+from pumpline.cluster.node import NodeFailure
+from pumpline.cluster.stats import SeenTopic, read_stats
 from pumpline.nsqadmin.cluster.directory import ClusterDirectory, Failed
-from pumpline.nsqadmin.cluster.upstream import Outcome, UpstreamError
-from pumpline.nsqadmin.live.polled import (
-    STATS_QUERY,
-    LogExtent,
-    PolledNode,
-    PolledTopic,
-    ToldExtent,
-    read_stats,
-)
 from pumpline.nsqadmin.live.rows import TopicRow
 from pumpline.nsqadmin.live.state import ClusterState
 from pumpline.nsqadmin.live.sums import PolledTopicSum
@@ -33,6 +30,17 @@ LOGS_S = 5.0  # between looks at the size of logs
 CLOSEUPS_MAX = 100
 
 _LOG = logging.getLogger(__name__)
+
+
+class LogExtent(msgspec.Struct, kw_only=True):
+    """The log of a topic on one node, as the page shows it."""
+
+    first: int
+    end: int
+    bytes: int
+    segments: int
+    first_timestamp_ms: int | None
+    timestamp_ms: int | None
 
 
 class Closeup:
@@ -73,7 +81,7 @@ class Closeup:
                 try:
                     await self._look()
                     self.error = ""
-                except (Failed, UpstreamError) as error:
+                except (Failed, NodeFailure) as error:
                     self.error = str(error)
                 except Exception:
                     _LOG.exception("POLL: a close-up failed")
@@ -98,7 +106,7 @@ class TopicCloseup(Closeup):
         self.topic = topic
         self.total: TopicRow | None = None
         self.by_node: dict[str, TopicRow] = {}
-        self.errors: dict[str, UpstreamError] = {}
+        self.errors: dict[str, NodeFailure] = {}
         self.logs: dict[str, LogExtent] = {}  # of our nodes
         self._logs_at_s = 0.0
         self._directory = directory
@@ -120,7 +128,7 @@ class TopicCloseup(Closeup):
         self.by_node, self.errors = rows, found.errors
         for known_node in self._state.nodes.values():
             if not known_node.ok:  # it may have the topic: nobody knows
-                self.errors.setdefault(known_node.node, UpstreamError(known_node.error))
+                self.errors.setdefault(known_node.node, NodeFailure(known_node.error))
         if now_s - self._logs_at_s >= LOGS_S:
             self._logs_at_s = now_s
             await self._measure_logs()
@@ -135,7 +143,15 @@ class TopicCloseup(Closeup):
         upstream, query = self._directory.upstream, {"topic": self.topic}
 
         async def measure(node: str) -> LogExtent:
-            return (await upstream.get_as(ToldExtent, node, "/log/offsets", query)).extent()
+            told = await upstream.get_as(LogOffsets, node, "/log/offsets", query)
+            return LogExtent(
+                first=told.first,
+                end=told.end,
+                bytes=told.bytes,
+                segments=told.segments,
+                first_timestamp_ms=in_ms(told.first_timestamp),
+                timestamp_ms=in_ms(told.timestamp),
+            )
 
         self.logs = (await upstream.each(ours, measure)).answers
 
@@ -163,8 +179,7 @@ class NodeCloseup(Closeup):
         self._directory = directory
 
     async def _ask(self) -> None:
-        answer = await self._directory.upstream.get(self.node, "/stats", STATS_QUERY)
-        told = await read_stats(answer)
+        told = await self._directory.upstream.run(self.node, read_stats)
         self.at_s = time.time()
         rows = {}
         pace = Pace()
@@ -216,12 +231,11 @@ class Closeups:
 
 async def topic_stats(
     directory: ClusterDirectory, nodes: list[str], topic: str
-) -> Outcome[str, tuple[PolledTopic | None, int]]:
+) -> Outcome[str, tuple[SeenTopic | None, int]]:
     """A topic on each of these nodes, None if it is not there; and when the node started."""
 
-    async def ask(node: str) -> tuple[PolledTopic | None, int]:
-        query = {**STATS_QUERY, "topic": topic}
-        told = await directory.upstream.get_as(PolledNode, node, "/stats", query)
+    async def ask(node: str) -> tuple[SeenTopic | None, int]:
+        told = await directory.upstream.run(node, lambda asked: read_stats(asked, topic))
         own = [each for each in told.topics or () if each.topic_name == topic]
         return (own[0] if own else None), told.start_time
 

@@ -15,15 +15,16 @@ from contextlib import nullcontext, suppress
 
 import msgspec
 
-from pumpline.nsqadmin.cluster.directory import ClusterDirectory, RegisteredNode
-from pumpline.nsqadmin.cluster.upstream import is_address
-from pumpline.nsqadmin.live.polled import STATS_QUERY, PolledNode, read_stats
+from pumpline.cluster.directory import RegisteredNode, is_host_and_port
+from pumpline.cluster.health import ProcessFigures, read_process
+from pumpline.cluster.node import ClusterNode
+from pumpline.cluster.stats import SeenNode, read_stats
+from pumpline.nsqadmin.cluster.directory import ClusterDirectory
 from pumpline.nsqadmin.live.rows import NodeRow, TopicRow
 from pumpline.nsqadmin.live.silence import SilentDaemons
 from pumpline.nsqadmin.live.state import ClusterState, LookupdRow
 from pumpline.nsqadmin.live.sums import NodeSum, PolledTopicSum
 from pumpline.nsqadmin.live.troubles import find_troubles
-from pumpline.nsqadmin.live.vitals import Vitals, read_vitals
 from pumpline.web.yielding import Pace
 
 FAST_S = 2.0
@@ -121,18 +122,18 @@ class ClusterPoller:
         async def ask(address: str) -> None:
             # One that never answered waits for nobody: many of them cost one timeout.
             async with room if known[address].started_at_ms else nullcontext():
-                answer = await self._directory.upstream.get(address, "/stats", STATS_QUERY)
-                await self._add(found, known[address], await read_stats(answer))
+                told = await self._directory.upstream.run(address, read_stats)
+                await self._add(found, known[address], told)
 
         asked = await self._directory.upstream.each(self._silent.answering(known), ask)
         for address, error in asked.errors.items():
-            known[address].fail(error.words(), now_s)
+            known[address].fail(str(error), now_s)
             self._silent.add(address)
         self._silent.knock([*known, *self._directory.lookupds])
         await self._look_after(known, now_s)
         await self._settle(found, known, now_s)
 
-    async def _add(self, found: PollRound, node: NodeRow, told: PolledNode) -> None:
+    async def _add(self, found: PollRound, node: NodeRow, told: SeenNode) -> None:
         signature = self._signature(node.node, told.start_time)
         node.health, node.started_at_ms = told.health, told.start_time * 1000
         node.version = told.version or node.version
@@ -189,7 +190,7 @@ class ClusterPoller:
             self._silent.answering(lookupds), self._directory.registered
         )
         for lookupd, error in asked.errors.items():
-            state.lookupds[lookupd].fail(error.words(), now_s)
+            state.lookupds[lookupd].fail(str(error), now_s)
             self._silent.add(lookupd)
         if not asked.answers:
             return self._rows(state.nodes)
@@ -204,7 +205,7 @@ class ClusterPoller:
         state = self.state
         by_lookupd: dict[str, dict[str, RegisteredNode]] = {}
         for lookupd, nodes in answers.items():
-            by_lookupd[lookupd] = {each.known().address: each for each in nodes}
+            by_lookupd[lookupd] = {each.address: each for each in nodes}
         every = {address for known in by_lookupd.values() for address in known}
         for lookupd, known in by_lookupd.items():
             row = state.lookupds[lookupd]
@@ -212,12 +213,12 @@ class ClusterPoller:
             row.nodes = len(known)
             row.topics = len({topic for each in known.values() for topic in each.topics or ()})
             row.missing = sorted(every - set(known))
-        rows = self._rows(sorted(filter(is_address, every)))
+        rows = self._rows(sorted(filter(is_host_and_port, every)))
         for address, node in rows.items():
             told = [known[address] for known in by_lookupd.values() if address in known]
             node.hostname, node.version = told[0].hostname, told[0].version
             node.missing_at = [each for each in by_lookupd if address not in by_lookupd[each]]
-            node.tombstones = sorted({topic for each in told for topic in hidden(each)})
+            node.tombstones = sorted({topic for each in told for topic in each.hidden()})
         return rows
 
     async def _look_after(self, nodes: dict[str, NodeRow], now_s: float) -> None:
@@ -228,22 +229,18 @@ class ClusterPoller:
             if node.ok and now_s - self._vitals_at_s.get(address, 0.0) >= VITALS_S
         ]
 
-        async def look(address: str) -> Vitals:
-            return await read_vitals(self._directory.upstream, address)
+        def look(node: ClusterNode) -> tuple[RegisteredNode, ProcessFigures]:
+            return node.get_as(RegisteredNode, "/info"), read_process(node)
 
-        found = await self._directory.upstream.each(due, look)
+        upstream = self._directory.upstream
+        found = await upstream.each(due, lambda address: upstream.run(address, look))
         self._vitals_at_s |= dict.fromkeys(due, now_s)
-        for address, vitals in found.answers.items():
+        for address, (info, figures) in found.answers.items():
             row = nodes[address]
-            row.pumpline, row.hostname = vitals.pumpline, vitals.hostname or row.hostname
-            row.disk_free, row.disk_total = vitals.disk_free, vitals.disk_total
+            row.pumpline, row.hostname = figures.pumpline, info.hostname or row.hostname
+            row.disk_free = figures.whole("nsqd_disk_free_bytes")
+            row.disk_total = figures.whole("nsqd_disk_bytes")
         for gone in self._vitals_at_s.keys() - nodes.keys():
             del self._vitals_at_s[gone]
         for gone in self._generations.keys() - nodes.keys():
             del self._generations[gone]
-
-
-def hidden(node: RegisteredNode) -> list[str]:
-    """Topics that consumers are not sent to it for."""
-    pairs = zip(node.topics or (), node.tombstones or (), strict=False)
-    return [topic for topic, is_hidden in pairs if is_hidden]

@@ -7,13 +7,14 @@ polls whether it is back. Knows addresses; must not know what is asked of them.
 import asyncio
 from collections.abc import Iterable
 
-from pumpline.nsqadmin.cluster.upstream import Upstream, UpstreamError
+from pumpline.cluster.async_nodes import AsyncNodes
+from pumpline.cluster.node import NodeFailure
 
 DOOR = "/info"  # answered by every nsqd and nsqlookupd, whatever else is wrong with it
 
 
 class SilentDaemons:
-    def __init__(self, upstream: Upstream) -> None:
+    def __init__(self, upstream: AsyncNodes) -> None:
         self._upstream = upstream
         self._silent: set[str] = set()
         self._knocks: dict[str, asyncio.Task[None]] = {}
@@ -42,7 +43,7 @@ class SilentDaemons:
         try:
             await self._upstream.get(address, DOOR, {})
             self._silent.discard(address)
-        except UpstreamError:
+        except NodeFailure:
             pass  # still silent; the next poll has it asked again
         finally:
             if self._knocks.get(address) is asyncio.current_task():

@@ -6,7 +6,7 @@ have answered. Pure.
 
 import msgspec
 
-from pumpline.nsqadmin.live.polled import PolledChannel, PolledTopic
+from pumpline.cluster.stats import SeenChannel, SeenTopic
 
 
 class PolledChannelSum:
@@ -31,7 +31,7 @@ class PolledChannelSum:
         self.nodes = self.paused = self.oldest_ns = self.signature = 0
         self.hold = False
 
-    def add(self, told: PolledChannel, signature: int) -> None:
+    def add(self, told: SeenChannel, signature: int) -> None:
         self.waiting += told.depth
         self.in_flight += told.in_flight_count
         self.deferred += told.deferred_count
@@ -66,7 +66,7 @@ class PolledTopicSum:
         self.nodes: list[str] = []
         self.channels: dict[str, PolledChannelSum] = {}
 
-    def add(self, told: PolledTopic, node: str, signature: int) -> None:
+    def add(self, told: SeenTopic, node: str, signature: int) -> None:
         self.depth += told.depth
         self.message_count += told.message_count
         self.message_bytes += told.message_bytes
@@ -97,7 +97,7 @@ class NodeSum(msgspec.Struct):
     requeue_count: int = 0
     timeout_count: int = 0
 
-    def add(self, told: PolledTopic) -> None:
+    def add(self, told: SeenTopic) -> None:
         self.topics += 1
         self.message_count += told.message_count
         self.waiting += told.depth

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from pumpline.cluster.health import Level, disk_level, is_deserted, is_unwell
 from pumpline.nsqadmin.live.history import STEP_S, step_of
 from pumpline.nsqadmin.live.rows import ChannelRow, NodeRow, TopicRow
 from pumpline.nsqadmin.live.state import ClusterState, Trouble
@@ -11,8 +12,6 @@ TROUBLE = "trouble"
 WARNING = "warning"
 GROWING_MIN = 100  # messages; below that, growth is noise
 GROWING_MINUTES = 5
-DISK_TROUBLE_SHARE = 0.05
-DISK_WARNING_SHARE = 0.15
 TIMEOUTS_PER_MINUTE_MIN = 1.0
 
 _ORDER = {TROUBLE: 0, WARNING: 1}
@@ -77,12 +76,12 @@ def _of_node(node: NodeRow) -> Iterator[Trouble]:
         since_ms = node.since_ms or 0
         yield Trouble(kind="node_silent", severity=TROUBLE, node=name, text=text, since_ms=since_ms)
         return
-    if node.health and node.health != "OK":
+    if is_unwell(node.health):
         yield Trouble(kind="unhealthy", severity=TROUBLE, node=name, text=node.health)
     if node.disk_total and node.disk_free is not None:
         share = node.disk_free / node.disk_total
-        if share < DISK_WARNING_SHARE:
-            severity = TROUBLE if share < DISK_TROUBLE_SHARE else WARNING
+        if level := disk_level(share):
+            severity = TROUBLE if level is Level.CRITICAL else WARNING
             text = f"disk {100 - 100 * share:.0f} % full, {in_bytes(node.disk_free)} left"
             yield Trouble(kind="disk_full", severity=severity, node=name, text=text)
     if node.missing_at:
@@ -102,7 +101,7 @@ def _of_channel(row: ChannelRow, now_s: float) -> Iterator[Trouble]:
     if row.waiting and row.paused:
         text = f"paused, {in_messages(row.waiting)} waiting"
         yield Trouble(kind="paused", severity=WARNING, topic=topic, channel=channel, text=text)
-    elif row.waiting and not row.consumers:
+    elif is_deserted(waiting=row.waiting, consumers=row.consumers):
         text = f"{behind or in_messages(row.waiting) + ' waiting'}, no consumer"
         yield Trouble(
             kind="no_consumers", severity=TROUBLE, topic=topic, channel=channel, text=text

@@ -173,6 +173,7 @@ export function deadLetters(session, topic, channel = "") {
   function row(letter) {
     const box = session.is_admin && h("input", { type: "checkbox", "aria-label": `select letter ${letter.letter_offset}`, onchange: () => choose(letter, box.checked) });
     const opened = h("div", { class: "opened" },
+      letter.reason && h("p", { class: "reason" }, "Given up because: ", letter.reason),
       h("p", { class: "faint" }, "id ", h("code", {}, letter.id ?? ""), ` on ${letter.node} · published ${moment(letter.timestamp_ms)} `,
         session.is_admin && h("button", { type: "button", onclick: () => again({ letters: [placeOf(letter)] }, "one again") }, "Publish again"),
         letter.truncated ? h("b", {}, " only the beginning is shown") : ""),
@@ -182,7 +183,7 @@ export function deadLetters(session, topic, channel = "") {
         h("span", { class: "number offset" }, count(letter.letter_offset)),
         h("span", { class: "when" }, moment(letter.letter_timestamp_ms)),
         h("span", { class: "body" }, (letter.body ?? bodyText(letter).text).slice(0, 300)),
-        h("span", { class: "faint facts" }, [letter.channel, letter.attempts && many(letter.attempts, "attempt"), bytes(letter.bytes)].filter(Boolean).join(", "))),
+        h("span", { class: "faint facts" }, [letter.channel, letter.reason ? "not valid" : letter.attempts && many(letter.attempts, "attempt"), bytes(letter.bytes)].filter(Boolean).join(", "))),
       opened));
   }
 

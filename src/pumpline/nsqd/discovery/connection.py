@@ -45,6 +45,7 @@ class Link(asyncio.Protocol):
         self._registering = True  # for the first time on this connection
         self._speaking = False  # at the next opportunity
         self._retired: asyncio.Future[None] | None = None
+        self._has_ended_output = False
         self.ended: asyncio.Future[str] = self._loop.create_future()
 
     @property
@@ -116,7 +117,8 @@ class Link(asyncio.Protocol):
             self._loop.call_soon(self._speak)
 
     def retire(self) -> Awaitable[None]:
-        """Take everything back; to be awaited until that is confirmed, or cannot be."""
+        """Take everything back and end the connection; to be awaited until the other side has ended
+        it, too, which says that it lists this node no more, or until that cannot be."""
         self._retired = self._loop.create_future()
         if self._session is None or self._session.about is None or self.ended.done():
             self._retired.set_result(None)
@@ -137,6 +139,8 @@ class Link(asyncio.Protocol):
         session = self._session
         if session is None or self._transport is None or self._transport.is_closing():
             return
+        if self._has_ended_output:
+            return
         if not session.unanswered:
             self._reply_by_s = self._loop.time() + REPLY_S
         lines = session.commands()
@@ -151,8 +155,9 @@ class Link(asyncio.Protocol):
         if self._registering:
             self._registering = False
             _LOG.info("LOOKUPD(%s): registered %d topics", self._address, session.registered_count)
-        if self._retired is not None and not self._retired.done():
-            self._retired.set_result(None)
+        if self._retired is not None and self._transport is not None:
+            self._has_ended_output = True
+            self._transport.write_eof()
 
     def _log(self, lines: list[str]) -> None:
         """Changes one by one; but not thousands of lines when it begins and ends."""

@@ -211,6 +211,7 @@ class Lookupd:
         self._ping_s = options.lookupd_ping_interval_ns / NS_PER_S
         self._tried = asyncio.Event()  # whether we know if it is there
         self._link: Link | None = None
+        self._is_retiring = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -242,7 +243,9 @@ class Lookupd:
         return self.about
 
     async def retire(self) -> None:
-        """Take back all registrations; returns when that is confirmed."""
+        """Take back all registrations; returns when that is confirmed. Ends the connection, and no
+        other is made."""
+        self._is_retiring = True
         if self._link is not None:
             await self._link.retire()
 
@@ -260,6 +263,8 @@ class Lookupd:
             finally:
                 self._link = None
                 self._tried.set()
+            if self._is_retiring:
+                return
             self.failure_count += 1
             _LOG.error("LOOKUPD(%s): %s", self.address, cause)
             if loop.time() - began_s > self._ping_s:

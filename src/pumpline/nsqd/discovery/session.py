@@ -98,9 +98,20 @@ class Session:
         self._ping_due = True
 
     def retire(self) -> None:
-        """Take everything back."""
-        self._channels_of = lambda topic: None
-        self._due = dict.fromkeys(self._registered, True)
+        """Take back ephemeral names; the end of the connection takes back all others. Without
+        their own lines, NSQ's nsqlookupd would keep ephemeral names. Lasting topics are not taken
+        back: nsqlookupd could not tell a node that stops from one whose topics were deleted."""
+        lasting = {
+            topic: {name for name in channels if not is_ephemeral(name)}
+            for topic, channels in self._registered.items()
+            if not is_ephemeral(topic)
+        }
+        self._channels_of = lasting.get
+        self._due = {
+            topic: False
+            for topic, channels in self._registered.items()
+            if channels != lasting.get(topic)
+        }
 
     def commands(self) -> list[str]:
         """What to send now, line by line without the ends; call it again after replies."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from pumpline.core.messages.spans import back_from
 from pumpline.log import ranges
 from pumpline.log.messages import Filter, LoggedMessage, Looked, LookLimits, look
 from pumpline.nsqd.http.log import LogEndpoints, log_of
@@ -78,7 +79,7 @@ class LogLooks:
         room = PageRoom(asked.limit)
         step = self._step(topic)
         while at > asked.start and room.is_left:
-            low = max(asked.start, at - step)
+            low = max(asked.start, back_from(topic.log.gaps, at, step))
             looked = await self.look(topic, low, at, asked.wanted, room.limits, newest=True)
             room.looked(looked)
             if looked.to < at:  # the messages here are larger
@@ -99,7 +100,9 @@ class LogLooks:
         step = self._step(topic) if asked.newest else last - first + 1
         try:
             while True:
-                low, high = (max(last, first + 1 - step), first) if asked.newest else (first, last)
+                low, high = first, last
+                if asked.newest:
+                    low, high = max(last, back_from(topic.log.gaps, first + 1, step)), first
                 looked = await self.look(
                     topic, low, high + 1, asked.wanted, limits, newest=asked.newest
                 )
@@ -116,7 +119,8 @@ class LogLooks:
     def _step(self, topic: Topic) -> int:
         """Messages in about a chunk. Going down, each step is read upwards."""
         size_bytes = max(log_of(topic).size_bytes, 1)
-        return max(CHUNK_BYTES * (topic.log.end - topic.log.first) // size_bytes, 1)
+        count = topic.log.count(topic.log.first, topic.log.end)
+        return max(CHUNK_BYTES * count // size_bytes, 1)
 
     async def look(
         self,

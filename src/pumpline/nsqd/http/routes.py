@@ -56,7 +56,7 @@ def nsqd_routes(
     An endpoint that shows messages says so by its `access`; see `broker.access`.
     """
     options = broker.options
-    figures = FigureEndpoints(broker, ports, memory)
+    figures = FigureEndpoints(broker, ports, memory, metrics.oldest)
     config = ConfigEndpoints(options, lookupds_changed=lookupds_changed)
     table = {
         ("GET", "/ping"): Endpoint(figures.ping),
@@ -162,12 +162,12 @@ def tls_refusal(ports: Ports) -> Reply:
 
 
 class FigureEndpoints:
-    def __init__(self, broker: Broker, ports: Ports, memory: Memory) -> None:
+    def __init__(self, broker: Broker, ports: Ports, memory: Memory, oldest: OldestTimes) -> None:
         self._broker = broker
         self._ports = ports
         self._memory = memory
         self._started_ns = time.monotonic_ns()
-        self._oldest = OldestTimes()
+        self._oldest = oldest
 
     def ping(self, request: Request) -> Reply:
         health = self._broker.disk.health

@@ -48,10 +48,10 @@ from pumpline.nsqd.protocol.phase import (
     Phase,
 )
 from pumpline.nsqd.protocol.publish_counts import PublishCounts
-from pumpline.nsqd.protocol.unread import read_unread
 from pumpline.nsqd.protocol.upgrade import Upgraded, new_layers
 from pumpline.nsqd.queue.consumer import ChannelConsumer
 from pumpline.nsqd.security.access import Answered, Authorities
+from pumpline.unread import read_unread
 from pumpline.web.loopback import unpace
 
 WATER_MARK_BYTES = 512 * 1024  # unsent output at which a client counts as slow

@@ -15,6 +15,7 @@ every 16 KiB, and between points as if all messages were of a size.
 from typing import TYPE_CHECKING
 
 from pumpline.core.messages.batches import LogBatch
+from pumpline.core.messages.spans import back_from
 from pumpline.core.text.settings import DROP_OLDEST, TopicSettings
 from pumpline.nsqd.queue.channel import Channel
 
@@ -91,12 +92,14 @@ class Backlog:
 
     def _advance_pump(self, end: int) -> None:
         topic = self._topic
-        keep = min(self._depth_max, end - topic.pumped)
+        count = self._log.count(topic.pumped, end)
+        keep = min(self._depth_max, count)
         size_bytes = self._log.bytes_from(topic.pumped)
         if size_bytes > self._bytes_max:
             keep = min(keep, keep * self._bytes_max // size_bytes)
-        if keep < end - topic.pumped:
-            topic.publishing.overflow_count += topic.forget_below(end - keep)
+        if keep < count:
+            kept_from = back_from(self._log.gaps, end, keep)
+            topic.publishing.overflow_count += topic.forget_below(kept_from)
 
     # -- measures -----------------------------------------------------------------------------
 
@@ -105,7 +108,7 @@ class Backlog:
 
     def _depth(self, end: int) -> int:
         unfinished = [_unfinished(channel, end) for channel in self._channels()]
-        return max(unfinished, default=end - self._kept_from())
+        return max(unfinished, default=self._log.count(self._kept_from(), end))
 
     def _bytes(self, end: int) -> int:
         sizes = [self._bytes_of(channel, end) for channel in self._channels()]
@@ -121,7 +124,7 @@ class Backlog:
         following = channel.delivery.next
         fresh = channel.delivery.fresh(end)
         others = max(_unfinished(channel, end) - fresh, 0)
-        mean_bytes = log.size_bytes // max(log.end - log.first, 1)
+        mean_bytes = log.size_bytes // max(log.count(log.first, log.end), 1)
         return log.bytes_from(following) + others * mean_bytes
 
 

@@ -14,10 +14,9 @@ from pumpline.core.messages.batches import DUE_BYTES, Dues
 from pumpline.core.messages.deferred import Pending, flat_of_dues
 from pumpline.core.messages.delivery import WAKE_MAX, Delivery
 from pumpline.core.messages.leases import NEVER_NS
-from pumpline.core.messages.spans import Span, length
+from pumpline.core.messages.spans import Span, left_out, length
 from pumpline.core.text.names import is_ephemeral
 from pumpline.log.cursor import CursorFile
-from pumpline.log.gaps import missing
 from pumpline.nsqd.queue.consumer import (
     EXITING,
     NOT_IN_FLIGHT,
@@ -391,11 +390,12 @@ class Channel:
 
     def seek_effect(self, offset: int) -> SeekEffect:
         """What `seek` to `offset` would do."""
-        finished = self.delivery.finished
+        log, finished = self.topic.log, self.delivery.finished
+        high = max(self.delivery.high, offset)
         unfinished = max(offset - finished.low, 0) - finished.count(finished.low, offset)
         return SeekEffect(
-            depth=max(self.topic.pumped - offset - missing(self.topic.log.gaps, offset), 0),
-            again=finished.count(offset, max(self.delivery.high, offset)),
+            depth=log.count(offset, self.topic.pumped),
+            again=finished.count(offset, high) - left_out(log.gaps, offset, high),
             skipped=unfinished,
             in_flight=self.in_flight_count,
         )

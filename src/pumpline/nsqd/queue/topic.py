@@ -19,7 +19,6 @@ from pumpline.core.text.names import is_ephemeral
 from pumpline.core.text.settings import NO_SETTINGS, TopicSettings
 from pumpline.log.completion import EXITING
 from pumpline.log.cursor import CursorFile
-from pumpline.log.gaps import missing
 from pumpline.log.log import Log
 from pumpline.log.ring import Ring
 from pumpline.nsqd.queue.backlog import Backlog
@@ -76,7 +75,7 @@ class Topic:
     @property
     def depth(self) -> int:
         """Messages that no channel has been given."""
-        return self.log.end - self.pumped - missing(self.log.gaps, self.pumped)
+        return self.log.count(self.pumped, self.log.end)
 
     @property
     def message_count(self) -> int:
@@ -323,10 +322,12 @@ class Topic:
     def forget_below(self, end: int) -> int:
         """Without channels: drop the messages below `end` that are kept for the first one; returns
         how many."""
-        forgotten = max(min(end, self.log.end) - self.pumped, 0)
-        if forgotten:
-            self.skip_to(self.pumped + forgotten)
-            self.upkeep.manifest.write_soon()
+        end = min(end, self.log.end)
+        if end <= self.pumped:
+            return 0
+        forgotten = self.log.count(self.pumped, end)
+        self.skip_to(end)
+        self.upkeep.manifest.write_soon()
         return forgotten
 
     def store_settings(self, settings: TopicSettings) -> None:

@@ -50,7 +50,10 @@ DISK_BYTES = Family("nsqd_disk_bytes", GAUGE, "Size of the data directory's disk
 HEAP_OBJECTS = Family("nsqd_heap_objects", GAUGE, "Blocks given out by Python's allocator.")
 GC_RUNS = Family("nsqd_gc_runs", COUNTER, "Garbage collections.")
 GC_PAUSES = Family(
-    "nsqd_gc_pause_seconds", GAUGE, "Percentiles of the last 256 collections.", ("quantile",)
+    "nsqd_gc_pause_percentile_seconds",
+    GAUGE,
+    "Pauses of the last 256 collections.",
+    ("percentile",),
 )
 
 TOPIC_FIGURES = (
@@ -105,15 +108,18 @@ TOPIC_OVERFLOW = Family(
     "nsqd_topic_overflow_messages", COUNTER, "Dropped from a full backlog.", _TOPIC_LABELS
 )
 TOPIC_LATENCY = Family(
-    "nsqd_topic_e2e_processing_latency_seconds",
+    "nsqd_topic_e2e_processing_latency_percentile_seconds",
     GAUGE,
     "From publish to FIN, in the window.",
-    ("topic", "quantile"),
+    ("topic", "percentile"),
 )
 
 HOLD_DEPTH = Family("nsqd_hold_depth", GAUGE, "Messages from a hold's offset on.", _HOLD_LABELS)
 HOLD_BYTES = Family(
     "nsqd_hold_pinned_bytes", GAUGE, "Bytes of the log from there on, about.", _HOLD_LABELS
+)
+HOLD_LAG = Family(
+    "nsqd_hold_lag_seconds", GAUGE, "Age of the message at a hold's offset.", _HOLD_LABELS
 )
 HOLD_DROPPED = Family(
     "nsqd_hold_dropped", GAUGE, "1 if the hold was dropped: it pins nothing.", _HOLD_LABELS
@@ -158,6 +164,12 @@ CHANNEL_FIGURES = (
         Family("nsqd_channel_consumers", GAUGE, "Consumers subscribed.", _CHANNEL_LABELS),
     ),
 )
+CHANNEL_LAG = Family(
+    "nsqd_channel_lag_seconds",
+    GAUGE,
+    "Age of the oldest message that is neither finished nor deferred; 0 if there is none.",
+    _CHANNEL_LABELS,
+)
 CHANNEL_PAUSED = Family(
     "nsqd_channel_paused", GAUGE, "1 if the channel is paused.", _CHANNEL_LABELS
 )
@@ -183,10 +195,10 @@ CHANNEL_DELIVERED = Family(
     ("topic", "channel", "locality"),
 )
 CHANNEL_LATENCY = Family(
-    "nsqd_channel_e2e_processing_latency_seconds",
+    "nsqd_channel_e2e_processing_latency_percentile_seconds",
     GAUGE,
     "From publish to FIN, in the window.",
-    ("topic", "channel", "quantile"),
+    ("topic", "channel", "percentile"),
 )
 
 CLIENT_FIGURES = (

@@ -20,6 +20,7 @@ from pumpline.nsqd.queue.topic_state import CLOSED
 from pumpline.nsqd.queue.topology import Locality
 from pumpline.nsqd.stats import families
 from pumpline.nsqd.stats.memory import Memory
+from pumpline.nsqd.stats.oldest import UNKNOWN, Lag, OldestTimes, Search
 from pumpline.nsqd.stats.stats import (
     ClientStats,
     LatencyStats,
@@ -48,6 +49,7 @@ class Metrics:
         self._memory = memory
         self._http = http
         self._delay = LoopDelay()
+        self.oldest = OldestTimes()
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         self._delay.start(loop)
@@ -108,24 +110,31 @@ class Metrics:
         memory = self._memory.stats()
         exposition.add(families.HEAP_OBJECTS, memory.heap_objects)
         exposition.add(families.GC_RUNS, memory.gc_total_runs)
-        for quantile, pause_us in (
-            ("0.95", memory.gc_pause_usec_95),
-            ("0.99", memory.gc_pause_usec_99),
-            ("1", memory.gc_pause_usec_100),
+        for percentile, pause_us in (
+            ("95", memory.gc_pause_usec_95),
+            ("99", memory.gc_pause_usec_99),
+            ("100", memory.gc_pause_usec_100),
         ):
-            exposition.add(families.GC_PAUSES, pause_us / _US_PER_S, labels(quantile=quantile))
+            where = labels(percentile=percentile)
+            exposition.add(families.GC_PAUSES, pause_us / _US_PER_S, where)
 
     async def _add_topics(self, exposition: Exposition, selection: Selection) -> None:
         pace = Pace()
+        lags = _Lags(self.oldest.search())
         for topic in choose(self._broker.topics, selection.topic) or ():
             channels = choose(topic.channels, selection.channel)
             if channels is not None and topic.state is not CLOSED:
                 _add_topic(exposition, topic, await topic_latency(topic, pace))
+                lags.of_holds(topic)
                 for channel in channels:
                     await pace.breathe()
                     if not channel.deleted:
                         _add_channel(exposition, channel, selection)
+                        lags.of_channel(channel)
             await pace.breathe()
+        lags.search.saw_all = not selection.topic and not selection.channel
+        await self.oldest.finish(lags.search)
+        await lags.add_to(exposition, self._broker.tick.wall_ns)
         if selection.clients:
             for connection in self._broker.connections:
                 if connection.is_gone:  # since the last pause
@@ -138,6 +147,38 @@ class Metrics:
                     )
                     exposition.add(families.CLIENT_PUBLISHED, published.count, where)
                 await pace.breathe()
+
+
+class _Lags:
+    """Lags in time, some of which need a look into the log first."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        self._found: list[tuple[Family, Lag, str]] = []
+
+    def of_channel(self, channel: Channel) -> None:
+        where = labels(topic=channel.topic.name, channel=channel.name)
+        self.search.tell_channel(self._new(families.CHANNEL_LAG, where), channel)
+
+    def of_holds(self, topic: Topic) -> None:
+        for name, hold in topic.upkeep.holds.by_name.items():
+            lag = self._new(families.HOLD_LAG, labels(topic=topic.name, hold=name))
+            self.search.tell(lag, topic.log, name, hold.offset, end=topic.log.end)
+
+    def _new(self, family: Family, where: str) -> Lag:
+        lag = Lag()
+        self._found.append((family, lag, where))
+        return lag
+
+    async def add_to(self, exposition: Exposition, now_ns: int) -> None:
+        """A lag that is not known yet has no sample: a later scrape has it."""
+        pace = Pace()
+        for family, lag, where in self._found:
+            since_ns = lag.oldest_timestamp
+            if since_ns != UNKNOWN:
+                waits_ns = max(now_ns - since_ns, 0) if since_ns else 0
+                exposition.add(family, waits_ns / _NS_PER_S, where)
+            await pace.breathe()
 
 
 def _add_topic(exposition: Exposition, topic: Topic, latency: LatencyStats) -> None:
@@ -203,5 +244,5 @@ def _add_client(exposition: Exposition, client: ClientStats, where: str) -> None
 
 def _add_latency(exposition: Exposition, family: Family, latency: LatencyStats, where: str) -> None:
     for each in latency.percentiles or ():
-        quantile = labels(quantile=f"{each.quantile:g}")
-        exposition.add(family, each.value / _NS_PER_S, f"{where},{quantile}")
+        percentile = labels(percentile=f"{each.quantile * 100:g}")
+        exposition.add(family, each.value / _NS_PER_S, f"{where},{percentile}")

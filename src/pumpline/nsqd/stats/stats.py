@@ -102,7 +102,7 @@ class ChannelStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     paused: bool
     e2e_processing_latency: LatencyStats
     hold: bool = False
-    oldest_timestamp: int = 0  # of what is not finished; absent if there is nothing
+    oldest_timestamp: int = 0  # of what is neither finished nor deferred; absent if nothing is
 
 
 class TopicStats(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -186,13 +186,12 @@ async def _gather(broker: Broker, selection: Selection, search: Search | None) -
                 if not channel.deleted:
                     told.channels.append(channel_stats(channel, selection))
                     if search is not None:
-                        low, end = channel.delivery.low, topic.pumped
-                        search.tell(told.channels[-1], topic.log, channel.name, low=low, end=end)
+                        search.tell_channel(told.channels[-1], channel)
             for hold in holds:
                 told.channels.append(_hold_stats(topic, hold, selection))
                 if search is not None:
-                    low, end = hold.offset, topic.log.end
-                    search.tell(told.channels[-1], topic.log, hold.name, low=low, end=end)
+                    end = topic.log.end
+                    search.tell(told.channels[-1], topic.log, hold.name, hold.offset, end=end)
         await pace.breathe()
     producers: list[ClientStats] = []
     if selection.clients:

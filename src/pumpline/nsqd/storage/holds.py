@@ -105,7 +105,7 @@ class Holds:
 
     def depth(self, hold: StoredHold) -> int:
         """Messages that its owner has not committed."""
-        return max(self._log.end - hold.offset, 0)
+        return self._log.count(hold.offset, self._log.end)
 
     def pinned_bytes(self, hold: StoredHold) -> int:
         """About how many bytes the log has from the hold's offset on."""

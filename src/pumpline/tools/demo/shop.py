@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pumpline.client import Consumer, ConsumerOptions, Producer
+from pumpline.client import Consumer, Producer, Settings
 
 TOPIC = "orders"
 CHANNEL = "billing"
@@ -125,8 +125,8 @@ async def produce(
 
 async def consume(lookupd: str, ledger: Ledger) -> None:
     """One consumer of the channel, until it is cancelled."""
-    options = ConsumerOptions(poll_interval_s=POLL_S)
-    consumer = Consumer(TOPIC, CHANNEL, lookupd=lookupd, max_in_flight=500, options=options)
+    settings = Settings(poll_interval_s=POLL_S)
+    consumer = Consumer(TOPIC, CHANNEL, lookupd=lookupd, max_in_flight=500, settings=settings)
     async with consumer:
         async for batch in consumer.batches(200):
             for message in batch:

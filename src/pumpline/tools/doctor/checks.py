@@ -19,9 +19,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 
-from pumpline.tools.cluster.figures import channel_sums, topic_sums, topics_of
+from pumpline.cluster.health import Level, descriptor_level, disk_level, is_deserted, is_unwell
+from pumpline.cluster.stats import channel_sums, topic_sums, topics_of
 from pumpline.tools.doctor.evidence import Evidence
 from pumpline.tools.verbs.output import shown_bytes, shown_seconds
 
@@ -29,19 +29,7 @@ CLOCK_WARNING_S = 2.0
 CLOCK_CRITICAL_S = 30.0
 HOLD_QUIET_S = 86_400
 HOLD_FULL_RATIO = 0.5
-DISK_WARNING_RATIO = 0.15
-DISK_CRITICAL_RATIO = 0.05
-DESCRIPTORS_WARNING_RATIO = 0.80
-DESCRIPTORS_CRITICAL_RATIO = 0.95
 OTHERS_READ = 0o044
-
-
-class Level(IntEnum):
-    """Also the exit code, as monitoring checks have it."""
-
-    OK = 0
-    WARNING = 1
-    CRITICAL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +64,7 @@ def _answers(evidence: Evidence) -> Found:
 
 def _health(evidence: Evidence) -> Found:
     for process in evidence.processes:
-        if process.stats.health not in ("", "OK"):
+        if is_unwell(process.stats.health):
             yield Level.CRITICAL, process.address, process.stats.health
         for name, what in (("write", "writes"), ("fsync", "fsyncs")):
             count = process.metrics.get(f"nsqd_{name}_failures_total", 0)
@@ -132,7 +120,7 @@ def _consumers(evidence: Evidence) -> Found:
     stats = {process.address: process.stats for process in evidence.processes}
     for channel in channel_sums(stats):
         waiting = channel.depth + channel.deferred
-        if waiting and not channel.consumers and not channel.hold:
+        if is_deserted(waiting=waiting, consumers=channel.consumers, is_hold=channel.hold):
             lag = channel.lag_seconds
             since = f", the oldest for {shown_seconds(lag)}" if lag is not None else ""
             where = f"{channel.topic}/{channel.channel}"
@@ -180,8 +168,7 @@ def _holds(evidence: Evidence) -> Found:
 def _disk(evidence: Evidence) -> Found:
     for process in evidence.processes:
         free = process.metrics.get("nsqd_disk_free_ratio", 1.0)
-        if free < DISK_WARNING_RATIO:
-            level = Level.CRITICAL if free < DISK_CRITICAL_RATIO else Level.WARNING
+        if level := disk_level(free):
             yield level, process.address, f"{free:.1%} of its disk is free"
 
 
@@ -189,9 +176,7 @@ def _descriptors(evidence: Evidence) -> Found:
     for process in evidence.processes:
         used = process.metrics.get("process_open_fds", 0.0)
         most = process.metrics.get("process_max_fds", 0.0)
-        if most > 0 and used / most >= DESCRIPTORS_WARNING_RATIO:
-            is_critical = used / most >= DESCRIPTORS_CRITICAL_RATIO
-            level = Level.CRITICAL if is_critical else Level.WARNING
+        if level := descriptor_level(used=used, most=most):
             yield level, process.address, f"{used:,.0f} of {most:,.0f} file descriptors are in use"
 
 

@@ -4,10 +4,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pumpline.cluster.health import Level
 from pumpline.core.text.durations import NS_PER_S
 from pumpline.core.text.flags import STRINGS, option
 from pumpline.tools.arguments import UsageError
-from pumpline.tools.doctor.checks import CHECKS, Finding, Level, findings_of
+from pumpline.tools.doctor.checks import CHECKS, Finding, findings_of
 from pumpline.tools.doctor.evidence import Evidence, gather_evidence
 from pumpline.tools.standard_streams import StdoutError
 from pumpline.tools.verbs.verb import Call, Verb, VerbOptions, run_verb

@@ -4,7 +4,6 @@ Stock daemons say less; what they do not say is None, and not held against them.
 """
 
 import os
-import re
 import socket
 import stat
 import time
@@ -12,23 +11,13 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from pumpline.cluster.client import ClusterClient, unique
+from pumpline.cluster.directory import RegisteredNode
+from pumpline.cluster.health import read_process
+from pumpline.cluster.node import ClusterNode, NodeFailure
+from pumpline.cluster.stats import SeenNode, read_stats
 from pumpline.core.text.addresses import split_address
-from pumpline.tools.cluster.cluster import ClusterClient, unique
-from pumpline.tools.cluster.figures import SeenNode, read_stats
-from pumpline.tools.cluster.node import ClusterNode, NodeFailure
 from pumpline.tools.verbs.holds import holds_of
-
-METRICS = (
-    "nsqd_disk_free_ratio",
-    "process_open_fds",
-    "process_max_fds",
-    "nsqd_write_failures_total",
-    "nsqd_fsync_failures_total",
-)
-NO_TOPIC = "-"  # metrics of the process alone; those of topics may be many
-
-_SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.M)
-_LOOKUPD = re.compile(r'address="([^"]*)"')
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,20 +60,20 @@ def gather_evidence(cluster: ClusterClient, token_file: str, timeout_s: float) -
     evidence = Evidence(token_file=token_file, lookupd_failures=found.failures)
     if token_file:
         evidence.token_file_mode = stat.S_IMODE(os.stat(token_file).st_mode)
-    lookupds = [each for each in cluster.lookupds if each.address in found.by_node]
+    lookupds = [each for each in cluster.lookupds if each.address in found.answers]
     answers = cluster.each(lookupds, _look_at_lookupd)
-    for address, seen in answers.by_node.items():
-        seen.nodes = sorted(node.address for node in found.by_node[address])
+    for address, seen in answers.answers.items():
+        seen.nodes = sorted(node.address for node in found.answers[address])
         evidence.lookupds.append(seen)
     evidence.lookupd_failures.update(answers.failures)
     looked = cluster.each(unique(found), lambda node: _look_at_node(node, timeout_s))
-    evidence.processes = list(looked.by_node.values())
+    evidence.processes = list(looked.answers.values())
     evidence.node_failures = looked.failures
     return evidence
 
 
 def _look_at_lookupd(lookupd: ClusterNode) -> SeenLookupd:
-    info: Any = lookupd.get_json("/info")
+    info = lookupd.get_as(dict[str, Any], "/info")
     return SeenLookupd(
         address=lookupd.address,
         version=str(info.get("version", "")),
@@ -94,13 +83,12 @@ def _look_at_lookupd(lookupd: ClusterNode) -> SeenLookupd:
 
 
 def _look_at_node(node: ClusterNode, timeout_s: float) -> SeenProcess:
-    info: Any = node.get_json("/info")
+    info = node.get_as(RegisteredNode, "/info")
     clock_ahead_s = _clock_ahead_s(node)
-    host, port = str(info.get("broadcast_address", "")), int(info.get("tcp_port", 0))
     process = SeenProcess(
         address=node.address,
-        version=str(info.get("version", "")),
-        broadcast=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        version=info.version,
+        broadcast=info.tcp_address,
         clock_ahead_s=clock_ahead_s,
         stats=read_stats(node),
     )
@@ -110,7 +98,8 @@ def _look_at_node(node: ClusterNode, timeout_s: float) -> SeenProcess:
     except NodeFailure as failure:
         if failure.status not in (401, 403):  # holds are for those with an access token
             raise
-    _read_metrics(node, process)
+    figures = read_process(node)
+    process.metrics, process.lost_lookupds = figures.by_name, figures.lost_lookupds
     return process
 
 
@@ -137,17 +126,3 @@ def _unreachable(address: str, timeout_s: float) -> str | None:
         return "this is not the name of a host"
     except (OSError, ValueError) as error:
         return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
-def _read_metrics(node: ClusterNode, process: SeenProcess) -> None:
-    try:
-        text = node.get("/metrics", {"topic": NO_TOPIC}).decode(errors="replace")
-    except NodeFailure as failure:
-        if failure.status == 404:  # a stock nsqd
-            return
-        raise
-    for name, labels, value in _SAMPLE.findall(text):
-        if name in METRICS:
-            process.metrics[name] = float(value)
-        elif name == "nsqd_lookupd_connected" and float(value) == 0:
-            process.lost_lookupds += _LOOKUPD.findall(labels)

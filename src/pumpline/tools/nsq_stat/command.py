@@ -5,10 +5,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from pumpline.cluster.client import ClusterClient, unique
+from pumpline.cluster.options import ClusterOptions
+from pumpline.cluster.stats import read_stats
 from pumpline.core.text.durations import NS_PER_S
-from pumpline.tools.cluster.cluster import ClusterClient, unique
-from pumpline.tools.cluster.figures import read_stats
-from pumpline.tools.cluster.options import ClusterOptions
 from pumpline.tools.nsq_stat import rows
 from pumpline.tools.nsq_stat.options import StatOptions
 from pumpline.tools.nsq_stat.rows import Round, StatRow
@@ -66,11 +66,11 @@ class StatRounds:
         stats = self._cluster.each(unique(found), lambda node: read_stats(node, topic))
         failures = {**found.failures, **stats.failures}
         said = "; ".join(f"{node}: {why}" for node, why in failures.items())
-        if not stats.by_node:
+        if not stats.answers:
             raise ToolFailure(f"ERROR: failed to get nsqd stats - failed to query any nsqd: {said}")
         if said:
             log.error("ERROR: failed to get nsqd stats - %s", said)
-        return rows.new_round(stats.by_node, topic, time.monotonic())
+        return rows.new_round(stats.answers, topic, time.monotonic())
 
     def rows(self, before: Round, now: Round) -> list[StatRow]:
         options = self._options

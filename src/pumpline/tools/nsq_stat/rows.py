@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from pumpline.cluster.stats import SeenChannel, SeenNode
 from pumpline.core.text.durations import NS_PER_S
-from pumpline.tools.cluster.figures import SeenChannel, SeenNode
 
 HEADER_EVERY = 25
 HEADER = (

@@ -7,8 +7,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from pumpline.client import Consumer
-from pumpline.tools.cluster.cluster import ClusterClient, unique
-from pumpline.tools.cluster.options import ClusterOptions
+from pumpline.cluster.client import ClusterClient, unique
+from pumpline.cluster.options import ClusterOptions
 from pumpline.tools.nsq_tail.channel_tail import tail_channel
 from pumpline.tools.nsq_tail.display import Display
 from pumpline.tools.nsq_tail.formats import printer

@@ -8,44 +8,20 @@ not answer is waited for, and so is a topic that an nsqd does not have yet; what
 """
 
 import asyncio
-import base64
 from dataclasses import dataclass
 
-import msgspec
-
+from pumpline.cluster.log import PAGE_MESSAGES_MAX, LogMessage, LogOffsets, LogPage
+from pumpline.cluster.node import ClusterNode, NodeFailure
+from pumpline.core.messages.spans import back_from
 from pumpline.core.text.dates import parse_time
-from pumpline.tools.cluster.node import ClusterNode, NodeFailure
 from pumpline.tools.nsq_tail.display import Display
 from pumpline.tools.nsq_tail.formats import TailedMessage
 from pumpline.tools.nsq_tail.options import BEGINNING, END, is_offset
 from pumpline.tools.tool import ToolFailure, log
 
-PAGE_MESSAGES = 1000
 POLL_S = 0.2
 RETRY_S = 1.0
 PEEK_MESSAGES = 10
-
-
-class PeekedMessage(msgspec.Struct):
-    offset: int
-    id: str
-    timestamp: int
-    attempts: int
-    body: str | None = None
-    body_base64: str | None = None
-
-
-class LogPage(msgspec.Struct):
-    messages: list[PeekedMessage]
-    next: int
-    first: int
-    end: int
-
-
-class LogBounds(msgspec.Struct):
-    first: int
-    end: int
-    offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +69,14 @@ class LogTail:
             at = page.next
         return True
 
-    async def _start(self, bounds: LogBounds) -> int:
+    async def _start(self, bounds: LogOffsets) -> int:
         if self._wanted.start:
             return await self._place(self._wanted.start, bounds)
         if self._wanted.is_peek:
-            return max(bounds.first, bounds.end - self._wanted.count)
+            return max(bounds.first, back_from(bounds.gaps, bounds.end, self._wanted.count))
         return bounds.first
 
-    async def _place(self, text: str, bounds: LogBounds) -> int:
+    async def _place(self, text: str, bounds: LogOffsets) -> int:
         """The offset that --from or --to means."""
         if text == BEGINNING:
             return bounds.first
@@ -113,12 +89,11 @@ class LogTail:
             return bounds.end
         return found.offset
 
-    async def _bounds(self, time_ns: str) -> LogBounds | None:
+    async def _bounds(self, time_ns: str) -> LogOffsets | None:
         """None if there is no such topic."""
         try:
-            answer = await asyncio.to_thread(
-                self._node.get, "/log/offsets", {"topic": self._topic, "time": time_ns or None}
-            )
+            query = {"topic": self._topic, "time": time_ns or None}
+            return await asyncio.to_thread(self._node.get_as, LogOffsets, "/log/offsets", query)
         except NodeFailure as failure:
             if failure.code == "TOPIC_NOT_FOUND":
                 return None
@@ -126,14 +101,12 @@ class LogTail:
                 text = "has no log to read: it is no pumpline nsqd; leave out --from, --to, --peek"
                 raise ToolFailure(f"{self._node.address} {text}") from None
             raise ToolFailure(f"{self._node.address}: {failure}") from None
-        return msgspec.json.decode(answer, type=LogBounds)
 
     async def _page(self, at: int) -> LogPage | None:
         """None if there is no answer, which may come later."""
-        query = {"topic": self._topic, "from": at, "limit": PAGE_MESSAGES}
+        query = {"topic": self._topic, "from": at, "limit": PAGE_MESSAGES_MAX}
         try:
-            answer = await asyncio.to_thread(self._node.get, "/log/peek", query)
-            return msgspec.json.decode(answer, type=LogPage)
+            return await asyncio.to_thread(self._node.get_as, LogPage, "/log/peek", query)
         except NodeFailure as failure:
             if failure.status == 416:  # the end of the log, or beyond it
                 return LogPage(messages=[], next=at, first=at, end=at)
@@ -142,16 +115,13 @@ class LogTail:
             log.warning("%s: %s; trying again", self._node.address, failure)
             return None
 
-    def _tailed(self, message: PeekedMessage) -> TailedMessage:
-        body = (message.body or "").encode()
-        if message.body_base64 is not None:
-            body = base64.b64decode(message.body_base64)
+    def _tailed(self, message: LogMessage) -> TailedMessage:
         return TailedMessage(
             topic=self._topic,
             node=self._node.address,
             id=message.id,
             timestamp_ns=message.timestamp,
             attempts=message.attempts,
-            body=body,
+            body=message.raw(),
             offset=message.offset,
         )

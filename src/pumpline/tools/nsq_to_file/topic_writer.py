@@ -69,7 +69,7 @@ class TopicWriter:
             async with self._is_busy:
                 await self._sync()
                 await asyncio.to_thread(self._files.close)
-            wait_s = self.consumer.options.stop_timeout_s
+            wait_s = self.consumer.settings.stop_timeout_s
         finally:
             ticker.cancel()
             done = await asyncio.gather(ticker, return_exceptions=True)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from pumpline.client import Batch, Consumer
-from pumpline.tools.cluster.options import ClusterOptions
+from pumpline.cluster.options import ClusterOptions
 from pumpline.tools.go_nsq_options import client_settings
 from pumpline.tools.nsq_to_nsq.destinations import NsqdDestinations, Outgoing, TokenDestinations
 from pumpline.tools.nsq_to_nsq.json_filter import JsonFilter, MissingField, NotAnObject

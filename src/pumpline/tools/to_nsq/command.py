@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
-from pumpline.tools.cluster.options import ClusterOptions
+from pumpline.cluster.options import ClusterOptions
 from pumpline.tools.go_nsq_options import client_settings
 from pumpline.tools.sources import user_agent
 from pumpline.tools.to_nsq.lines import MessageTooLong, read_messages

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pumpline.cluster.client import unique
+from pumpline.cluster.stats import read_stats
 from pumpline.core.text.durations import NS_PER_S
 from pumpline.core.text.flags import BOOL, DURATION, STRING, option
 from pumpline.tools.arguments import UsageError
-from pumpline.tools.cluster.cluster import unique
-from pumpline.tools.cluster.figures import read_stats
 from pumpline.tools.top.rates import Measured, Reading, measure
 from pumpline.tools.verbs.verb import Call, Verb, VerbOptions, run_verb
 
@@ -65,7 +65,7 @@ class Poller:
         failures = {f"nsqlookupd {address}": why for address, why in found.failures.items()}
         answers = cluster.each(unique(found), read_stats)
         now = Reading(
-            time.monotonic(), time.time_ns(), answers.by_node, {**failures, **answers.failures}
+            time.monotonic(), time.time_ns(), answers.answers, {**failures, **answers.failures}
         )
         self.measured = measure(self._before, now)
         self._before = now

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumpline.core.text.durations import NS_PER_S
-from pumpline.tools.cluster.figures import (
+from pumpline.cluster.stats import (
     SeenChannel,
     SeenNode,
     SeenTopic,
@@ -23,6 +22,7 @@ from pumpline.tools.cluster.figures import (
     topic_sums,
     topics_of,
 )
+from pumpline.core.text.durations import NS_PER_S
 from pumpline.tools.verbs.output import as_dict
 
 MeasuredRow = dict[str, Any]

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from pumpline.tools.cluster.cluster import Answers
-from pumpline.tools.cluster.figures import SeenNode, channel_sums, topic_sums
-from pumpline.tools.cluster.node import ClusterNode
+from pumpline.cluster.client import Outcome
+from pumpline.cluster.node import ClusterNode
+from pumpline.cluster.stats import SeenNode, channel_sums, topic_sums
 from pumpline.tools.verbs.output import Column, shown_number
 from pumpline.tools.verbs.verb import Call, Given
 
@@ -26,7 +26,7 @@ def change(
 
 
 def outcome_rows(
-    nodes: Sequence[ClusterNode], answers: Answers[object], done: str
+    nodes: Sequence[ClusterNode], answers: Outcome[str, object], done: str
 ) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for node in nodes:

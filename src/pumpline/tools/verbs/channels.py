@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from pumpline.tools.cluster.figures import channel_sums
+from pumpline.cluster.stats import channel_sums
 from pumpline.tools.verbs.output import (
     Column,
     as_dict,

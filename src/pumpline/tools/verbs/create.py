@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from pumpline.tools.cluster.node import ClusterNode
+from pumpline.cluster.node import ClusterNode
 from pumpline.tools.verbs.changes import change, path
 from pumpline.tools.verbs.verb import Call, Verb, VerbOptions, run_verb
 

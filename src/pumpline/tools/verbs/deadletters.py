@@ -1,30 +1,32 @@
 """`pumpline deadletters`: what topics gave up on: count it, look at it, publish it again.
 
-A letter is published again on the node that has it, to the topic it came from, with a publish
-token made of its place in the log. So a command that was interrupted can be repeated: what it
-published before is not published twice. Letters stay where they are.
+`cluster.dead_letters` does it on each node. A command that was interrupted can be repeated: no
+letter is published twice.
 """
 
 import sys
 import time
-from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pumpline.cluster.dead_letters import (
+    DeadLetter,
+    LetterBox,
+    letter_boxes,
+    letter_page,
+    letters_on,
+    letters_since,
+    publish_letter,
+)
+from pumpline.cluster.node import ClusterNode, NodeFailure
 from pumpline.core.text.dates import parse_time
 from pumpline.core.text.flags import BOOL, DURATION, INT, STRING, STRINGS, option
-from pumpline.core.text.names import dead_letter_topic_of
-from pumpline.core.text.settings import FORM_BODY
 from pumpline.tools.arguments import UsageError
-from pumpline.tools.cluster.figures import read_stats
-from pumpline.tools.cluster.node import ClusterNode, NodeFailure
-from pumpline.tools.verbs.output import Column, confirmed, shown_number, shown_time
+from pumpline.tools.verbs.output import Column, shown_number, shown_time
 from pumpline.tools.verbs.verb import Call, ChangeOptions, Nothing, Verb, run_verb
 
-PAGE = 1000  # letters asked for at once
 BODY_CHARS_SHOWN = 200  # of a body, in a table
-BODY_KEYS = ("body", "body_base64")
 ACTIONS = ("list", "show", "publish")
 
 
@@ -52,6 +54,7 @@ SHOW_COLUMNS = (
     Column("id", "id"),
     Column("attempts", "attempts", shown_number, is_number=True),
     Column("timestamp", "published", shown_time),
+    Column("reason", "reason", is_rare=True),
     Column("body", "body", lambda value: str(value)[:BODY_CHARS_SHOWN]),
 )
 PUBLISH_COLUMNS = (
@@ -59,15 +62,6 @@ PUBLISH_COLUMNS = (
     Column("topic", "topic"),
     Column("letters", "published", shown_number, is_number=True),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """Where one node keeps the dead letters of a topic."""
-
-    topic: str
-    letters: str  # the topic with them
-    form: str
 
 
 def run(call: Call[DeadLetterOptions]) -> int:
@@ -83,20 +77,17 @@ def run(call: Call[DeadLetterOptions]) -> int:
 
 def _list(call: Call[DeadLetterOptions], topic: str) -> int:
     def count(node: ClusterNode) -> list[dict[str, Any]]:
-        rows = []
-        for box in boxes(node, topic):
-            offsets = offsets_of(node, box.letters)
-            rows.append(
-                {
-                    "topic": box.topic,
-                    "dead_letter_topic": box.letters,
-                    "node": node.address,
-                    "letters": offsets.get("end", 0) - offsets.get("first", 0),
-                    "first_timestamp": offsets.get("first_timestamp", 0),
-                    "form": box.form,
-                }
-            )
-        return rows
+        return [
+            {
+                "topic": box.topic,
+                "dead_letter_topic": box.dead_letter_topic,
+                "node": node.address,
+                "letters": box.letters,
+                "first_timestamp": box.first_timestamp or 0,
+                "form": box.form,
+            }
+            for box in letter_boxes(node, topic)
+        ]
 
     found = call.each(call.nodes(), count)
     rows = sorted((row for each in found.values() for row in each), key=lambda row: row["topic"])
@@ -111,10 +102,10 @@ def _show(call: Call[DeadLetterOptions], topic: str) -> int:
 
     def newest(node: ClusterNode) -> list[dict[str, Any]]:
         rows = []
-        for box in boxes(node, topic):
-            query = {"newest": "true", "limit": call.options.limit}
-            for message in page(node, box, query, call.options.contains)["messages"]:
-                rows.append({"node": node.address, **letter_of(box, message)})
+        for box in letter_boxes(node, topic):
+            limit, contains = call.options.limit, call.options.contains
+            page = letter_page(node, box, limit=limit, contains=contains, newest=True)
+            rows += [_row(node, box, letter) for letter in letters_on(box, page)]
         return rows
 
     found = call.each(nodes, newest)
@@ -133,12 +124,11 @@ def _publish(call: Call[DeadLetterOptions], topic: str) -> int:
     since_ns = _since_ns(options)
     nodes, _ = call.with_topic(topic)
 
-    def selected(node: ClusterNode) -> Iterator[tuple[Box, dict[str, Any]]]:
+    def selected(node: ClusterNode) -> Iterator[tuple[LetterBox, DeadLetter]]:
         wanted = frozenset(options.id)
-        for box in boxes(node, topic):
-            for message in letters(node, box, since_ns, options.contains):
-                letter = letter_of(box, message)
-                if not wanted or letter["id"] in wanted or message["id"] in wanted:
+        for box in letter_boxes(node, topic):
+            for letter in letters_since(node, box, since_ns=since_ns, contains=options.contains):
+                if not wanted or letter.origin.id in wanted or letter.id in wanted:
                     yield box, letter
 
     counts = call.each(nodes, lambda node: sum(1 for _ in selected(node)))
@@ -146,16 +136,14 @@ def _publish(call: Call[DeadLetterOptions], topic: str) -> int:
     if not total:
         raise Nothing(f"topic {topic} has no such dead letters")
     question = f"Publish {total:,} dead letters to topic {topic} again?"
-    if not confirmed(question, yes=options.yes):
+    if not call.confirmed(question, yes=options.yes):
         return 1
 
     def publish(node: ClusterNode) -> dict[str, Any]:
         count = 0
         for box, letter in selected(node):
-            token = f"deadletter:{letter['log']}:{letter['letter_offset']}"
             try:
-                query = {"topic": box.topic, "token": token}
-                node.post("/pub", query, body_of(letter), is_repeatable=True)
+                publish_letter(node, box, letter)
             except NodeFailure as failure:
                 raise NodeFailure(f"{failure}, after {count} of its letters") from None
             count += 1
@@ -175,98 +163,23 @@ def _since_ns(options: DeadLetterOptions) -> int:
         raise UsageError(f"--since {options.since}: {error}") from None
 
 
-# -- what a node has ---------------------------------------------------------------------------
-
-
-def boxes(node: ClusterNode, topic: str) -> list[Box]:
-    """Where a node keeps dead letters: of one topic, or of all that have any."""
-    found = []
-    topics = read_stats(node, topic or None).topics or ()
-    names = {each.topic_name for each in topics}
-    for name in sorted(names):
-        if name.endswith("#ephemeral"):
-            continue
-        try:
-            answer: Any = node.get_json("/topic/settings", {"topic": name})
-        except NodeFailure as failure:
-            if failure.code in ("NOT_FOUND", "TOPIC_NOT_FOUND"):  # a stock nsqd, or just deleted
-                continue
-            raise
-        settings = answer["settings"]
-        default = dead_letter_topic_of(name)
-        # Consumers write dead letters also where the topic has no max_attempts.
-        has_default = offsets_of(node, default) if topic else default in names
-        if settings["max_attempts"] is not None or has_default:
-            letters = settings["dead_letter_topic"] or default
-            found.append(Box(name, letters, settings["dead_letter_form"] or "json"))
-    return found
-
-
-def offsets_of(node: ClusterNode, topic: str) -> dict[str, Any]:
-    """Empty if there is no such topic."""
-    try:
-        answer: Any = node.get_json("/log/offsets", {"topic": topic})
-    except NodeFailure as failure:
-        if failure.code in ("TOPIC_NOT_FOUND", "INVALID_TOPIC"):
-            return {}
-        raise
-    return dict(answer)
-
-
-def page(node: ClusterNode, box: Box, query: dict[str, object], contains: str) -> dict[str, Any]:
-    asked = {"topic": box.letters, **query, "contains": contains or None}
-    try:
-        answer: Any = node.get_json("/log/peek", asked)
-    except NodeFailure as failure:
-        if failure.code == "TOPIC_NOT_FOUND":  # nothing was given up yet
-            return {"messages": [], "next": 0, "end": 0}
-        raise
-    for message in answer["messages"]:
-        message["log"] = answer["log"]
-    return dict(answer)
-
-
-def letters(node: ClusterNode, box: Box, since_ns: int, contains: str) -> Iterator[dict[str, Any]]:
-    """All letters of a box that were written at `since_ns` or later, oldest first."""
-    query: dict[str, object] = {"limit": PAGE, "time": since_ns}
-    while True:
-        answer = page(node, box, query, contains)
-        yield from answer["messages"]
-        if answer["next"] >= answer["end"]:
-            return
-        query = {"limit": PAGE, "from": answer["next"]}
-
-
-def letter_of(box: Box, message: dict[str, Any]) -> dict[str, Any]:
-    """What was written, whichever form it has."""
-    found: dict[str, Any] = {
-        "topic": box.topic,
-        "channel": "-",
-        "id": message["id"],
-        "attempts": None,
-        "timestamp": message["timestamp"],
+def _row(node: ClusterNode, box: LetterBox, letter: DeadLetter) -> dict[str, Any]:
+    origin = letter.origin
+    row: dict[str, Any] = {
+        "node": node.address,
+        "topic": origin.topic or box.topic,
+        "channel": origin.channel or "-",
+        "id": origin.id,
+        "attempts": origin.attempts,
+        "timestamp": origin.timestamp or letter.written_ns,
+        "reason": origin.reason,
+        "letter_offset": letter.offset,
+        "log": letter.log,
+        "body": origin.body or "",
     }
-    body: dict[str, Any] = {key: message[key] for key in BODY_KEYS if key in message}
-    if box.form != FORM_BODY and isinstance(written := _json(message.get("body")), dict):
-        found.update({key: written[key] for key in found if key in written})
-        body = {key: written[key] for key in BODY_KEYS if key in written}
-    found["letter_offset"], found["log"] = message["offset"], message["log"]
-    return {**found, "body": body.get("body", ""), **body}
-
-
-def body_of(letter: dict[str, Any]) -> bytes:
-    if "body_base64" in letter:
-        return b64decode(letter["body_base64"])
-    return str(letter["body"]).encode()
-
-
-def _json(text: object) -> object:
-    import msgspec
-
-    try:
-        return msgspec.json.decode(str(text))
-    except msgspec.MsgspecError:
-        return None
+    if origin.body_base64 is not None:
+        row["body_base64"] = origin.body_base64
+    return row
 
 
 VERB = Verb(

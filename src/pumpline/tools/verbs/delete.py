@@ -6,9 +6,8 @@ An nsqlookupd that still knew it would tell new nsqds to create it again.
 import sys
 from collections.abc import Sequence
 
-from pumpline.tools.cluster.node import ClusterNode, NodeFailure
+from pumpline.cluster.node import ClusterNode, NodeFailure
 from pumpline.tools.verbs.changes import change, content, named, path
-from pumpline.tools.verbs.output import confirmed
 from pumpline.tools.verbs.verb import Call, ChangeOptions, Verb, run_verb
 
 
@@ -16,7 +15,7 @@ def run(call: Call[ChangeOptions]) -> int:
     topic, channel = call.argument(0), call.argument(1)
     nodes, stats = call.with_channel(topic, channel) if channel else call.with_topic(topic)
     question = f"Delete {named(topic, channel)} ({content(stats, channel)})?"
-    if not confirmed(question, yes=call.options.yes):
+    if not call.confirmed(question, yes=call.options.yes):
         return 1
     where, query = path(topic, channel, "delete")
 

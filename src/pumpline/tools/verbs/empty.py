@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 
 from pumpline.tools.verbs.changes import change, content, named, path
-from pumpline.tools.verbs.output import confirmed
 from pumpline.tools.verbs.verb import Call, ChangeOptions, Verb, run_verb
 
 
@@ -16,7 +15,7 @@ def run(call: Call[ChangeOptions]) -> int:
         question = f"Drop all messages of {what} ({content(stats, channel)})?"
     else:
         question = f"Drop what {what} keeps for its first channel ({content(stats, channel)})?"
-    if not confirmed(question, yes=call.options.yes):
+    if not call.confirmed(question, yes=call.options.yes):
         return 1
     where, query = path(topic, channel, "empty")
     change(call, nodes, lambda node: node.post(where, query), done="emptied")

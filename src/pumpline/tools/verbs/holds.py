@@ -5,14 +5,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from pumpline.cluster.node import ClusterNode
+from pumpline.cluster.stats import read_stats
 from pumpline.core.text.durations import NS_PER_S
 from pumpline.tools.arguments import UsageError
-from pumpline.tools.cluster.figures import read_stats
-from pumpline.tools.cluster.node import ClusterNode
 from pumpline.tools.verbs.changes import change
 from pumpline.tools.verbs.output import (
     Column,
-    confirmed,
     shown_bytes,
     shown_number,
     shown_seconds,
@@ -89,7 +88,7 @@ def _delete(call: Call[ChangeOptions], topic: str, hold: str) -> int:
         f"Delete hold {hold} of topic {topic} on {len(having)} nodes? Its reader has not committed "
         f"{unread:,} messages, and may not find them any more."
     )
-    if not confirmed(question, yes=call.options.yes):
+    if not call.confirmed(question, yes=call.options.yes):
         return 1
     query = {"topic": topic, "hold": hold}
     targets = [node for node in nodes if node.address in having]

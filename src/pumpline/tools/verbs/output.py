@@ -14,8 +14,8 @@ from typing import TextIO
 
 import msgspec
 
+from pumpline.cluster.node import printable
 from pumpline.core.text.durations import NS_PER_S
-from pumpline.tools.cluster.node import printable
 
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 ENDLESS_S = 100 * 365 * 86_400

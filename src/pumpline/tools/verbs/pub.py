@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from pumpline.cluster.node import ClusterNode, NodeFailure
 from pumpline.core.text.durations import NS_PER_MS
 from pumpline.core.text.flags import BOOL, DURATION, STRING, option
 from pumpline.tools.arguments import UsageError
-from pumpline.tools.cluster.node import ClusterNode, NodeFailure
 from pumpline.tools.verbs.output import note
 from pumpline.tools.verbs.verb import Call, Nothing, Verb, VerbOptions, run_verb
 

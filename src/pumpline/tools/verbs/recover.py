@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from pumpline.cluster.node import ClusterNode, NodeFailure
 from pumpline.core.text.durations import NS_PER_MS
 from pumpline.core.text.flags import BOOL, STRING, option
 from pumpline.log.bad_files import BadFile, find_bad_files
@@ -18,7 +19,6 @@ from pumpline.log.directory import Directory
 from pumpline.log.missing import Missing, token_of
 from pumpline.log.salvage import SalvagedMessage
 from pumpline.tools.arguments import UsageError
-from pumpline.tools.cluster.node import ClusterNode, NodeFailure
 from pumpline.tools.verbs.output import Column, note, shown_number, shown_time
 from pumpline.tools.verbs.verb import Call, Nothing, Verb, VerbOptions, run_verb
 

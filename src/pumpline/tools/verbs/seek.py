@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pumpline.cluster.node import ClusterNode, NodeFailure
 from pumpline.core.text.dates import parse_time
 from pumpline.core.text.flags import BOOL, DURATION, INT, STRING, option
 from pumpline.tools.arguments import UsageError
-from pumpline.tools.cluster.node import ClusterNode, NodeFailure
-from pumpline.tools.verbs.output import Column, confirmed, shown_number, shown_yes
+from pumpline.tools.verbs.output import Column, shown_number, shown_yes
 from pumpline.tools.verbs.verb import (
     Call,
     ChangeOptions,
@@ -81,7 +81,7 @@ def run(call: Call[SeekOptions]) -> int:
         f"Move channel {channel} of topic {topic} on {len(can)} of {len(nodes)} nodes: "
         f"{again:,} finished messages delivered again, {skipped:,} unfinished skipped?"
     )
-    if not confirmed(question, yes=call.options.yes):
+    if not call.confirmed(question, yes=call.options.yes):
         return 1
     done = call.each(can, lambda node: seek(node, dry_run=False))
     call.out.rows(DONE_COLUMNS, list(done.values()), empty="")

@@ -5,9 +5,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from pumpline.cluster.node import ClusterNode
 from pumpline.core.text.settings import NO_SETTINGS, SettingsError
 from pumpline.tools.arguments import UsageError
-from pumpline.tools.cluster.node import ClusterNode
 from pumpline.tools.verbs.output import Column
 from pumpline.tools.verbs.verb import Call, Verb, VerbOptions, run_verb
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from pumpline.cluster.stats import topic_sums
 from pumpline.core.text.flags import BOOL, option
-from pumpline.tools.cluster.figures import topic_sums
 from pumpline.tools.verbs.output import (
     Column,
     as_dict,

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from pumpline.cluster.client import ClusterClient, Outcome, unique
+from pumpline.cluster.node import ClusterNode
+from pumpline.cluster.options import ClusterOptions
+from pumpline.cluster.stats import SeenNode, read_stats
 from pumpline.core.text import flags
 from pumpline.core.text.flags import BOOL, Flag, option
 from pumpline.tools.arguments import CommandLine, run_command
-from pumpline.tools.cluster.cluster import Answers, ClusterClient, unique
-from pumpline.tools.cluster.figures import SeenNode, read_stats
-from pumpline.tools.cluster.node import ClusterNode
-from pumpline.tools.cluster.options import ClusterOptions
 from pumpline.tools.exit_codes import EXIT_FAILED, EXIT_OK
-from pumpline.tools.verbs.output import Output, note
+from pumpline.tools.verbs.output import Output, confirmed, note
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class Call(Generic[Given]):
         found = self.cluster.discover()
         self.told(found, "nsqlookupd")
         nodes = unique(found)
-        if not nodes and found.by_node:
+        if not nodes and found.answers:
             raise Nothing("the nsqlookupds know no nsqd")
         return nodes
 
@@ -114,11 +114,16 @@ class Call(Generic[Given]):
             raise Nothing(f"topic {topic} has no channel {channel}")
         return [node for node in nodes if node.address in having], having
 
-    def told(self, answers: Answers[T], kind: str) -> dict[str, T]:
+    def told(self, answers: Outcome[str, T], kind: str) -> dict[str, T]:
         for address, why in answers.failures.items():
             note(f"{kind} {address}: {why}")
             self.failed = True
-        return answers.by_node
+        return answers.answers
+
+    def confirmed(self, question: str, *, yes: bool) -> bool:
+        """Ask before something is destroyed, and say in which environment."""
+        label = self.cluster.label
+        return confirmed(f"{label}: {question}" if label else question, yes=yes)
 
     @property
     def exit_code(self) -> int:

@@ -32,7 +32,8 @@ def straight_cut(
     given = {name.lower(): value for name, value in reading.items()}
     return {
         **_cut(spark, target),
-        "minPartitions": given.get("minpartitions", str(os.cpu_count() or 1)),
+        "parallelism": given.get("parallelism", str(os.cpu_count() or 1)),
+        "minPartitions": given.get("minpartitions", ""),
         "maxRecordsPerPartition": given.get("maxrecordsperpartition", ""),
     }
 

@@ -35,13 +35,12 @@ from pyspark_nsq.errors import NsqError
 from pyspark_nsq.pipelines.lake import files
 from pyspark_nsq.pipelines.lake.formats import widest
 from pyspark_nsq.pipelines.lake.notes import Notes, TableOwner, refuse_gap, refuse_other
-from pyspark_nsq.pipelines.table.compaction import FILE_BYTES, choose
+from pyspark_nsq.pipelines.table.compaction import FILE_BYTES, GROUPS_MAX, choose
 from pyspark_nsq.pipelines.table.layout import PARTITION_BY
 from pyspark_nsq.pipelines.table.storage import Storage, StoredFile
 
 LOG = "_delta_log"
 COMPACT_EVERY = 10  # batches
-COMPACTED_MAX = 8  # partitions in one run
 VACUUM_EVERY_S = 24 * 3600
 KEEP_HOURS = 168  # files that were replaced, as Delta itself keeps them
 VACUUMED = "_vacuumed.json"
@@ -187,7 +186,7 @@ class DeltaLakeTable:
         }
         groups = choose(small, file_bytes=self.file_bytes)
         whole = [key for key, group in groups if len(group) == len(small[key])]
-        return [values[key] for key in whole[:COMPACTED_MAX]]
+        return [values[key] for key in whole[:GROUPS_MAX]]
 
     def _compact(self, table: DeltaTable, place: dict[str, str]) -> int:
         where = [(name, "=", place[name]) for name in PARTITION_BY]

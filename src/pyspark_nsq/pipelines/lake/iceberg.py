@@ -30,7 +30,7 @@ from pyspark_nsq.errors import NsqError
 from pyspark_nsq.pipelines.lake import files
 from pyspark_nsq.pipelines.lake.formats import is_wider
 from pyspark_nsq.pipelines.lake.notes import TableOwner, refuse_gap, refuse_other
-from pyspark_nsq.pipelines.table.compaction import FILE_BYTES, choose
+from pyspark_nsq.pipelines.table.compaction import FILE_BYTES, GROUPS_MAX, choose
 from pyspark_nsq.pipelines.table.storage import Storage, StoredFile
 from pyspark_nsq.reading.decode import COLUMN_TYPES
 
@@ -44,7 +44,6 @@ PROPERTIES = {
 }
 PLACE = ("_topic", "_hour")  # columns that files are written by, and do not have
 MAINTAIN_EVERY = 10  # batches
-COMPACTED_MAX = 8  # partitions in one run
 KEEP_S = 24 * 3600.0  # snapshots
 SNAPSHOTS_MAX = 500  # of which the metadata is written anew with each batch
 
@@ -184,7 +183,7 @@ class IcebergLakeTable:
             key: [StoredFile(f.file_path, f.file_size_in_bytes, 0, 0, 0) for f in found]
             for key, found in groups.items()
         }
-        chosen = choose(sizes, file_bytes=self.file_bytes)[:COMPACTED_MAX]
+        chosen = choose(sizes, file_bytes=self.file_bytes)[:GROUPS_MAX]
         by_path = {file.file_path: file for found in groups.values() for file in found}
         replaced = [by_path[file.path] for _, group in chosen for file in group]
         if replaced:

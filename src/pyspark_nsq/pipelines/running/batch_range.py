@@ -6,22 +6,43 @@ Knows positions; must not know what is done with the messages.
 """
 
 import json
+import logging
+import time
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_nsq.errors import Unreachable
-from pyspark_nsq.nodes.absence import require_nodes
-from pyspark_nsq.nodes.bounds import complete_survey, offsets_at
-from pyspark_nsq.nodes.nodes import Nodes
-from pyspark_nsq.nodes.positions import Positions, from_json, rows_between
-from pyspark_nsq.options import ALL_OTHERS, OFFSET_EARLIEST, OFFSET_LATEST, parse_read
+from pyspark_nsq.errors import DataLoss, Unreachable
+from pyspark_nsq.nodes.bounds import complete_survey, offsets_at, others_at
+from pyspark_nsq.nodes.nodes import PATIENCE_S, Nodes, Survey
+from pyspark_nsq.nodes.positions import (
+    Key,
+    Position,
+    Positions,
+    from_json,
+    others_of,
+    rows_between,
+    to_json,
+)
+from pyspark_nsq.options import (
+    ALL_OTHERS,
+    OFFSET_EARLIEST,
+    OFFSET_LATEST,
+    ReadOptions,
+    parse_read,
+    time_text,
+)
 from pyspark_nsq.pipelines.table.history import positions_of
 from pyspark_nsq.pipelines.table.storage import Storage
 
+_LOG = logging.getLogger(__name__)
+
 START = "start.json"  # in the checkpoint
 BOUNDS = ("startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp")
-OF_STREAMS = ("maxoffsetspertrigger", "hold", "holdbytesmax", "holddescription")
+OF_STREAMS = (
+    *("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "maxbytespertrigger"),
+    *("hold", "holdbytesmax", "holddescription"),
+)
 
 
 class FixedStart(NamedTuple):
@@ -43,30 +64,45 @@ def fixed_start(options: dict[str, str], checkpoint: Storage) -> FixedStart:
     read = parse_read(options, streaming=True)
     nodes = Nodes(read)
     try:
-        survey = complete_survey(nodes, read, waits=True)
+        kept = json.loads(text) if text is not None else {}
+        known = from_json(kept)
+        began_ns = time.time_ns()
+        survey = complete_survey(nodes, read, known, waits=True)
         if text is None:
             found = offsets_at(read.starting, survey, nodes, read)
+            others_ns = others_at(read.starting, survey, began_ns)
         else:
-            known = from_json(json.loads(text))
-            require_nodes(survey, known, read)
-            found = {key: place.offset for key, place in known.items() if key in survey.logs}
+            others_ns = others_of(kept)
+            found = _kept_offsets(known, survey, read)
     finally:
         nodes.close()
     unkept = None
     if text is None:
-        places = {
-            topic: {
-                node: {"log": survey.logs[topic, node].log, "offset": offset}
-                for (of, node), offset in sorted(found.items())
-                if of == topic
-            }
-            for topic, _ in sorted(found)
-        }
-        unkept = json.dumps(places)
+        places = {key: Position(survey.logs[key].log, offset) for key, offset in found.items()}
+        unkept = json.dumps(to_json(places, others_ns))
     own = {name: value for name, value in options.items() if name.lower() not in BOUNDS}
-    # A topic that is created from now on is read from its beginning.
-    offsets = {**_nested(found), ALL_OTHERS: {ALL_OTHERS: OFFSET_EARLIEST}}
+    # A topic that is created from now on is read from its beginning; a log whose node is away now,
+    # from the time at which the stream begins.
+    others = OFFSET_EARLIEST if others_ns is None else time_text(others_ns)
+    offsets = {**_nested(found), ALL_OTHERS: {ALL_OTHERS: others}}
     return FixedStart({**own, "startingOffsets": json.dumps(offsets)}, unkept)
+
+
+def _kept_offsets(known: Positions, survey: Survey, read: ReadOptions) -> dict[Key, int]:
+    """The offsets of a kept start, under the names that the nodes have now. DataLoss if a node has
+    deleted a log before its first batch was read."""
+    now = {(state.topic, state.log): key for key, state in survey.logs.items()}
+    found: dict[Key, int] = {}
+    for (topic, node), place in known.items():
+        key = now.get((topic, place.log))
+        if key is not None:
+            found[key] = place.offset
+        elif read.wants(topic) and node in survey.names:
+            text = f"topic {topic} on {node} was deleted before its first messages were read"
+            if read.fail_on_data_loss:
+                raise DataLoss(f"{text}; failOnDataLoss=false goes on with what is there")
+            _LOG.warning("%s", text)
+    return found
 
 
 def messages_of(
@@ -83,7 +119,9 @@ def messages_of(
     own["subscribe"] = ",".join(sorted({topic for topic, _ in rows}))
     nodes = Nodes(parse_read(own, streaming=False))
     try:
-        there = nodes.survey().logs
+        there = nodes.survey(patience_s=PATIENCE_S).logs
+        if not rows.keys() <= there.keys():
+            there = nodes.survey().logs
     finally:
         nodes.close()
     if gone := sorted({node for topic, node in rows if (topic, node) not in there}):

@@ -16,7 +16,10 @@ import pumpline
 import pyspark_nsq
 
 # What the source imports. The compiled kernels are not sent; the Python ones are.
-SHIPPED = ("pumpline/__init__.py", "pumpline/core", "pumpline/client", "pyspark_nsq")
+SHIPPED = (
+    *("pumpline/__init__.py", "pumpline/unread.py"),
+    *("pumpline/core", "pumpline/client", "pumpline/cluster", "pyspark_nsq"),
+)
 
 
 def ship_code(spark: SparkSession) -> None:

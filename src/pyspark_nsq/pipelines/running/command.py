@@ -164,7 +164,7 @@ def add_streaming(parser: ArgumentParser, *, every: str, start: str = "earliest"
         metavar="N",
         type=int,
         default=1_000_000,
-        help="in one batch (default: %(default)s)",
+        help="in one batch (default: %(default)s); --option maxBytesPerTrigger=N limits its bytes",
     )
 
 
@@ -237,6 +237,14 @@ def streaming(arguments: Namespace) -> dict[str, str]:
 def start_of(place: str) -> dict[str, str]:
     is_time = place[:1].isdigit()
     return {"startingTimestamp": place} if is_time else {"startingOffsets": place}
+
+
+def with_cores(spark: SparkSession, options: dict[str, str]) -> dict[str, str]:
+    """These options, with the cores of all executors: a source is planned in a process that does
+    not know them."""
+    if "parallelism" in map(str.lower, options):
+        return options
+    return {**options, "parallelism": str(spark.sparkContext.defaultParallelism)}
 
 
 def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:

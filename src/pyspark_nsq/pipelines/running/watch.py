@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pyspark_nsq.errors import NsqError
-from pyspark_nsq.progress import away, lag
+from pyspark_nsq.progress import away, lag, least_lag
 
 POLL_S = 0.2
 LINE_EVERY_S = 5.0  # between two lines, if the output is not a terminal
@@ -194,9 +194,12 @@ def first_sentence(text: str) -> str:
 
 
 def _lag(progress: Mapping[str, Any]) -> str:
+    rows = lag(progress)
+    if rows is not None:
+        return f"{rows:,}"
     nodes = away(progress)
     without = f" ({', '.join(nodes)} away)" if nodes else ""
-    return f"{'at least ' if nodes else ''}{lag(progress):,}{without}"
+    return f"at least {least_lag(progress):,}{without}"
 
 
 def _plain(progress: Any) -> Mapping[str, Any]:

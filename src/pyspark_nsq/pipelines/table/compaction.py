@@ -11,13 +11,16 @@ from pyspark_nsq.pipelines.table.storage import StoredFile
 
 FILE_BYTES = 128 << 20  # files of this size are left alone
 GROUP_FILES_MIN = 4  # fewer are not worth a rewrite
+GROUPS_MAX = 8  # directories in one run: each is a job of Spark, within a batch of the stream
 
 
 def choose(
     directories: Mapping[str, Sequence[StoredFile]], *, file_bytes: int = FILE_BYTES
 ) -> list[tuple[str, list[StoredFile]]]:
-    """The groups of files to merge, each with its directory."""
+    """The groups of files to merge, each with its directory; those with the most files first, so
+    that every directory has its turn. A run merges GROUPS_MAX of them."""
     groups = [(name, _group(files, file_bytes)) for name, files in sorted(directories.items())]
+    groups.sort(key=lambda group: -len(group[1]))
     return [(name, group) for name, group in groups if group]
 
 

@@ -22,7 +22,6 @@ from pyspark.sql.types import DataType, DateType, IntegerType, StringType, Struc
 
 from pyspark_nsq.columns import SPARK_TYPES
 from pyspark_nsq.errors import DataLoss, NsqError
-from pyspark_nsq.nodes.absence import require_nodes
 from pyspark_nsq.nodes.bounds import answered_survey, gone_back
 from pyspark_nsq.nodes.nodes import Nodes, Survey
 from pyspark_nsq.nodes.positions import Positions, from_json
@@ -139,8 +138,7 @@ class History:
         read = parse_read(options, streaming=False)
         nodes = Nodes(read)
         try:
-            survey = answered_survey(nodes, read)
-            require_nodes(survey, self.positions, read)
+            survey = answered_survey(nodes, read, self.positions)
             self._require_same_logs(survey, nodes)
         finally:
             nodes.close()
@@ -164,6 +162,8 @@ class History:
                 )
 
     def _schema(self) -> StructType:
+        if self.settings.is_quarantine:
+            return self._quarantine_schema()
         fields = _message_fields()
         if not self.settings.keeps_body:
             fields = [field for field in fields if field.name != "body"]

@@ -28,6 +28,7 @@ class ArchiveSettings:
     dedupe: str | None = None
     watermark: str = "1 hour"
     quarantine: str = ""
+    is_quarantine: bool = False  # whether the table is one, whose rows have a reason
 
     @classmethod
     def from_json(cls, text: str | None) -> "ArchiveSettings":

@@ -26,7 +26,7 @@ from pyspark.sql.types import DataType, StructType
 
 from pyspark_nsq.errors import NsqError
 from pyspark_nsq.pipelines.table import manifest
-from pyspark_nsq.pipelines.table.compaction import FILE_BYTES, choose
+from pyspark_nsq.pipelines.table.compaction import FILE_BYTES, GROUPS_MAX, choose
 from pyspark_nsq.pipelines.table.storage import Storage, StoredFile
 
 STAGING = "_staging"
@@ -109,7 +109,7 @@ class ParquetTable:
         moves = self._moves(staged, batch)
         whole = manifest.is_whole(batch)
         known = manifest.snapshot(self.storage).files if whole else []
-        groups = choose(self._directories(known), file_bytes=self.file_bytes)
+        groups = choose(self._directories(known), file_bytes=self.file_bytes)[:GROUPS_MAX]
         for number, (directory, group) in enumerate(groups):
             moves |= self._together(batch, number, directory, group)
         added = self._move(batch, moves)

@@ -127,12 +127,13 @@ def test_a_topic_that_was_made_anew_is_taken_back_first() -> None:
     assert topics.say() == ["UNREGISTER t", "REGISTER t b"]
 
 
-def test_a_retired_session_takes_everything_back() -> None:
-    topics = Topics(t={"a", "b#ephemeral"}, u=set())
+def test_a_retired_session_takes_ephemeral_names_back() -> None:
+    """The end of the connection takes back the others."""
+    topics = Topics(t={"a", "b#ephemeral"}, u=set(), **{"v#ephemeral": {"c"}})
     topics.begin()
     topics.say()
     topics.session.retire()
-    assert topics.say() == ["UNREGISTER t b#ephemeral", "UNREGISTER t", "UNREGISTER u"]
+    assert topics.say() == ["UNREGISTER t b#ephemeral", "UNREGISTER v#ephemeral"]
     topics.change("v")
     assert topics.say() == []
 

@@ -1,7 +1,6 @@
 """What is published to many topics whose consumers wait is acknowledged at once, and delivered a
 little later together. With few topics it is delivered at once. Kills are in the crash suite."""
 
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,7 @@ from pumpline.log.completion import Completion
 from pumpline.nsqd.queue.consumer import ChannelConsumer
 from pumpline.nsqd.queue.tick import CHANNELS_AT_ONCE, PAUSE_S_MAX, PAUSE_S_MIN
 from pumpline.nsqd.queue.topic import Topic
-from tests.kit.fake_broker import FakeBroker, KnownIds, Sink
-from tests.kit.logs import BASE_ID
+from tests.kit.fake_broker import FakeBroker, Sink
 
 MANY = 3 * CHANNELS_AT_ONCE
 
@@ -258,8 +256,6 @@ def test_nothing_is_held_back_for_ever_whoever_publishes(broker: FakeBroker) -> 
 def test_a_kill_before_delivery_costs_nothing(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bases = count(BASE_ID, 1 << 40)
-    monkeypatch.setattr(KnownIds, "_new_base_id", lambda topics: next(bases))
     topics = busy_topics(broker)
     publish(broker, topics, b"second")
     found = broker.load()

@@ -3,7 +3,6 @@
 import errno
 import json
 from base64 import b64encode
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from pumpline.core.text.settings import TopicSettings
 from pumpline.nsqd.queue import dead_letters
 from pumpline.nsqd.queue.channel import Channel
 from pumpline.nsqd.queue.topic import Topic
-from tests.kit.fake_broker import NS_PER_S, WALL_NS, FakeBroker, KnownIds, log_of
+from tests.kit.fake_broker import NS_PER_S, WALL_NS, FakeBroker, log_of
 from tests.kit.logs import BASE_ID
 
 TWICE = TopicSettings(max_attempts=2)
@@ -230,8 +229,6 @@ def test_finished_when_the_letters_are_deleted(broker: FakeBroker) -> None:
 def test_killed_between_writing_and_finishing_it_is_there_twice(
     tmp_path: Path, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bases = count(BASE_ID, 1 << 40)  # after a kill, ids say to which topic a message belongs
-    monkeypatch.setattr(KnownIds, "_new_base_id", lambda topics: next(bases))
     topic, channel = make(broker, TopicSettings(max_attempts=1))
     broker.publish(topic, b"x")
     consumer, _ = broker.consume(channel, rdy=1)

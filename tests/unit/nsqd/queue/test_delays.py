@@ -199,9 +199,12 @@ def test_messages_due_in_any_order_are_not_read_one_by_one(
     assert topic.log.tail == []
     broker.advance(10)
     _, sink = broker.consume(channel, rdy=count)
+    if not is_cold:  # others have their turn before the next
+        assert len(sink.received) == point_reader.GROUP_MESSAGES
     jobs = 0
-    while run := broker.threads.run():
-        jobs += run
+    for _ in range(5):
+        jobs += broker.threads.run()
         broker.run()
+        broker.advance(0)
     assert bodies(sink.take()) == [b"%d" % number for number in range(count)]
     assert jobs <= 5  # one of them is a checkpoint

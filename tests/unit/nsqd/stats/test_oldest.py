@@ -62,7 +62,7 @@ async def told(
 
 def asked(search: Search, log: Log | Ring, name: str, *, low: int, end: int) -> Figures:
     figures = Figures()
-    search.tell(figures, log, name, low=low, end=end)
+    search.tell(figures, log, name, low, end=end)
     return figures
 
 
@@ -143,7 +143,10 @@ async def test_a_channel_that_went_back_has_no_time_too_new(
     assert await told(times, log, {"ch": 4}) == {"ch": None}
 
 
-async def test_one_unseen_segment_is_checked_in_a_search(disk: Disk) -> None:
+async def test_unseen_segments_are_checked_within_a_bound(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oldest, "CHECKED_BYTES_MAX", 1)  # but one segment at least
     log = filled(disk)
     mark = log.mark()
     log.close()

@@ -255,6 +255,17 @@ def test_originals_are_kept_and_not_imported_again(tmp_path: Path) -> None:
         assert list(tmp_path.glob("*diskqueue*")) == []
 
 
+@pytest.mark.parametrize("kind", ["file", "link to nothing"])
+def test_originals_are_kept_elsewhere_if_the_name_is_taken(tmp_path: Path, kind: str) -> None:
+    write_queue(tmp_path, "t:a", stored("a1"))
+    taken = tmp_path / "imported"
+    taken.write_bytes(b"notes") if kind == "file" else taken.symlink_to("nowhere")
+    assert bodies(waiting(start(tmp_path)["t"], "a")) == [b"a1"]
+    assert taken.is_symlink() or taken.read_bytes() == b"notes"
+    assert list(tmp_path.glob("imported-2/*/*diskqueue*")) != []
+    assert list(tmp_path.glob("*diskqueue*")) == []
+
+
 def test_bad_files_stay_where_they_are(tmp_path: Path) -> None:
     write_queue(tmp_path, "t:a", stored("a1"))
     bad = tmp_path / "t:a.diskqueue.000007.dat.bad"

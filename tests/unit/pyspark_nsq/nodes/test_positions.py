@@ -70,7 +70,7 @@ def test_a_log_that_is_new_or_another_has_no_rows_yet() -> None:
 
 @given(positions_of_any_kind, positions_of_any_kind, st.integers(1, 2000))
 def test_a_limit_is_kept_and_used_up(start: Positions, end: Positions, rows_max: int) -> None:
-    reached = limited(start, end, rows_max)
+    reached = limited(start, end, rows_max=rows_max)
     wanted = sum(rows_between(start, end).values())
     assert sum(rows_between(start, reached).values()) == min(wanted, rows_max)
     assert reached.keys() == end.keys()
@@ -83,5 +83,19 @@ def test_a_limit_is_kept_and_used_up(start: Positions, end: Positions, rows_max:
 def test_a_limit_is_shared_in_proportion_to_lag() -> None:
     start = {("a", "n"): Position("00", 0), ("b", "n"): Position("00", 0)}
     end = {("a", "n"): Position("00", 900), ("b", "n"): Position("00", 100)}
-    reached = limited(start, end, 100)
+    reached = limited(start, end, rows_max=100)
     assert (reached["a", "n"].offset, reached["b", "n"].offset) == (90, 10)
+
+
+def test_bytes_limit_rows_by_the_average_row_of_each_log() -> None:
+    start = {("t", "a"): Position("1", 0), ("t", "b"): Position("2", 0)}
+    end = {
+        ("t", "a"): Position("1", 1000, row_bytes=100),
+        ("t", "b"): Position("2", 1000, row_bytes=1900),
+    }
+    reached = limited(start, end, bytes_max=200_000)
+    assert rows_between(start, reached) == {("t", "a"): 100, ("t", "b"): 100}
+    reached = limited(start, end, bytes_max=200_000, rows_max=50)
+    assert sum(rows_between(start, reached).values()) == 50
+    assert limited(start, end, bytes_max=2_000_000) == end
+    assert sum(rows_between(start, limited(start, end, bytes_max=1)).values()) == 1

@@ -70,6 +70,14 @@ def test_a_large_log_gives_a_partition_a_core() -> None:
     assert max(map(rows_of, parts)) - min(map(rows_of, parts)) <= 1
 
 
+def test_a_cluster_has_more_cores_than_the_driver() -> None:
+    cores = 10 * CORES
+    rows = 3 * cores * int(PARTITION_BYTES_MIN / 240)
+    parts = split([log_range(rows)], partitions_min=None, rows_max=None, cores=cores)
+    assert len(parts) == cores
+    assert len(split([log_range(10)], partitions_min=None, rows_max=None, cores=cores)) == 1
+
+
 def test_partitions_stay_below_spark_s_own_size() -> None:
     parts = split([log_range(10_000_000)], partitions_min=None, rows_max=None)
     assert len(parts) >= 10_000_000 * 240 / PARTITION_BYTES

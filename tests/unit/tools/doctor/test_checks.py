@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from pumpline.tools.cluster.figures import SeenNode
-from pumpline.tools.doctor.checks import CHECKS, Level, findings_of
+from pumpline.cluster.health import Level
+from pumpline.cluster.stats import SeenNode
+from pumpline.tools.doctor.checks import CHECKS, findings_of
 from pumpline.tools.doctor.evidence import Evidence, SeenLookupd, SeenProcess
 
 

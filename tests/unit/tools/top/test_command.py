@@ -9,8 +9,8 @@ import termios
 
 import pytest
 
+from pumpline.cluster.client import ClusterClient
 from pumpline.testing import LocalNsqd
-from pumpline.tools.cluster.cluster import ClusterClient
 from pumpline.tools.top.command import Poller, TopOptions
 from pumpline.tools.verbs.output import Output
 from pumpline.tools.verbs.verb import Call

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from pumpline.tools.cluster.figures import SeenNode
+from pumpline.cluster.stats import SeenNode
 from pumpline.tools.top.rates import Reading, measure
 
 NOW_NS = 1_000_000 * 10**9

@@ -14,7 +14,7 @@ from tests.kit.certificates import Authority
 from tests.kit.daemons import wait_until
 from tests.kit.nsqadmin.upstreams import NOT_FOUND, FakeDaemon, a_node, lookupd_of
 from tests.kit.ports import HeldPort
-from tests.kit.tools.verbs import Fleet, Pumpline, Said, in_shell
+from tests.kit.tools.verbs import Fleet, Pumpline, Said, in_shell, lose_node
 
 
 def ready(nsqd: LocalNsqd, *bodies: bytes) -> None:
@@ -57,6 +57,18 @@ def test_pause_and_unpause(fleet: Fleet, pumpline: Pumpline) -> None:
     assert pumpline("unpause", "orders").code == pumpline("unpause", "orders", "billing").code == 0
     assert not fleet.two.stats("orders")["paused"]
     assert not fleet.two.stats("orders", "billing")["paused"]
+
+
+def test_a_node_that_went_away_for_good_is_forgotten(fleet: Fleet, pumpline: Pumpline) -> None:
+    lookupd = ("--lookupd", fleet.lookupd.http_address)
+    said = pumpline("forget-node", "gone:4150", *lookupd)
+    assert said.code == 1 and "no nsqlookupd remembers gone:4150 as lost" in said.err
+    said = pumpline("forget-node", "gone:4150", "--nsqd", fleet.one.http_address)
+    assert said.code == 1 and "say which nsqlookupds" in said.err
+    lose_node(fleet.lookupd, "gone")
+    said = pumpline("forget-node", "gone:4150", *lookupd)
+    assert said.code == 0 and [row["result"] for row in said.json()] == ["forgotten"]
+    assert pumpline("forget-node", "gone:4150", *lookupd).code == 1
 
 
 @pytest.mark.parametrize("verb", ["pause", "unpause", "empty", "delete"])

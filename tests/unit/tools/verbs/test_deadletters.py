@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pumpline.client import ConsumerOptions
+from pumpline.client import Settings
+from pumpline.cluster import dead_letters
 from pumpline.sync import Consumer
 from pumpline.testing import LocalNsqd
-from pumpline.tools.verbs import deadletters
 from tests.kit.tools.verbs import Pumpline, give_up
 
 
@@ -43,9 +43,9 @@ def test_letters_of_a_consumer_are_shown_and_published_like_those_of_nsqd(
     nsqd: LocalNsqd, pumpline: Pumpline
 ) -> None:
     nsqd.publish("orders", b"one", b"\xff\x00")
-    options = ConsumerOptions(requeue_delay_s=0, backoff_max_s=0)
+    settings = Settings(requeue_delay_s=0, backoff_max_s=0)
     with Consumer(
-        "orders", "billing", nsqd=nsqd.tcp_address, max_attempts=1, options=options
+        "orders", "billing", nsqd=nsqd.tcp_address, max_attempts=1, settings=settings
     ) as consumer:
         for message in consumer.messages(idle_s=1.0):
             message.requeue(0)
@@ -56,6 +56,18 @@ def test_letters_of_a_consumer_are_shown_and_published_like_those_of_nsqd(
     assert [(each["channel"], each["attempts"]) for each in shown] == [("billing", 2)] * 2
     assert pumpline("deadletters", "publish", "orders", "--all", "--yes").code == 0
     assert sorted(bodies(nsqd, "orders")[2:]) == ["/wA=", "one"]
+
+
+def test_the_reason_of_an_invalid_body_is_shown(nsqd: LocalNsqd, pumpline: Pumpline) -> None:
+    nsqd.publish("orders", b'"seven"')
+    with Consumer("orders", "billing", nsqd=nsqd.tcp_address, type=int):
+        nsqd.wait_until_done("orders", "billing")
+    (shown,) = pumpline("deadletters", "show", "orders").json()
+    assert (shown["reason"], shown["body"]) == ("Expected `int`, got `str`", '"seven"')
+    said = pumpline("deadletters", "show", "orders", "--table")
+    assert "Expected `int`, got `str`" in said.out
+    give_up(nsqd, "others", b"one")
+    assert "reason" not in pumpline("deadletters", "show", "others", "--table").out
 
 
 def test_a_body_does_not_steer_the_terminal(nsqd: LocalNsqd, pumpline: Pumpline) -> None:
@@ -88,10 +100,19 @@ def test_letters_in_the_form_of_their_bodies(nsqd: LocalNsqd, pumpline: Pumpline
     assert len(bodies(nsqd, "orders")) == 2
 
 
+def test_a_json_message_of_another_program_is_published_as_it_is(
+    nsqd: LocalNsqd, pumpline: Pumpline
+) -> None:
+    give_up(nsqd, "orders", b"one")
+    nsqd.publish(pumpline("deadletters").json()[0]["dead_letter_topic"], b'{"topic": "theirs"}')
+    assert pumpline("deadletters", "publish", "orders", "--all", "--yes").code == 0
+    assert bodies(nsqd, "orders")[-2:] == ["one", '{"topic": "theirs"}']
+
+
 def test_more_than_a_page(
     nsqd: LocalNsqd, pumpline: Pumpline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deadletters, "PAGE", 3)
+    monkeypatch.setattr(dead_letters, "PAGE_LETTERS", 3)
     sent = [b"%d" % index for index in range(10)]
     give_up(nsqd, "orders", *sent)
     assert pumpline("deadletters", "publish", "orders", "--all", "--yes").json()[0][

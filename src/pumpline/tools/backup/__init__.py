@@ -1,0 +1,1 @@
+"""`pumpline backup`: consistent copies of the data directory of a running nsqd."""

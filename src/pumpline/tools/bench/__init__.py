@@ -1,0 +1,1 @@
+"""`pumpline bench`: how fast the user's own nsqd is, with pumpline's client."""

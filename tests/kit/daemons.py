@@ -245,10 +245,25 @@ class Nsqd(Daemon):
         with self.limited(resource.RLIMIT_FSIZE, 0):
             yield
 
-    def drop_history(self, topic: str) -> None:
-        """Lets segments go that everybody is past, which it does before it refuses a publish; by
-        itself it looks every ten seconds only. The topic must be there, and have messages."""
-        with self.failing_disk(), self.connect() as client:
+    def drop_history(self, topic: str, until: int = 1) -> None:
+        """Makes nsqd delete the consumed segments of a topic, at least those before an offset.
+
+        nsqd deletes history when a publish finds no room on the disk. It begins with any topic and
+        stops after some milliseconds, so a single refused publish may delete only the history of
+        other topics.
+        """
+
+        def is_gone() -> bool:
+            with self.failing_disk():
+                self._publish_in_vain(topic)
+            status, body = self.http("GET", f"/log/offsets?topic={quote(topic)}")
+            assert status == 200, body
+            return int(json.loads(body)["first"]) >= until
+
+        wait_until(is_gone)
+
+    def _publish_in_vain(self, topic: str) -> None:
+        with self.connect() as client:
             client.send_command(f"PUB {topic}", b"refused")
             try:
                 answer = client.read_response()

@@ -17,7 +17,7 @@ from pyspark_nsq.columns import SCHEMA, arrow_schema
 from pyspark_nsq.options import parse_read
 from pyspark_nsq.reading.stream import StreamReader
 from pyspark_nsq.session import local_session
-from tests.kit.daemons import Nsqd, Nsqlookupd, wait_until
+from tests.kit.daemons import Nsqd, Nsqlookupd
 from tests.kit.spark.drivers import QUICK_FLAGS
 from tests.kit.spark.home import quick_home
 from tests.kit.spark.stream_reader import NewReader
@@ -107,18 +107,9 @@ class Retiring:
             for _ in range(end_of(self.nsqd, topic)):
                 client.fin(client.read_message().id)
 
-    def retires(self, topic: str, until: int) -> None:
-        """Until nsqd has let go of everything before an offset."""
-
-        def is_gone() -> bool:
-            self.nsqd.drop_history(topic)
-            return first_of(self.nsqd, topic) >= until
-
-        wait_until(is_gone)
-
     def first(self) -> int:
         """The oldest offset there is, once nsqd has let go of what it may."""
-        self.retires(self.topic, 1)
+        self.nsqd.drop_history(self.topic)
         return first_of(self.nsqd, self.topic)
 
 

@@ -69,7 +69,7 @@ def test_a_hold_keeps_for_a_stopped_stream_what_retention_would_have_taken(
         streams[topic].options |= hold
         streams[topic].run()
         retiring.pass_by(topic, 400)
-    retiring.retires("not-held", 11)
+    retiring.nsqd.drop_history("not-held", 11)
     assert first_of(node, "held") == 0
     streams["held"].run(maxOffsetsPerTrigger="1000")
     assert streams["held"].bodies() == Counter([*numbered(10), *[b"x" * 1000] * 400])

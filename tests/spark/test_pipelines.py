@@ -196,7 +196,7 @@ def test_rows_that_neither_the_table_nor_a_node_has_are_told(
     asked = (*source(node, topic), "--table", str(work / "t"), "--once", "--hold", "")
     run(archive, *asked)
     retiring.pass_by(topic, 400)
-    retiring.retires(topic, 11)
+    retiring.nsqd.drop_history(topic, 11)
     sql.views(spark, {"nsqd": addresses(node)}, [str(work / "t")])
     with pytest.raises(PySparkException, match="offset 10 is retired, the oldest is"):
         spark.table(sql.view_name(topic)).count()

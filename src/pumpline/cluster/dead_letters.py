@@ -26,13 +26,13 @@ class LetterSettings(msgspec.Struct, kw_only=True):
     dead_letter_form: str | None = None
 
 
-class ToldSettings(msgspec.Struct):
+class SettingsReply(msgspec.Struct):
     """The reply of /topic/settings."""
 
     settings: LetterSettings
 
 
-class LetterBox(msgspec.Struct, kw_only=True):
+class DeadLetterTopic(msgspec.Struct, kw_only=True):
     """Where one node keeps the dead letters of a topic."""
 
     topic: str
@@ -66,20 +66,20 @@ class DeadLetter(msgspec.Struct, kw_only=True):
         return raw_body(self.origin.body, self.origin.body_base64)
 
 
-def letter_box(node: ClusterNode, topic: str) -> LetterBox:
+def read_dead_letter_topic(node: ClusterNode, topic: str) -> DeadLetterTopic:
     own = LetterSettings()
     if not is_ephemeral(topic):
-        own = node.get_as(ToldSettings, "/topic/settings", {"topic": topic}).settings
-    return _box(node, topic, own)
+        own = node.get_as(SettingsReply, "/topic/settings", {"topic": topic}).settings
+    return _described(node, topic, own)
 
 
-def letter_boxes(node: ClusterNode, topic: str = "") -> list[LetterBox]:
+def read_dead_letter_topics(node: ClusterNode, topic: str = "") -> list[DeadLetterTopic]:
     """Of all topics that can have dead letters; or of one, if it can. None of a Go nsqd."""
     found = []
     names = {each.topic_name for each in read_stats(node, topic or None).topics or ()}
     for name in sorted(each for each in names if not is_ephemeral(each)):
         try:
-            own = node.get_as(ToldSettings, "/topic/settings", {"topic": name}).settings
+            own = node.get_as(SettingsReply, "/topic/settings", {"topic": name}).settings
         except NodeFailure as failure:
             if failure.code in ("NOT_FOUND", "TOPIC_NOT_FOUND"):  # a Go nsqd, or just deleted
                 continue
@@ -87,27 +87,27 @@ def letter_boxes(node: ClusterNode, topic: str = "") -> list[LetterBox]:
         # Consumers write dead letters also where the topic has no max_attempts.
         if own.max_attempts is None and not topic and dead_letter_topic_of(name) not in names:
             continue
-        box = _box(node, name, own)
-        if own.max_attempts is not None or box.letters or not topic:
-            found.append(box)
+        dlq = _described(node, name, own)
+        if own.max_attempts is not None or dlq.letters or not topic:
+            found.append(dlq)
     return found
 
 
-def _box(node: ClusterNode, topic: str, own: LetterSettings) -> LetterBox:
-    box = LetterBox(
+def _described(node: ClusterNode, topic: str, own: LetterSettings) -> DeadLetterTopic:
+    dlq = DeadLetterTopic(
         topic=topic,
         dead_letter_topic=own.dead_letter_topic or dead_letter_topic_of(topic),
         form=own.dead_letter_form or "json",
     )
-    if offsets := offsets_of(node, box.dead_letter_topic):
-        box.letters = offsets.messages
-        box.first_timestamp = offsets.first_timestamp
-    return box
+    if offsets := offsets_of(node, dlq.dead_letter_topic):
+        dlq.letters = offsets.messages
+        dlq.first_timestamp = offsets.first_timestamp
+    return dlq
 
 
 def letter_page(
     node: ClusterNode,
-    box: LetterBox,
+    dlq: DeadLetterTopic,
     *,
     limit: int,
     start: int | None = None,
@@ -115,10 +115,10 @@ def letter_page(
     contains: str = "",
     newest: bool = False,
 ) -> LogPage:
-    if not box.letters:
+    if not dlq.letters:
         return LogPage(first=0, end=0, messages=[], next=0)
     query = {
-        "topic": box.dead_letter_topic,
+        "topic": dlq.dead_letter_topic,
         "limit": limit,
         "from": start,
         "time": since_ns,
@@ -128,7 +128,7 @@ def letter_page(
     return node.get_as(LogPage, "/log/peek", query)
 
 
-def letters_on(box: LetterBox, page: LogPage, channel: str = "") -> list[DeadLetter]:
+def letters_on(dlq: DeadLetterTopic, page: LogPage, channel: str = "") -> list[DeadLetter]:
     """The letters of a page that came from that channel; without one, all."""
     letters = (
         DeadLetter(
@@ -136,7 +136,7 @@ def letters_on(box: LetterBox, page: LogPage, channel: str = "") -> list[DeadLet
             id=each.id,
             log=page.log,
             written_ns=each.timestamp,
-            origin=_origin(box, each),
+            origin=_origin(dlq, each),
         )
         for each in page.messages
     )
@@ -144,35 +144,40 @@ def letters_on(box: LetterBox, page: LogPage, channel: str = "") -> list[DeadLet
 
 
 def letters_since(
-    node: ClusterNode, box: LetterBox, *, since_ns: int = 0, contains: str = "", channel: str = ""
+    node: ClusterNode,
+    dlq: DeadLetterTopic,
+    *,
+    since_ns: int = 0,
+    contains: str = "",
+    channel: str = "",
 ) -> Iterator[DeadLetter]:
     """All letters that were written at `since_ns` or later, oldest first; up to the end that there
     is now, because letters that are published may come back."""
-    page = letter_page(node, box, limit=PAGE_LETTERS, since_ns=since_ns, contains=contains)
+    page = letter_page(node, dlq, limit=PAGE_LETTERS, since_ns=since_ns, contains=contains)
     end = page.end
     while True:
-        yield from (each for each in letters_on(box, page, channel) if each.offset < end)
+        yield from (each for each in letters_on(dlq, page, channel) if each.offset < end)
         if page.next >= end:
             return
-        page = letter_page(node, box, limit=PAGE_LETTERS, start=page.next, contains=contains)
+        page = letter_page(node, dlq, limit=PAGE_LETTERS, start=page.next, contains=contains)
 
 
-def letter_at(node: ClusterNode, box: LetterBox, offset: int) -> DeadLetter:
-    page = letter_page(node, box, limit=1, start=offset)
-    for letter in letters_on(box, page):
+def letter_at(node: ClusterNode, dlq: DeadLetterTopic, offset: int) -> DeadLetter:
+    page = letter_page(node, dlq, limit=1, start=offset)
+    for letter in letters_on(dlq, page):
         if letter.offset == offset:
             return letter
     raise NodeFailure(f"there is no letter at {offset}")
 
 
-def publish_letter(node: ClusterNode, box: LetterBox, letter: DeadLetter) -> None:
-    query = {"topic": box.topic, "token": f"deadletter:{letter.log}:{letter.offset}"}
+def publish_letter(node: ClusterNode, dlq: DeadLetterTopic, letter: DeadLetter) -> None:
+    query = {"topic": dlq.topic, "token": f"deadletter:{letter.log}:{letter.offset}"}
     node.post("/pub", query, letter.raw(), is_repeatable=True)
 
 
-def _origin(box: LetterBox, message: LogMessage) -> WrittenLetter:
+def _origin(dlq: DeadLetterTopic, message: LogMessage) -> WrittenLetter:
     """The message that was given up, whichever form the letter has."""
-    if box.form != FORM_BODY and message.body is not None:
+    if dlq.form != FORM_BODY and message.body is not None:
         try:
             written = msgspec.json.decode(message.body, type=WrittenLetter)
         except msgspec.MsgspecError:

@@ -9,13 +9,13 @@ import msgspec
 
 from pumpline.cluster.dead_letters import (
     DeadLetter,
-    LetterBox,
+    DeadLetterTopic,
     letter_at,
-    letter_box,
     letter_page,
     letters_on,
     letters_since,
     publish_letter,
+    read_dead_letter_topic,
 )
 from pumpline.cluster.log import in_ms
 from pumpline.cluster.node import ClusterNode, NodeFailure
@@ -76,15 +76,15 @@ def shown(letter: DeadLetter, node: str) -> dict[str, Any]:
     return told
 
 
-def shown_box(box: LetterBox, node: str) -> dict[str, Any]:
+def shown_topic(dlq: DeadLetterTopic, node: str) -> dict[str, Any]:
     return {
         "node": node,
         "ok": True,
         "error": "",
-        "dead_letter_topic": box.dead_letter_topic,
-        "form": box.form,
-        "letters": box.letters,
-        "first_timestamp_ms": in_ms(box.first_timestamp),
+        "dead_letter_topic": dlq.dead_letter_topic,
+        "form": dlq.form,
+        "letters": dlq.letters,
+        "first_timestamp_ms": in_ms(dlq.first_timestamp),
     }
 
 
@@ -101,16 +101,16 @@ class DeadLetterEndpoints:
         nodes = await self._nodes.having(topic, query.get("node", ""))
         contains, channel = query.get("contains", ""), query.get("channel", "")
 
-        def look(node: ClusterNode) -> tuple[LetterBox, list[DeadLetter], int, int]:
-            box = letter_box(node, topic)
+        def look(node: ClusterNode) -> tuple[DeadLetterTopic, list[DeadLetter], int, int]:
+            dlq = read_dead_letter_topic(node, topic)
             if starts and node.address not in starts:
-                return box, [], 0, 0
+                return dlq, [], 0, 0
             start = starts.get(node.address)
-            page = letter_page(node, box, limit=limit, start=start, contains=contains, newest=True)
-            own = letters_on(box, page, channel)
+            page = letter_page(node, dlq, limit=limit, start=start, contains=contains, newest=True)
+            own = letters_on(dlq, page, channel)
             for letter in own:
                 letter.raw()  # a body that cannot be read is the node's failure
-            return box, own, page.first, page.next
+            return dlq, own, page.first, page.next
 
         found = await self._nodes.ask_in_threads(nodes, look)
         every = [(each, node) for node, (_, own, _, _) in found.answers.items() for each in own]
@@ -120,12 +120,12 @@ class DeadLetterEndpoints:
             left = [each.offset for each, of in every[limit:] if of == node]
             if left or at > first:
                 after[node] = max(left) + 1 if left else at
-        boxes = [shown_box(box, node) for node, (box, _, _, _) in found.answers.items()]
+        topics = [shown_topic(dlq, node) for node, (dlq, _, _, _) in found.answers.items()]
         return json_reply(
             {
                 "topic": topic,
-                "total": sum(box.letters for box, _, _, _ in found.answers.values()),
-                "boxes": [*boxes, *failures(found.errors)],
+                "total": sum(dlq.letters for dlq, _, _, _ in found.answers.values()),
+                "boxes": [*topics, *failures(found.errors)],
                 "letters": [shown(each, node) for each, node in every[:limit]],
                 "next": write_next(after),
                 "message": warning_of(found.errors),
@@ -143,16 +143,16 @@ class DeadLetterEndpoints:
         nodes = list(chosen) or await self._nodes.having(topic, asked.node)
 
         def publish(node: ClusterNode) -> int:
-            box = letter_box(node, topic)
+            dlq = read_dead_letter_topic(node, topic)
             if not asked.all:
                 for offset in chosen[node.address]:
-                    publish_letter(node, box, letter_at(node, box, offset))
+                    publish_letter(node, dlq, letter_at(node, dlq, offset))
                 return len(chosen[node.address])
             count = 0
-            for letter in letters_since(node, box, contains=asked.contains, channel=asked.channel):
+            for letter in letters_since(node, dlq, contains=asked.contains, channel=asked.channel):
                 if count == LETTERS_MAX:
                     raise NodeFailure(f"stopped after {count} letters")
-                publish_letter(node, box, letter)
+                publish_letter(node, dlq, letter)
                 count += 1
             return count
 

@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         self.outbox.unblock()
         if self.phase is not CLOSING:
             self.outbox.resume()
-            self._go_on()
+            self._resume_input()
 
     def set_reading(self) -> None:
         """Read from the socket, unless input is held back."""
@@ -340,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_turn = False
         try:
             if not self.holds_input:
-                self._go_on()
+                self._resume_input()
         except Exception:
             _LOG.exception("[%s] - failed", self.peer)
             self.close()
@@ -360,12 +360,12 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.packing.receive(piece)
 
-    def _go_on(self) -> None:
-        """Carry on with input after it was held."""
+    def _resume_input(self) -> None:
+        """Parse the input that was held."""
         if self._pending and len(self._pending) >= self._need and not self.holds_input:
             self._consume_pending()
         if self.packing is not None:
-            self.packing.go_on()
+            self.packing.resume_input()
         else:
             self.set_reading()
         if self._unread and not self.holds_input:
@@ -397,7 +397,7 @@ class Connection(asyncio.BufferedProtocol):
         self.heard_s = self._loop.time()
         if self.layers is not None and self.layers.tls is not None:
             self.protocol.needs_tls = False
-        self.outbox.go_on()
+        self.outbox.send_waiting()
 
     def fail_upgrade(self, cause: str) -> None:
         """The handshake failed: tell why, without layers."""
@@ -425,7 +425,7 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(error)
             return
         self.heard_s = self._loop.time()
-        self._go_on()
+        self._resume_input()
 
     def expire_in(self, ttl_s: float) -> None:
         """What the client was granted is valid so long."""

@@ -174,8 +174,8 @@ class Outbox:
         if self._messages or self._replies:
             self._tick.write(self)
 
-    def go_on(self) -> None:
-        """Send what has waited, at the end of this tick."""
+    def send_waiting(self) -> None:
+        """Send the frames that waited, at the end of this tick."""
         self._tick.write(self)
 
     def finish(self) -> None:

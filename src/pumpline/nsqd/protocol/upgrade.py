@@ -74,14 +74,14 @@ class Upgraded:
             self._opened()
         else:
             self._time_limit = self._loop.call_later(HANDSHAKE_S, self.abandon, "i/o timeout")
-        self.go_on()
+        self.resume_input()
 
     def receive(self, data: memoryview) -> None:
         self.layers.receive(data)
         self._advance()
 
-    def go_on(self) -> None:
-        """Carry on with input after it was held."""
+    def resume_input(self) -> None:
+        """Parse the input that was held."""
         self._advance()
 
     def write(self, replies: list[bytes], messages: list[Buffer]) -> None:

@@ -164,19 +164,19 @@ class Importer:
         """Write log and staged cursors, and say in the manifest how far channels may read."""
         begin = log.end
         held_back = entry.paused and max(manifest.pumped, log.first) < begin
-        intake = Intake(log, self._disk.clocks().wall_ns)
+        importer = QueueImporter(log, self._disk.clocks().wall_ns)
         spans: dict[str, ImportedSpan] = {}
         for channel, parts in queues.items():
             if channel is not None:
                 state = states.get(channel) or self._new_state(entry.name, channel, log)
                 # What is ready to come back must not overtake what a paused topic holds back.
                 room = 0 if held_back else ATTEMPTS_MAX - _fresh_count(state, begin)
-                span = intake.take_channel(parts, attempts_max=max(room, 0))
+                span = importer.add_channel(parts, attempts_max=max(room, 0))
                 if span.end > span.start:
                     spans[channel] = span
                     states[channel] = state
         channels_end = log.end
-        intake.take_topic(queues.get(None, []))
+        importer.add_topic(queues.get(None, []))
         self._messages += log.end - begin
         if log.end > begin:
             log.note_disorder(log.end)  # the messages have the times that the other nsqd gave them
@@ -238,7 +238,7 @@ class Importer:
             set_aside(paths, self._aside)
 
 
-class Intake:
+class QueueImporter:
     """Appends the records of queues to a log, and logs its progress."""
 
     def __init__(self, log: Log, now_ns: int) -> None:
@@ -246,7 +246,7 @@ class Intake:
         self._now_ns = now_ns
         self._builder = Builder(first=log.end, timestamp_ns=now_ns)
 
-    def take_channel(self, queues: list[DiskQueue], *, attempts_max: int) -> ImportedSpan:
+    def add_channel(self, queues: list[DiskQueue], *, attempts_max: int) -> ImportedSpan:
         start = self._log.end
         attempts = array("H")
         for queue in queues:
@@ -272,7 +272,7 @@ class Intake:
         self._flush()
         return ImportedSpan(start, self._log.end, attempts)
 
-    def take_topic(self, queues: list[DiskQueue]) -> None:
+    def add_topic(self, queues: list[DiskQueue]) -> None:
         for queue in queues:
             progress = _Progress(queue, "imported")
             for record in progress.over(queue.records()):

@@ -12,12 +12,12 @@ from typing import Any
 
 from pumpline.cluster.dead_letters import (
     DeadLetter,
-    LetterBox,
-    letter_boxes,
+    DeadLetterTopic,
     letter_page,
     letters_on,
     letters_since,
     publish_letter,
+    read_dead_letter_topics,
 )
 from pumpline.cluster.node import ClusterNode, NodeFailure
 from pumpline.core.text.dates import parse_time
@@ -79,14 +79,14 @@ def _list(call: Call[DeadLetterOptions], topic: str) -> int:
     def count(node: ClusterNode) -> list[dict[str, Any]]:
         return [
             {
-                "topic": box.topic,
-                "dead_letter_topic": box.dead_letter_topic,
+                "topic": dlq.topic,
+                "dead_letter_topic": dlq.dead_letter_topic,
                 "node": node.address,
-                "letters": box.letters,
-                "first_timestamp": box.first_timestamp or 0,
-                "form": box.form,
+                "letters": dlq.letters,
+                "first_timestamp": dlq.first_timestamp or 0,
+                "form": dlq.form,
             }
-            for box in letter_boxes(node, topic)
+            for dlq in read_dead_letter_topics(node, topic)
         ]
 
     found = call.each(call.nodes(), count)
@@ -102,10 +102,10 @@ def _show(call: Call[DeadLetterOptions], topic: str) -> int:
 
     def newest(node: ClusterNode) -> list[dict[str, Any]]:
         rows = []
-        for box in letter_boxes(node, topic):
+        for dlq in read_dead_letter_topics(node, topic):
             limit, contains = call.options.limit, call.options.contains
-            page = letter_page(node, box, limit=limit, contains=contains, newest=True)
-            rows += [_row(node, box, letter) for letter in letters_on(box, page)]
+            page = letter_page(node, dlq, limit=limit, contains=contains, newest=True)
+            rows += [_row(node, dlq, letter) for letter in letters_on(dlq, page)]
         return rows
 
     found = call.each(nodes, newest)
@@ -124,12 +124,12 @@ def _publish(call: Call[DeadLetterOptions], topic: str) -> int:
     since_ns = _since_ns(options)
     nodes, _ = call.with_topic(topic)
 
-    def selected(node: ClusterNode) -> Iterator[tuple[LetterBox, DeadLetter]]:
+    def selected(node: ClusterNode) -> Iterator[tuple[DeadLetterTopic, DeadLetter]]:
         wanted = frozenset(options.id)
-        for box in letter_boxes(node, topic):
-            for letter in letters_since(node, box, since_ns=since_ns, contains=options.contains):
+        for dlq in read_dead_letter_topics(node, topic):
+            for letter in letters_since(node, dlq, since_ns=since_ns, contains=options.contains):
                 if not wanted or letter.origin.id in wanted or letter.id in wanted:
-                    yield box, letter
+                    yield dlq, letter
 
     counts = call.each(nodes, lambda node: sum(1 for _ in selected(node)))
     total = sum(counts.values())
@@ -141,9 +141,9 @@ def _publish(call: Call[DeadLetterOptions], topic: str) -> int:
 
     def publish(node: ClusterNode) -> dict[str, Any]:
         count = 0
-        for box, letter in selected(node):
+        for dlq, letter in selected(node):
             try:
-                publish_letter(node, box, letter)
+                publish_letter(node, dlq, letter)
             except NodeFailure as failure:
                 raise NodeFailure(f"{failure}, after {count} of its letters") from None
             count += 1
@@ -163,11 +163,11 @@ def _since_ns(options: DeadLetterOptions) -> int:
         raise UsageError(f"--since {options.since}: {error}") from None
 
 
-def _row(node: ClusterNode, box: LetterBox, letter: DeadLetter) -> dict[str, Any]:
+def _row(node: ClusterNode, dlq: DeadLetterTopic, letter: DeadLetter) -> dict[str, Any]:
     origin = letter.origin
     row: dict[str, Any] = {
         "node": node.address,
-        "topic": origin.topic or box.topic,
+        "topic": origin.topic or dlq.topic,
         "channel": origin.channel or "-",
         "id": origin.id,
         "attempts": origin.attempts,
